@@ -1,0 +1,20 @@
+"""Free-riders want the model without the work."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rffl_pl.adversaries.base import Adversary
+
+
+class FreeRider(Adversary):
+    """Does not train and uploads noise, uniform in [-1, 1] in every entry (Xu & Lyu 2021, Section 5)."""
+
+    trains: ClassVar[bool] = False
+
+    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
+        noise = torch.rand(update.shape, generator=generator, dtype=update.dtype)
+        return noise.mul_(2).sub_(1).to(update.device)

@@ -1,0 +1,128 @@
+"""The pictures of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+_ADVERSARY = "#c1121f"
+_REMOVED = "#1b1b1e"
+
+
+def draw(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> list[Path]:
+    """Draw what can be drawn of a run into ``folder``.
+
+    Args:
+        folder: The run folder.
+        history: The rounds, as dictionaries of `rffl_pl.callbacks.report.Round`.
+        summary: The result, as a dictionary of `rffl_pl.callbacks.report.Summary`.
+
+    Returns:
+        The files written: ``reputation.png``, ``accuracy.png``, ``fairness.png``, those that have data.
+    """
+    drawn = []
+    if history[-1]["reputation"]:
+        drawn.append(_save(_reputations(history, summary), folder / "reputation.png"))
+    if any(value == value for entry in history for value in entry["accuracy"]):
+        drawn.append(_save(_accuracies(history, summary), folder / "accuracy.png"))
+    if summary["standalone"][0] is not None:
+        drawn.append(_save(_fairness(summary), folder / "fairness.png"))
+    return drawn
+
+
+def _reputations(history: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
+    figure, axes = _canvas("Reputation", "reputation")
+    rounds = np.array([entry["number"] for entry in history])
+    values = np.array([entry["reputation"] for entry in history])
+    _curves(axes, rounds, values, summary)
+    for i, removed in enumerate(summary["removed_in_round"]):
+        if removed is not None:
+            # The reputation drops to 0 with the removal: mark the curve there.
+            axes.plot([removed], [0], marker="x", markersize=9, markeredgewidth=2, color=_colour(i, summary), zorder=5)
+            axes.annotate(
+                f"{i} removed", (removed, 0), xytext=(5, 7), textcoords="offset points", fontsize=8, color=_REMOVED
+            )
+    axes.set_ylim(bottom=min(0, values.min()) - 0.004)
+    return figure
+
+
+def _accuracies(history: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
+    figure, axes = _canvas("Accuracy of every participant's own model", "accuracy")
+    measured = [entry for entry in history if entry["accuracy"][0] == entry["accuracy"][0]]
+    rounds = np.array([entry["number"] for entry in measured])
+    values = np.array([entry["accuracy"] for entry in measured])[:, : summary["honest"]]
+    _curves(axes, rounds, values, summary)
+    axes.plot(rounds, values.mean(1), color="black", linewidth=2.5, label="mean")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    return figure
+
+
+def _fairness(summary: dict[str, Any]) -> Figure:
+    figure, axes = _canvas("", "final test accuracy")
+    honest = summary["honest"]
+    alone, final = np.array(summary["standalone"][:honest], dtype=float), np.array(summary["final"][:honest])
+    low, high = min(alone.min(), final.min()), max(alone.max(), final.max())
+    margin = 0.06 * max(high - low, 0.01)
+    line = (low - margin, high + margin)
+    axes.plot(line, line, color="0.6", linewidth=1, linestyle="--", zorder=1)
+    axes.annotate("no gain", (line[1], line[1]), xytext=(-6, -12), textcoords="offset points", fontsize=8, color="0.4",
+                  ha="right")  # fmt: skip
+    sizes = 30 + 170 * np.array(summary["examples"][:honest]) / max(summary["examples"][:honest])
+    colours = [_colour(i, summary) for i in range(honest)]
+    axes.scatter(alone, final, s=sizes, c=colours, edgecolors="white", linewidths=0.8, zorder=3)
+    for i in range(honest):
+        axes.annotate(str(i), (alone[i], final[i]), xytext=(6, 5), textcoords="offset points", fontsize=9)
+    value = summary["fairness"]
+    title = f"Fairness {value:.3f}" if value is not None else "Fairness undefined: constant accuracies"
+    axes.set_title(f"{title}   (area: examples held)", loc="left", fontsize=12)
+    axes.set_xlabel("standalone test accuracy")
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0))
+    return figure
+
+
+def _curves(axes: Axes, rounds: np.ndarray, values: np.ndarray, summary: dict[str, Any]) -> None:
+    few = len(rounds) <= 1
+    for i, curve in enumerate(values.T):
+        adversary = i >= summary["honest"]
+        axes.plot(
+            rounds,
+            curve,
+            color=_colour(i, summary),
+            linestyle="--" if adversary else "-",
+            marker="o" if few else None,
+            linewidth=1.6,
+            label=f"{i} (adversary)" if adversary else f"{i}",
+        )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(title="participant", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
+
+
+def _colour(participant: int, summary: dict[str, Any]) -> Any:
+    """Honest participants from dark to light by number, adversaries red."""
+    if participant >= summary["honest"]:
+        return _ADVERSARY
+    return matplotlib.colormaps["viridis"](0.92 * participant / max(summary["honest"] - 1, 1))
+
+
+def _canvas(title: str, ylabel: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title, loc="left", fontsize=12)
+    axes.set_xlabel("round")
+    axes.set_ylabel(ylabel)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    figure.savefig(path, dpi=150)
+    return path

@@ -1,0 +1,49 @@
+"""Predictions of every participant's own model."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import BasePredictionWriter
+from torch import Tensor
+
+from rffl_pl.module import FederatedModule
+
+
+class PredictionWriter(BasePredictionWriter):
+    """Writes ``predictions/participant_<i>.csv``: per example its index, the most probable class, and every class's
+    probability. Every rank writes the participants it hosts.
+
+    Args:
+        folder: The run folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(write_interval="epoch")
+        self.folder = Path(folder)
+
+    def write_on_epoch_end(
+        self, trainer: Trainer, pl_module: LightningModule, predictions: Any, batch_indices: Any
+    ) -> None:
+        assert isinstance(pl_module, FederatedModule)
+        folder = Path(trainer.strategy.broadcast(str(self.folder))) / "predictions"
+        folder.mkdir(parents=True, exist_ok=True)
+        probabilities: Tensor = torch.cat(list(predictions), dim=1).cpu()
+        for participant, rows in zip(pl_module.cohort.participants, probabilities, strict=True):
+            self._write(folder / f"participant_{participant}.csv", rows)
+        trainer.strategy.barrier("predictions")
+        if trainer.is_global_zero:
+            print(f"predictions of {pl_module.federation.total} participants: {folder}", flush=True)
+
+    @staticmethod
+    def _write(path: Path, probabilities: Tensor) -> None:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["example", "class", *(f"p_{c}" for c in range(probabilities.shape[1]))])
+            best = probabilities.argmax(1).tolist()
+            for example, (label, row) in enumerate(zip(best, probabilities.tolist(), strict=True)):
+                writer.writerow([example, label, *(f"{p:.6g}" for p in row)])

@@ -1,0 +1,54 @@
+"""One progress bar per run, one tick per round."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
+from tqdm import tqdm
+
+from rffl_pl.callbacks.report import RunReport
+
+
+class RoundProgress(ProgressBar):
+    """Shows the round, the mean accuracy of the honest participants and how many members are left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._enabled = True
+        self._bar: Any = None
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._enabled and trainer.is_global_zero:
+            self._bar = tqdm(
+                total=trainer.max_epochs, initial=trainer.current_epoch, unit="round", file=sys.stdout, desc="training"
+            )
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._bar is None:
+            return
+        report = next((c for c in trainer.callbacks if isinstance(c, RunReport)), None)  # type: ignore[attr-defined]
+        if report is not None and report.history:
+            self._bar.set_postfix_str(report.history[-1].headline(), refresh=False)
+        self._bar.update()
+        if self._bar.n >= self._bar.total:
+            self._close()  # now: what follows the last round prints below the bar
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

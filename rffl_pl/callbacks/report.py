@@ -1,0 +1,315 @@
+"""What a run leaves behind: metrics of every round, a table, figures and every participant's weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor
+
+from rffl_pl.callbacks import figures
+from rffl_pl.callbacks.reputation import ReputationExchange
+from rffl_pl.callbacks.standalone import StandaloneReference
+from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.federation import Federation
+from rffl_pl.metrics import Fairness
+from rffl_pl.module import FederatedModule
+
+
+@dataclass(kw_only=True)
+class Round:
+    """All that is known of one round; lists have one entry per participant, P of them, NaN where there is no value.
+
+    Attributes:
+        number: Rounds completed, this one included.
+        honest: Number N of honest participants, the first ones.
+        accuracy: Accuracy on what is watched (validation by default) after the download.
+        loss: Cross-entropy on the same.
+        train_loss: Mean training loss of the last local epoch.
+        members: Who is a member after the round; all of them where nobody communicates.
+        removed: Who was removed in this round.
+    """
+
+    number: int
+    honest: int
+    accuracy: list[float]
+    loss: list[float]
+    train_loss: list[float]
+    members: list[bool]
+    removed: list[int] = field(default_factory=list)
+    set_aside: list[int] = field(default_factory=list)
+    weight: list[float] = field(default_factory=list)
+    similarity: list[float] = field(default_factory=list)
+    reputation: list[float] = field(default_factory=list)
+    quota: list[float] = field(default_factory=list)
+    bytes_up: list[int] = field(default_factory=list)
+    bytes_down: list[int] = field(default_factory=list)
+
+    @property
+    def mean_accuracy(self) -> float:
+        """Mean over the honest participants."""
+        return sum(self.accuracy[: self.honest]) / self.honest
+
+    def headline(self) -> str:
+        """One line for the progress bar."""
+        accuracy = "" if math.isnan(self.mean_accuracy) else f"mean accuracy {self.mean_accuracy:.1%}, "
+        return f"{accuracy}members {sum(self.members)}/{len(self.members)}"
+
+    def metrics(self) -> dict[str, float]:
+        """Flat, for loggers: ``accuracy/participant_3`` and the like."""
+        flat: dict[str, float] = {"round": self.number, "members": sum(self.members), "removed": len(self.removed)}
+        names = (
+            "accuracy", "loss", "train_loss", "weight", "similarity", "reputation", "quota", "bytes_up", "bytes_down",
+        )  # fmt: skip
+        for name in names:
+            values: list[float] = getattr(self, name)
+            flat |= {f"{name}/participant_{i}": v for i, v in enumerate(values) if not math.isnan(v)}
+        if not math.isnan(self.mean_accuracy):
+            flat["accuracy/mean"] = self.mean_accuracy
+            flat["accuracy/max"] = max(self.accuracy[: self.honest])
+        if self.bytes_up:
+            flat["bytes_up/total"], flat["bytes_down/total"] = sum(self.bytes_up), sum(self.bytes_down)
+        return flat
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """The result of a run; lists have one entry per participant, None where there is no value.
+
+    Attributes:
+        mean: Mean final test accuracy of the honest participants.
+        maximum: Highest final test accuracy of the honest participants.
+        fairness: Pearson's correlation of standalone and final accuracy over the honest participants; None where it
+            is undefined or there is no reference.
+    """
+
+    rounds: int
+    honest: int
+    examples: list[int]
+    standalone: list[float | None]
+    final: list[float]
+    reputation: list[float | None]
+    quota: list[float | None]
+    removed_in_round: list[int | None]
+    mean: float
+    maximum: float
+    fairness: float | None
+
+    def table(self) -> str:
+        """A row per participant, then mean, maximum and fairness."""
+        head = ("participant", "examples", "standalone", "final", "reputation", "quota", "removed in round")
+        rows = [
+            (
+                str(i) if i < self.honest else f"{i} (adversary)",
+                str(self.examples[i]),
+                _percent(self.standalone[i]),
+                _percent(self.final[i]),
+                _number(self.reputation[i]),
+                _percent(self.quota[i]),
+                str(self.removed_in_round[i] or "-"),
+            )
+            for i in range(len(self.examples))
+        ]
+        widths = [max(len(row[c]) for row in (head, *rows)) for c in range(len(head))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        if self.fairness is not None:
+            fairness = f"{self.fairness:.3f}"
+        else:
+            fairness = "not measured" if all(value is None for value in self.standalone) else "undefined (constant)"
+        return "\n".join(
+            [*lines, f"mean {_percent(self.mean)}  maximum {_percent(self.maximum)}  fairness {fairness}"]
+        )
+
+
+class RunReport(Callback):
+    """Collects, logs and reports; only rank 0 logs.
+
+    Args:
+        folder: The run folder.
+
+    Attributes:
+        history: Every round so far, on rank 0.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        self.history: list[Round] = []
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Make the round the x-axis of W&B's charts."""
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger) and trainer.is_global_zero:
+                logger.experiment.define_metric("*", step_metric="round")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Gather the round's metrics on rank 0 and log them."""
+        assert isinstance(pl_module, FederatedModule)
+        rows = self._rows(pl_module)
+        pl_module.watched = None
+        if not trainer.is_global_zero:
+            return
+        this = self._round(_exchange_of(trainer), pl_module, rows)
+        self.history.append(this)
+        self._warn(this, pl_module.federation)
+        for logger in trainer.loggers:
+            logger.log_metrics(this.metrics(), step=this.number)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure the final models and leave the run folder complete."""
+        assert isinstance(pl_module, FederatedModule)
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, FederatedDataModule)
+        accuracies, _ = pl_module.score(data.test_dataloader(), pl_module.cohort)
+        final = pl_module.exchange.gather_rows(accuracies.unsqueeze(1)).squeeze(1).cpu()
+        folder = Path(trainer.strategy.broadcast(str(self.folder)))
+        self._export_weights(pl_module, folder / "weights")
+        if not trainer.is_global_zero or not self.history:
+            return
+        summary = self._summary(trainer, pl_module.federation, data.examples, final)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "summary.json").write_text(json.dumps(asdict(summary), indent=1) + "\n")
+        figures.draw(folder, [asdict(entry) for entry in self.history], asdict(summary))
+        for logger in trainer.loggers:
+            _log_summary(logger, summary)
+        print(f"\n{summary.table()}\nrun folder: {folder}", flush=True)
+        for logger in trainer.loggers:
+            _say_where(logger)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Outside of training, print every participant's accuracy."""
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self._print_scores(trainer, pl_module)
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._print_scores(trainer, pl_module)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint.setdefault("server", {})["history"] = [asdict(entry) for entry in self.history]
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self.history = [Round(**entry) for entry in checkpoint.get("server", {}).get("history", [])]
+
+    def _rows(self, module: FederatedModule) -> Tensor:
+        """Accuracy, loss and training loss of every participant, ``[P, 3]``, on rank 0."""
+        unknown = torch.full((len(module.cohort.participants),), torch.nan)
+        accuracy, loss = module.watched or (unknown, unknown)
+        train_loss = torch.tensor([module.losses.get(i, torch.nan) for i in module.cohort.participants])
+        rows = torch.stack([accuracy.cpu(), loss.cpu(), train_loss], dim=1)
+        return module.exchange.gather_rows(rows.to(module.exchange.device)).cpu()
+
+    @staticmethod
+    def _round(exchange: ReputationExchange, module: FederatedModule, rows: Tensor) -> Round:
+        entry = Round(
+            number=module.round,
+            honest=module.federation.honest,
+            accuracy=rows[:, 0].tolist(),
+            loss=rows[:, 1].tolist(),
+            train_loss=rows[:, 2].tolist(),
+            members=exchange.server.members.tolist(),
+        )
+        if exchange.verdict is not None and exchange.traffic is not None:
+            verdict, traffic = exchange.verdict, exchange.traffic
+            entry.removed, entry.set_aside = list(verdict.removed), list(verdict.set_aside)
+            entry.weight, entry.similarity = verdict.weights.tolist(), verdict.similarities.tolist()
+            entry.reputation, entry.quota = verdict.reputations.tolist(), verdict.quotas.tolist()
+            entry.bytes_up, entry.bytes_down = traffic.up, traffic.down
+        return entry
+
+    @staticmethod
+    def _warn(this: Round, federation: Federation) -> None:
+        trained = [i for i in range(federation.total) if not math.isnan(this.train_loss[i])]
+        diverged = set(this.set_aside) | {i for i in trained if math.isinf(this.train_loss[i])}
+        for i in sorted(diverged):
+            warnings.warn(
+                f"Round {this.number}: participant {i}'s loss or upload is not finite; its upload is set aside, it goes "
+                "on from where it stood before the round. A smaller learning rate may help.",
+                stacklevel=2,
+            )
+        for i in this.removed:
+            warnings.warn(
+                f"Round {this.number}: participant {i} is removed: its reputation fell below the threshold (similarity "
+                f"{this.similarity[i]:.3f}, weight {this.weight[i]:.3f}).",
+                stacklevel=2,
+            )
+
+    def _summary(self, trainer: Trainer, federation: Federation, examples: list[int], final: Tensor) -> Summary:
+        honest, total = federation.honest, federation.total
+        reference = next((c for c in trainer.callbacks if isinstance(c, StandaloneReference)), None)  # type: ignore[attr-defined]
+        alone = reference.accuracies if reference is not None else None
+        fairness = None
+        if alone is not None:
+            metric = Fairness()
+            metric.update(alone, final[:honest])
+            fairness = _defined(metric.compute().item())
+        last = self.history[-1]
+        unknown: list[float | None] = [None] * total
+        removed = {i: entry.number for entry in self.history for i in entry.removed}
+        return Summary(
+            rounds=last.number,
+            honest=honest,
+            examples=examples,
+            standalone=[*(alone.tolist() if alone is not None else unknown[:honest]), *unknown[honest:]],
+            final=final.tolist(),
+            reputation=[_defined(value) for value in last.reputation] or unknown,
+            quota=[_defined(value) for value in last.quota] or unknown,
+            removed_in_round=[removed.get(i) for i in range(total)],
+            mean=final[:honest].mean().item(),
+            maximum=final[:honest].max().item(),
+            fairness=fairness,
+        )
+
+    @staticmethod
+    def _export_weights(module: FederatedModule, folder: Path) -> None:
+        """Every rank writes its participants' weights as plain state_dicts of the bare network."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, participant in enumerate(module.cohort.participants):
+            torch.save(module.cohort.network_state(index), folder / f"participant_{participant}.pt")
+
+    def _print_scores(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, FederatedModule)
+        rows = self._rows(pl_module)
+        if not trainer.is_global_zero:
+            return
+        honest = pl_module.federation.honest
+        lines = ["participant  accuracy    loss"]
+        lines += [f"{i:>11}  {_percent(row[0]):>8}  {row[1]:.4f}" for i, row in enumerate(rows[:honest].tolist())]
+        mean, maximum = rows[:honest, 0].mean().item(), rows[:honest, 0].max().item()
+        print("\n".join([*lines, f"mean {_percent(mean)}  maximum {_percent(maximum)}"]), flush=True)
+
+
+def _exchange_of(trainer: Trainer) -> ReputationExchange:
+    return next(c for c in trainer.callbacks if isinstance(c, ReputationExchange))  # type: ignore[attr-defined]
+
+
+def _log_summary(logger: Logger, summary: Summary) -> None:
+    if isinstance(logger, WandbLogger):
+        logger.experiment.summary.update(
+            {"mean": summary.mean, "maximum": summary.maximum, "fairness": summary.fairness, "result": asdict(summary)}
+        )
+
+
+def _say_where(logger: Logger) -> None:
+    if isinstance(logger, WandbLogger) and logger.experiment.settings._offline:
+        folder = Path(logger.experiment.dir).parent
+        print(f"W&B run, offline: {folder}\nupload it with: wandb sync {folder}", flush=True)
+
+
+def _defined(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,112 @@
+"""The standalone reference: what every participant reaches alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+from tqdm import tqdm
+
+from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.module import FederatedModule
+
+
+class StandaloneReference(Callback):
+    r"""Trains the honest participants without communication, after the run: the x of fairness.
+
+    Same initial weights, shards, schedule, seeds and number of rounds as the run; :math:`w_i \leftarrow w_i +
+    \Delta_i`. Every rank trains the participants it hosts. The result depends on nothing else, so it is trained once
+    and kept.
+
+    Args:
+        enabled: Whether to train it at all; without it there is no fairness.
+        cache_dir: Where references are kept; by default ``rffl_pl`` in the user's cache folder.
+
+    Attributes:
+        accuracies: Test accuracies of the honest participants, ``[N]``, on rank 0 after training; else None.
+    """
+
+    def __init__(self, enabled: bool = True, cache_dir: str | None = None) -> None:
+        self.enabled = enabled
+        self.cache_dir = cache_dir
+        self.accuracies: Tensor | None = None
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Train the reference or read it from the cache."""
+        assert isinstance(pl_module, FederatedModule)
+        if not self.enabled:
+            return
+        path = self._folder() / f"{self._key(trainer, pl_module)}.json"
+        known = self._read(path) if trainer.is_global_zero else None
+        known = trainer.strategy.broadcast(known)
+        if known is None:
+            accuracies = self._train(trainer, pl_module)
+            if trainer.is_global_zero:
+                known = accuracies[: pl_module.federation.honest].tolist()
+                self._write(path, known)
+        if trainer.is_global_zero:
+            self.accuracies = torch.tensor(known)
+
+    def _train(self, trainer: Trainer, module: FederatedModule) -> Tensor:
+        """Test accuracies of all participants, ``[P]``, on rank 0; NaN for adversaries."""
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, FederatedDataModule)
+        cohort = module.new_cohort()
+        shards = next(iter(data.train_dataloader()))
+        honest = {i: shard for i, shard in shards.items() if module.federation.is_honest(i)}
+        rounds = tqdm(
+            range(module.round),
+            desc="standalone reference",
+            unit="round",
+            file=sys.stdout,
+            disable=not trainer.is_global_zero or trainer.progress_bar_callback is None,
+        )
+        with torch.enable_grad(), trainer.precision_plugin.train_step_context():
+            for round_index in rounds:
+                for _ in cohort.train_round(honest, module.schedule, module.federation, round_index):
+                    pass
+                cohort.revert_unsound()
+        accuracies, _ = module.score(data.test_dataloader(), cohort)
+        return module.exchange.gather_rows(accuracies.unsqueeze(1)).squeeze(1).cpu()
+
+    def _folder(self) -> Path:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(self.cache_dir) if self.cache_dir else Path(cache) / "rffl_pl" / "standalone"
+
+    @staticmethod
+    def _key(trainer: Trainer, module: FederatedModule) -> str:
+        """A digest of all that the reference depends on."""
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        parts = (
+            module.identity(),
+            repr(module.schedule),
+            repr(module.cohort.optimizers[0].defaults),
+            type(module.cohort.optimizers[0]).__name__,
+            module.round,
+            data.batch_size,
+            str(trainer.precision),
+            torch.__version__,
+        )
+        digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+        digest.update(module.initial_weights().cpu().numpy().tobytes())
+        return digest.hexdigest()[:24]
+
+    @staticmethod
+    def _read(path: Path) -> list[float] | None:
+        try:
+            return [float(value) for value in json.loads(path.read_text())["accuracies"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # absent or damaged: train it again
+
+    @staticmethod
+    def _write(path: Path, accuracies: list[float]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps({"accuracies": accuracies}))
+        partial.replace(path)  # at once: a reader never sees half a file

@@ -1,0 +1,230 @@
+"""The command line: ``python -m rffl_pl {fit,validate,test,predict}``, alone or under torchrun."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import netrc
+import os
+import sys
+import warnings
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from jsonargparse import ArgumentError
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
+
+import rffl_pl.adversaries
+import rffl_pl.datamodules
+import rffl_pl.models
+import rffl_pl.servers
+from rffl_pl.adversaries import Adversary
+from rffl_pl.callbacks import PredictionWriter, ReputationExchange, RoundProgress, RunReport, StandaloneReference
+from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from rffl_pl.module import FederatedModule
+from rffl_pl.servers import Server
+from rffl_pl.strategy import FederatedStrategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Where a run leaves its results: ``<root>/<name>/<date and time>``.
+
+    Args:
+        name: The run's name.
+        root: Folder of all runs.
+        wandb: Log to Weights & Biases; offline where nobody is logged in.
+        wandb_project: The project there.
+    """
+
+    name: str = "run"
+    root: str = "runs"
+    wandb: bool = True
+    wandb_project: str = "rffl_pl"
+
+
+class ConfigKeeper(SaveConfigCallback):
+    """Leaves the resolved configuration in the run folder and in W&B."""
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        folder = Path(trainer.default_root_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.parser.save(self.config, folder / self.config_filename, skip_none=False, overwrite=True)
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                logger.log_hyperparams(self.config.as_dict())
+
+
+class FederatedCLI(LightningCLI):
+    """Lightning's CLI with the groups ``federation``, ``server``, ``adversaries``, ``standalone`` and ``run``."""
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Lightning's, less what is decided here."""
+        decided = {"verbose", "weights_only", "return_predictions"}
+        return {name: skipped | decided for name, skipped in LightningCLI.subcommands().items()}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The groups of a federation, and who needs which."""
+        parser.add_class_arguments(Federation, "federation")
+        parser.add_subclass_arguments(Server, "server")
+        parser.add_argument("--adversaries", type=list[Adversary], default=[], help="What each adversary does.")
+        parser.add_lightning_class_args(ReputationExchange, "exchange")
+        parser.add_lightning_class_args(StandaloneReference, "standalone")
+        parser.add_class_arguments(Run, "run")
+        parser.set_defaults({"server": {"class_path": "rffl_pl.servers.RFFL"}})
+        parser.link_arguments("seed_everything", "federation.seed", compute_fn=int)
+        parser.link_arguments("federation", "model.federation", apply_on="instantiate")
+        parser.link_arguments("federation", "data.init_args.federation", apply_on="instantiate")
+        parser.link_arguments("adversaries", "model.adversaries")
+        parser.link_arguments("server", "exchange.server", apply_on="instantiate")
+
+    def before_instantiate_classes(self) -> None:
+        """Write the number of participants into the configuration, so that the saved one says it."""
+        federation = self.config[self.subcommand].federation
+        if federation.participants is None:
+            federation.participants = Federation(**federation.as_dict()).honest
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """A trainer whose ranks are torchrun's and whose results lie in one run folder."""
+        run: Run = self._get(self.config_init, "run")
+        config = self._get(self.config_init, "trainer")
+        if config["devices"] != "auto" or config["num_nodes"] != 1 or config["strategy"] != "auto":
+            raise UserError(
+                "Expected --trainer.devices, --trainer.num_nodes and --trainer.strategy to be left alone, but got "
+                f"{config['devices']}, {config['num_nodes']} and {config['strategy']}; ranks come from torchrun: "
+                "--nproc_per_node for the ranks of a node, --nnodes for nodes."
+            )
+        stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        suffix = "" if self.subcommand == "fit" else f"-{self.subcommand}"
+        folder = Path(run.root) / run.name / f"{stamp}{suffix}"
+        world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+        decided = {
+            "strategy": FederatedStrategy(config["accelerator"]),
+            "accelerator": "auto",
+            "num_nodes": world // local,
+            "use_distributed_sampler": False,
+            "default_root_dir": str(folder),
+            "logger": self._loggers(config["logger"], run, folder),
+        }
+        # These come last: the report needs what the exchange and the reference leave.
+        self.trainer_defaults = {**self.trainer_defaults, "callbacks": self._callbacks(config, folder)}
+        return super().instantiate_trainer(**decided, **kwargs)
+
+    def _callbacks(self, config: dict[str, Any], folder: Path) -> list[Any]:
+        callbacks: list[Any] = [RunReport(str(folder))]
+        if config["enable_progress_bar"] is not False:
+            callbacks.append(RoundProgress())
+        if self.subcommand == "predict":
+            callbacks.append(PredictionWriter(str(folder)))
+        given = any(isinstance(callback, ModelCheckpoint) for callback in config["callbacks"] or [])
+        if self.subcommand == "fit" and config["enable_checkpointing"] is not False and not given:
+            callbacks.append(
+                ModelCheckpoint(folder / "checkpoints", save_last=True, save_top_k=0, save_on_train_epoch_end=True)
+            )
+        return callbacks
+
+    def _loggers(self, given: Any, run: Run, folder: Path) -> list[Logger] | bool:
+        """The user's own loggers, or a CSV file and W&B in the run folder."""
+        if given not in (None, True):
+            return given
+        if self.subcommand != "fit":
+            return False
+        loggers: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)]
+        if run.wandb:
+            name = f"{run.name}-{folder.name}"
+            _offline_without_login()
+            loggers.append(WandbLogger(name=name, save_dir=folder, project=run.wandb_project))
+        return loggers
+
+    def _parse_ckpt_path(self) -> None:
+        """Checkpoints hold no hyperparameters; whether one can be read is the strategy's to say."""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line.
+
+    A user's mistake is one sentence on the first rank of each node, and exit code 2.
+    """
+    _keep_freed_memory()
+    _be_quiet()
+    raising = {"exit_on_error": False}
+    try:
+        FederatedCLI(
+            FederatedModule,
+            FederatedDataModule,
+            subclass_mode_data=True,
+            save_config_callback=ConfigKeeper,
+            save_config_kwargs={"save_to_log_dir": False},
+            trainer_defaults={
+                "max_epochs": 100,
+                "enable_model_summary": False,
+                "num_sanity_val_steps": 0,
+                "log_every_n_steps": 1,
+            },
+            seed_everything_default=1,
+            parser_kwargs={**raising, **{name: dict(raising) for name in FederatedCLI.subcommands()}},
+            auto_configure_optimizers=False,
+            args=args,
+        )
+    except (UserError, ArgumentError) as error:
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"Error: {_sentence(error)}", file=sys.stderr, flush=True)
+        sys.exit(2)
+
+
+def _sentence(error: Exception) -> str:
+    """A message in one line."""
+    return " ".join(str(error).split())
+
+
+def _offline_without_login() -> None:
+    """Have W&B run offline if nobody said otherwise and nobody is logged in; it would ask for a key, or fail."""
+    if any(name in os.environ for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
+        return
+    host = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    try:
+        known = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        known = None
+    if known is None:
+        os.environ["WANDB_MODE"] = "offline"
+        os.environ.setdefault("WANDB_SILENT", "true")  # the report says where the files are
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep freed memory instead of returning it to the kernel.
+
+    Activations lie above its mmap threshold, so that every training step would map and unmap them: without the page
+    faults training on the CPU is 1.4 times as fast. Elsewhere than on glibc nothing happens.
+    """
+    mmap_threshold, trim_threshold, top_pad = -3, -1, -2
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return
+    for parameter, size in ((mmap_threshold, 1 << 25), (trim_threshold, 1 << 30), (top_pad, 1 << 28)):
+        mallopt(parameter, size)
+
+
+def _be_quiet() -> None:
+    """Leave the terminal to the run: Lightning's notes on devices and loaders say nothing about a federation."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",
+        ".*configure_optimizers. returned .None.*",
+        ".*Checkpoint directory .* exists.*",
+        ".*is a wandb run already in progress.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+

@@ -1,0 +1,8 @@
+"""One file per data set; the base class turns any map-style dataset of (x, y) into a federation's shards."""
+
+from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.cifar10 import CIFAR10
+from rffl_pl.datamodules.digits import Digits
+from rffl_pl.datamodules.mnist import MNIST
+
+__all__ = ["CIFAR10", "MNIST", "Digits", "FederatedDataModule", "Sources"]

@@ -1,0 +1,54 @@
+"""Finding, checking and downloading the files of a data set."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from rffl_pl.errors import UserError
+
+
+def data_dir(given: str | None) -> Path:
+    """The data folder: as given, else the environment's ``RFFL_DATA_DIR``, else ``data``."""
+    return Path(given or os.environ.get("RFFL_DATA_DIR") or "data")
+
+
+def ensure(name: str, folder: Path, checksums: dict[str, str], download: Callable[[], object]) -> None:
+    """See that all files are there and whole; download them if not.
+
+    Args:
+        name: The data set, for messages.
+        folder: Where the files are expected.
+        checksums: MD5 of every file by its name.
+        download: Puts the files there.
+
+    Raises:
+        UserError: If a file is missing or damaged and cannot be downloaded either.
+    """
+    faults = _faults(folder, checksums)
+    if not faults:
+        return
+    try:
+        download()
+        reason = ""
+    except Exception as error:  # whatever a download can meet: no network, no permission, a damaged archive
+        reason = f" and the download failed ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
+    left = _faults(folder, checksums)
+    if left:
+        raise UserError(
+            f"Expected the files of {name} in {folder}/ ({', '.join(checksums)}), but {'; '.join(left)}{reason}; put "
+            "them there, or point --data.data_dir or RFFL_DATA_DIR at the folder above."
+        )
+
+
+def _faults(folder: Path, checksums: dict[str, str]) -> list[str]:
+    faults = [f"{file} is missing" for file in checksums if not (folder / file).is_file()]
+    present = [file for file in checksums if (folder / file).is_file()]
+    return faults + [f"{file} is damaged" for file in present if _md5(folder / file) != checksums[file]]
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()

@@ -1,0 +1,79 @@
+"""Who is who: participants, adversaries, which rank hosts whom, and where every random stream starts.
+
+P = N honest participants + A adversaries. They are numbered 0 .. P-1, the honest first, and keep their number for ever:
+random streams, shards, checkpoint rows and reputations belong to a participant, never to a rank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from rffl_pl.errors import UserError
+
+
+class Federation:
+    """The members of one federation.
+
+    Args:
+        participants: Number N of honest participants; by default one participant, honest or not, per rank.
+        adversaries: Number A of adversaries beside them.
+        seed: Seed of every random stream of the run.
+
+    Raises:
+        UserError: If there is no honest participant or the number of adversaries is negative.
+    """
+
+    def __init__(self, *, participants: int | None = None, adversaries: int = 0, seed: int = 0) -> None:
+        if adversaries < 0:
+            raise UserError(f"Expected --federation.adversaries to be 0 or more, but got {adversaries}; 0 is none.")
+        world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        honest = world_size - adversaries if participants is None else participants
+        if honest < 1 and participants is None:
+            raise UserError(
+                f"Expected more ranks than adversaries where every rank hosts one participant, but got {world_size} "
+                f"rank(s) and --federation.adversaries {adversaries}; give --federation.participants."
+            )
+        if honest < 1:
+            raise UserError(
+                f"Expected --federation.participants to be at least 1, but got {participants}; leave it out for one "
+                "participant per rank."
+            )
+        self.honest = honest
+        """N, the number of honest participants: participants 0 .. N-1."""
+        self.adversaries = adversaries
+        self.seed = seed
+
+    @property
+    def total(self) -> int:
+        """P = N + A."""
+        return self.honest + self.adversaries
+
+    def is_honest(self, participant: int) -> bool:
+        """Whether a participant is one of the honest ones."""
+        return participant < self.honest
+
+    def hosted_by(self, rank: int, world_size: int) -> range:
+        """The contiguous block of participants that a rank hosts; the first ranks take one more each.
+
+        Raises:
+            UserError: If there are more ranks than participants.
+        """
+        if world_size > self.total:
+            raise UserError(
+                f"Expected at most one rank per participant, but got {world_size} ranks for {self.total} participants "
+                f"({self.honest} honest, {self.adversaries} adversaries); start torchrun with --nproc_per_node of at "
+                "most that many or raise --federation.participants."
+            )
+        block, extra = divmod(self.total, world_size)
+        start = rank * block + min(rank, extra)
+        return range(start, start + block + (rank < extra))
+
+    def seed_for(self, purpose: str, *coordinates: int) -> int:
+        """The seed of one random stream, e.g. ``seed_for("batches", participant, round)``.
+
+        A hash, so that streams of different purposes, participants and rounds are unrelated and none depends on how
+        many ranks there are or on what was drawn before.
+        """
+        text = "/".join(map(str, (self.seed, purpose, *coordinates)))
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -1,0 +1,1 @@
+"""Pure tensor mathematics: no classes, no state, no distributed."""

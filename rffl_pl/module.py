@@ -1,0 +1,213 @@
+"""The LightningModule that hosts a rank's participants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import OptimizerCallable
+from torch import Tensor, nn
+
+from rffl_pl.adversaries import Adversary
+from rffl_pl.cohort import Cohort, Examples, Schedule, flat_parameters
+from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.errors import UserError
+from rffl_pl.exchange import Exchange
+from rffl_pl.federation import Federation
+from rffl_pl.metrics import ParticipantScores
+from rffl_pl.strategy import FederatedStrategy
+
+
+class FederatedModule(LightningModule):
+    """The participants of one rank: local training, evaluation, and their rows of a checkpoint.
+
+    One training batch is one communication round. `training_step` trains; a callback
+    (`rffl_pl.callbacks.ReputationExchange`) then exchanges, before validation.
+
+    Args:
+        federation: Who takes part.
+        network: The network of every participant, any `torch.nn.Module` from a batch of inputs to class logits.
+        optimizer: Makes a participant's optimizer; its state stays with the participant.
+        local_epochs: Local epochs E per round.
+        lr_decay: Factor on the learning rate, with every ``lr_decay_every``.
+        lr_decay_every: ``epoch``, every local epoch (released code), or ``round`` (paper).
+        adversaries: The attacks; adversary j of the federation carries out attack j modulo their number.
+
+    Raises:
+        UserError: If there are adversaries but no attack, and if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        network: nn.Module,
+        *,
+        optimizer: OptimizerCallable = torch.optim.SGD,  # type: ignore[assignment]
+        local_epochs: int = 3,
+        lr_decay: float = 0.977,
+        lr_decay_every: Literal["epoch", "round"] = "epoch",
+        adversaries: list[Adversary] | None = None,
+    ) -> None:
+        super().__init__()
+        if federation.adversaries and not adversaries:
+            raise UserError(
+                f"Expected --adversaries to say what the {federation.adversaries} adversaries do, but it is empty; "
+                "give for instance --adversaries+=FreeRider."
+            )
+        self.automatic_optimization = False
+        self.federation = federation
+        self.network = network
+        self.optimizer = optimizer
+        self.schedule = Schedule(epochs=local_epochs, decay=lr_decay, decay_every=lr_decay_every)
+        self.attacks = adversaries or []
+        self.round = 0
+        self.losses: dict[int, float] = {}
+        self.watched: tuple[Tensor, Tensor] | None = None
+
+    def setup(self, stage: str) -> None:
+        """Take in the participants that this rank hosts."""
+        if not isinstance(self.trainer.strategy, FederatedStrategy):
+            raise UserError(
+                f"Expected the trainer's strategy to be rffl_pl.strategy.FederatedStrategy, but got "
+                f"{type(self.trainer.strategy).__name__}."
+            )
+        self.exchange: Exchange = self.trainer.strategy.exchange_for(self.federation)
+        self.cohort = self.new_cohort()
+        self.scores = ParticipantScores(len(self.cohort.participants)).to(self.cohort.weights.device)
+        self._first: list[int] = []
+
+    def new_cohort(self) -> Cohort:
+        """This rank's participants with the initial weights."""
+        return Cohort(self.network, self.exchange.hosted, self.optimizer, self.exchange.device)
+
+    def attack_of(self, participant: int) -> Adversary | None:
+        """What a participant does instead of being honest; None for the honest."""
+        if self.federation.is_honest(participant):
+            return None
+        return self.attacks[(participant - self.federation.honest) % len(self.attacks)]
+
+    def configure_optimizers(self) -> None:
+        """Lightning steps no optimizer: every participant has its own."""
+
+    def training_step(self, batch: dict[int, Examples], batch_idx: int) -> None:
+        """Local training of one round."""
+        training = {i: shard for i, shard in batch.items() if self._trains(i)}
+        self.losses = dict(self.cohort.train_round(training, self.schedule, self.federation, self.round))
+
+    def corrupted(self, updates: Tensor) -> Tensor:
+        """What the hosted participants upload, ``[n, D]``: adversaries their attack, the honest their updates."""
+        uploads = updates.clone()
+        for index, participant in enumerate(self.cohort.participants):
+            if (attack := self.attack_of(participant)) is not None:
+                seed = self.federation.seed_for("attack", participant, self.round)
+                uploads[index] = attack.upload(updates[index], torch.Generator().manual_seed(seed))
+        return uploads
+
+    def score(self, batches: Iterable[tuple[Tensor, Tensor]], cohort: Cohort) -> tuple[Tensor, Tensor]:
+        """Accuracies and losses ``[n]`` of a cohort's models outside Lightning's evaluation loop."""
+        self._start_scores(cohort)
+        with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
+            for batch in batches:
+                self._score_batch(batch, cohort)
+        return self._finished_scores()
+
+    def on_validation_epoch_start(self) -> None:
+        self._start_scores(self.cohort)
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Evaluate every distinct hosted model on a batch."""
+        self._score_batch(batch, self.cohort)
+
+    def on_validation_epoch_end(self) -> None:
+        self.watched = self._finished_scores()
+
+    on_test_epoch_start = on_validation_epoch_start
+    test_step = validation_step
+    on_test_epoch_end = on_validation_epoch_end
+
+    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Class probabilities of every hosted participant, ``[n, B, C]``."""
+        logits = [self.cohort.logits(batch[0], index) for index in range(len(self.cohort.participants))]
+        return torch.stack(logits).float().softmax(-1)
+
+    def identity(self) -> dict[str, dict[str, str]]:
+        """What a checkpoint and the run that loads it must agree on."""
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, FederatedDataModule)
+        parameters = {name: "x".join(map(str, p.shape)) for name, p in self.network.named_parameters()}
+        return {
+            "model": {"network": type(self.network).__name__, **parameters},
+            "federation": {
+                "participants": str(self.federation.honest),
+                "adversaries": str(self.federation.adversaries),
+                "seed": str(self.federation.seed),
+            },
+            "data": data.identity(),
+        }
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Bring every participant's state to rank 0, which writes; a checkpoint's row belongs to a participant."""
+        mine = {
+            participant: self.cohort.state_dict(index) | {"member": self.exchange.active[participant]}
+            for index, participant in enumerate(self.cohort.participants)
+        }
+        states = self.exchange.gather_objects(mine)
+        checkpoint["federation"] = {
+            "identity": self.identity(),
+            "round": self.round,
+            "participants": {i: state for part in states for i, state in part.items()},
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take the hosted participants' rows, wherever they were hosted before.
+
+        Raises:
+            UserError: If the checkpoint is of another model, data set or federation.
+        """
+        saved = checkpoint.get("federation")
+        if saved is None:
+            raise UserError("Expected --ckpt_path to be a checkpoint of rffl_pl, but it holds no federation.")
+        self._check_identity(saved["identity"])
+        self.round = saved["round"]
+        for index, participant in enumerate(self.cohort.participants):
+            self.cohort.load_state_dict(index, saved["participants"][participant])
+        for participant in self.exchange.active:
+            self.exchange.active[participant] = saved["participants"][participant]["member"]
+
+    def initial_weights(self) -> Tensor:
+        """The weights ``[D]`` that every participant starts from."""
+        return flat_parameters(self.network)
+
+    def _trains(self, participant: int) -> bool:
+        attack = self.attack_of(participant)
+        return attack is None or attack.trains
+
+    def _start_scores(self, cohort: Cohort) -> None:
+        self.scores.reset()
+        self._first = cohort.distinct()
+
+    def _score_batch(self, batch: tuple[Tensor, Tensor], cohort: Cohort) -> None:
+        x, y = cohort.placed(batch[0]), batch[1].to(cohort.weights.device)
+        for index in sorted(set(self._first)):
+            self.scores.update(index, cohort.logits(x, index), y)
+
+    def _finished_scores(self) -> tuple[Tensor, Tensor]:
+        accuracies, losses = self.scores.compute()
+        return accuracies[self._first], losses[self._first]
+
+    def _check_identity(self, saved: dict[str, dict[str, str]]) -> None:
+        mine = self.identity()
+        differences = [
+            f"{group}: {key} is {saved[group].get(key, 'absent')} there and {mine[group].get(key, 'absent')} here"
+            for group in mine
+            for key in {**mine[group], **saved[group]}
+            if mine[group].get(key) != saved[group].get(key)
+        ]
+        if differences:
+            more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
+            raise UserError(
+                f"Expected the checkpoint at --ckpt_path to be of this run, but {'; '.join(differences[:3])}{more}; "
+                "give the config.yaml that lies beside it."
+            )

@@ -1,0 +1,108 @@
+"""The process group, and which device each rank is bound to."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from rffl_pl.errors import UserError
+from rffl_pl.exchange import Exchange
+from rffl_pl.federation import Federation
+
+
+def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.device], Literal["nccl", "gloo"]]:
+    """The device of every rank of this node and the process group's backend.
+
+    Args:
+        accelerator: ``auto``, ``gpu``, ``cuda`` or ``cpu``.
+        ranks: Ranks on this node.
+        gpus: GPUs on this node.
+
+    Returns:
+        One GPU for each rank with NCCL if there are enough; GPUs shared in turn with gloo if there are not, since NCCL
+        hangs when two ranks share one; else the CPU with gloo.
+
+    Raises:
+        UserError: If a GPU is asked for and there is none.
+    """
+    if accelerator not in ("auto", "gpu", "cuda", "cpu"):
+        raise UserError(f"Expected --trainer.accelerator to be auto, gpu, cuda or cpu, but got {accelerator}.")
+    if accelerator in ("gpu", "cuda") and gpus == 0:
+        raise UserError(
+            f"Expected a GPU for --trainer.accelerator {accelerator}, but this machine shows none; give "
+            "--trainer.accelerator auto to train on the CPU."
+        )
+    if accelerator == "cpu" or gpus == 0:
+        return [torch.device("cpu")] * ranks, "gloo"
+    if ranks <= gpus:
+        return [torch.device("cuda", i) for i in range(ranks)], "nccl"
+    return [torch.device("cuda", i % gpus) for i in range(ranks)], "gloo"
+
+
+class FederatedStrategy(DDPStrategy):
+    """Ranks without gradient synchronisation: participants meet in the exchange alone.
+
+    Args:
+        accelerator: ``auto``, ``gpu``, ``cuda`` or ``cpu``.
+        timeout_minutes: How long a collective operation may wait for the slowest rank's local training.
+
+    Raises:
+        UserError: If a GPU is asked for and there is none.
+    """
+
+    def __init__(self, accelerator: str = "auto", timeout_minutes: float = 60) -> None:
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        gpus = torch.cuda.device_count()
+        devices, backend = plan_devices(accelerator, ranks, gpus)
+        if devices[0].type == "cuda" and backend == "gloo":
+            rank_zero_warn(
+                f"{ranks} ranks share {gpus} GPU(s): the exchange runs on gloo instead of NCCL. With "
+                f"--nproc_per_node={gpus} each rank has a GPU of its own and hosts several participants."
+            )
+        super().__init__(
+            parallel_devices=devices,
+            process_group_backend=backend,
+            timeout=timedelta(minutes=timeout_minutes),
+        )
+
+    def exchange_for(self, federation: Federation) -> Exchange:
+        """This rank's side of the exchange."""
+        blocks = [federation.hosted_by(rank, self.world_size) for rank in range(self.world_size)]
+        return Exchange(blocks, self.global_rank, self.root_device)
+
+    def setup(self, trainer: Any) -> None:
+        """As the base class does, less the gradient synchronisation and less copying rank 0's weights everywhere."""
+        assert self.accelerator is not None
+        assert self.model is not None
+        self.accelerator.setup(trainer)
+        self.precision_plugin.convert_module(self.model)
+        self.model_to_device()
+        if trainer.state.fn == TrainerFn.FITTING:
+            self.setup_optimizers(trainer)
+        self.setup_precision_plugin()
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        """Read a checkpoint; nothing in it can run code, and only rank 0 keeps the server's part.
+
+        Raises:
+            UserError: If the file is missing, truncated or no checkpoint.
+        """
+        try:
+            checkpoint = super().load_checkpoint(checkpoint_path, weights_only=True)
+        except FileNotFoundError as error:
+            raise UserError(f"Expected a checkpoint at --ckpt_path {checkpoint_path}, but there is no such file.") from error
+        except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+            raise UserError(
+                f"Expected --ckpt_path {checkpoint_path} to be a whole checkpoint, but it cannot be read "
+                f"({type(error).__name__}): it is truncated, damaged or no checkpoint; take an earlier one."
+            ) from error
+        if self.global_rank != 0:
+            checkpoint.pop("server", None)  # reputations are the server's alone
+        return checkpoint
