@@ -6,6 +6,7 @@ import ctypes
 import logging
 import netrc
 import os
+import re
 import sys
 import warnings
 from dataclasses import dataclass
@@ -20,10 +21,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
 
-import rffl_pl.adversaries
-import rffl_pl.datamodules
-import rffl_pl.models
-import rffl_pl.servers
+import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import PredictionWriter, ReputationExchange, RoundProgress, RunReport, StandaloneReference
 from rffl_pl.datamodules import FederatedDataModule
@@ -175,15 +173,33 @@ def main(args: list[str] | None = None) -> None:
             auto_configure_optimizers=False,
             args=args,
         )
-    except (UserError, ArgumentError) as error:
+    except Exception as error:
+        mistake = _mistake(error)
+        if mistake is None:
+            raise
         if os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"Error: {_sentence(error)}", file=sys.stderr, flush=True)
+            print(f"Error: {_sentence(mistake)}", file=sys.stderr, flush=True)
         sys.exit(2)
 
 
-def _sentence(error: Exception) -> str:
-    """A message in one line."""
-    return " ".join(str(error).split())
+def _mistake(error: BaseException) -> BaseException | None:
+    """The user's mistake behind an exception, if there is one; the parser wraps what a constructor raises."""
+    if isinstance(error, UserError | ArgumentError):
+        return error
+    return _mistake(error.__cause__) if error.__cause__ is not None else None
+
+
+def _sentence(error: BaseException) -> str:
+    """A message in one line, without what the parser says of types that were not meant."""
+    noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'NoneType'>")
+    lines = (line.strip().removeprefix("- ") for line in str(error).splitlines())
+    sentence = " ".join(line for line in lines if line and not line.startswith(noise))
+    sentence = re.sub(
+        r"- Does not validate.*|Does not validate against any of the Union subtypes", "", sentence
+    ).strip()
+    if "dot import path" in sentence:
+        sentence += "; give a class of this package by its name, or your own as my_package.MyClass"
+    return sentence
 
 
 def _offline_without_login() -> None:
@@ -219,12 +235,12 @@ def _be_quiet() -> None:
     """Leave the terminal to the run: Lightning's notes on devices and loaders say nothing about a federation."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
     for message in (
+        ".*isinstance.treespec, LeafSpec.*",
         ".*does not have many workers.*",
         ".*configure_optimizers. returned .None.*",
         ".*Checkpoint directory .* exists.*",
         ".*is a wandb run already in progress.*",
     ):
         warnings.filterwarnings("ignore", message=message)
-
-

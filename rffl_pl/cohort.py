@@ -85,10 +85,13 @@ class Cohort:
                 f"{len(layer_sizes(network)) or 'none'}; for lower precision give --trainer.precision bf16-mixed."
             )
         self.participants = list(participants)
-        self.weights = flat_parameters(network).to(device).repeat(len(self.participants), 1)
+        self.weights = _aligned_rows(flat_parameters(network).to(device), len(self.participants))
         self.before = self.weights.clone()
         self.networks = [_bind(copy.deepcopy(network).to(device), row) for row in self.weights]
-        self.optimizers = [optimizer(net.parameters()) for net in self.networks]
+        try:
+            self.optimizers = [optimizer(net.parameters()) for net in self.networks]
+        except ValueError as error:
+            raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
         self._initial_rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self._buffers_before: list[list[Tensor]] = []
 
@@ -208,6 +211,15 @@ def layer_sizes(network: nn.Module) -> list[int]:
 def flat_parameters(network: nn.Module) -> Tensor:
     """All parameters as one new vector ``[D]``."""
     return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+def _aligned_rows(row: Tensor, count: int) -> Tensor:
+    """``count`` copies of ``row`` ``[D]``, each starting at a multiple of 64 bytes.
+
+    Matrix products pick their order of summation by alignment: a participant's bits must not depend on the row it has.
+    """
+    rows = row.new_empty(count, -(-len(row) // 16) * 16)[:, : len(row)]
+    return rows.copy_(row)
 
 
 def _bind(network: nn.Module, row: Tensor) -> nn.Module:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -89,7 +90,10 @@ class Exchange:
             packed = {i: wire.pack(download(i)).to(self.wire_device) for i in members}
 
         told = [[packed[i].numel() if i in packed else _REMOVED for i in block] for block in addressees]
-        sizes = self._from_server(torch.tensor(sum(told, []), dtype=torch.int64), [len(block) for block in addressees])
+        sizes = self._from_server(
+            torch.tensor([size for block in told for size in block], dtype=torch.int64),
+            [len(block) for block in addressees],
+        )
         mine = dict(zip(addressees[self.rank], sizes.tolist(), strict=True))
         payloads = torch.cat(list(packed.values())) if packed else torch.empty(0, dtype=torch.uint8)
         splits = [sum(max(size, 0) for size in block) for block in told]
@@ -105,20 +109,18 @@ class Exchange:
             return downloads, None
         total = sum(map(len, self.blocks))
         down = {i: part.numel() for i, part in packed.items()}
-        return downloads, Traffic(
-            up=[up.get(i, 0) for i in range(total)], down=[down.get(i, 0) for i in range(total)]
-        )
+        return downloads, Traffic(up=[up.get(i, 0) for i in range(total)], down=[down.get(i, 0) for i in range(total)])
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """Bring one row per hosted participant, ``[n, ...]``, to rank 0: ``[P, ...]`` there, no rows elsewhere."""
         flat = self._to_server(rows.flatten(1), [len(block) for block in self.blocks])
         return flat.view(-1, *rows.shape[1:]).to(self.device)
 
-    def gather_objects(self, value: object) -> list[object]:
+    def gather_objects(self, value: Any) -> list[Any]:
         """Bring one picklable object of every rank to rank 0; an empty list elsewhere."""
         if len(self.blocks) == 1:
             return [value]
-        gathered: list[object] | None = [None] * len(self.blocks) if self.rank == 0 else None
+        gathered: list[Any] | None = [None] * len(self.blocks) if self.rank == 0 else None
         dist.gather_object(value, gathered)
         return gathered or []
 

@@ -44,7 +44,7 @@ class FederatedModule(LightningModule):
         federation: Federation,
         network: nn.Module,
         *,
-        optimizer: OptimizerCallable = torch.optim.SGD,  # type: ignore[assignment]
+        optimizer: OptimizerCallable = torch.optim.SGD,
         local_epochs: int = 3,
         lr_decay: float = 0.977,
         lr_decay_every: Literal["epoch", "round"] = "epoch",
@@ -74,6 +74,7 @@ class FederatedModule(LightningModule):
                 f"{type(self.trainer.strategy).__name__}."
             )
         self.exchange: Exchange = self.trainer.strategy.exchange_for(self.federation)
+        self._check_network()
         self.cohort = self.new_cohort()
         self.scores = ParticipantScores(len(self.cohort.participants)).to(self.cohort.weights.device)
         self._first: list[int] = []
@@ -153,11 +154,11 @@ class FederatedModule(LightningModule):
             participant: self.cohort.state_dict(index) | {"member": self.exchange.active[participant]}
             for index, participant in enumerate(self.cohort.participants)
         }
-        states = self.exchange.gather_objects(mine)
+        parts = self.exchange.gather_objects(mine)
         checkpoint["federation"] = {
             "identity": self.identity(),
             "round": self.round,
-            "participants": {i: state for part in states for i, state in part.items()},
+            "participants": {i: state for part in parts for i, state in part.items()},
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -180,6 +181,28 @@ class FederatedModule(LightningModule):
         """The weights ``[D]`` that every participant starts from."""
         return flat_parameters(self.network)
 
+    def _check_network(self) -> None:
+        """One batch through the network, so that a misfit is told before training and in the user's words."""
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        x, _ = next(iter(data.test_dataloader()))
+        name = type(self.network).__name__
+        training = self.network.training
+        try:
+            with torch.inference_mode():
+                shape = list(self.network.eval()(x).shape)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise UserError(
+                f"Expected --model.network {name} to take inputs of shape {list(x.shape)}, but it fails: "
+                f"{' '.join(str(error).split())}; give a network for these inputs."
+            ) from error
+        finally:
+            self.network.train(training)
+        if shape != [len(x), data.num_classes]:
+            raise UserError(
+                f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for inputs of "
+                f"shape {list(x.shape)}, but got {shape}; give it {data.num_classes} outputs."
+            )
+
     def _trains(self, participant: int) -> bool:
         attack = self.attack_of(participant)
         return attack is None or attack.trains
@@ -194,7 +217,7 @@ class FederatedModule(LightningModule):
             self.scores.update(index, cohort.logits(x, index), y)
 
     def _finished_scores(self) -> tuple[Tensor, Tensor]:
-        accuracies, losses = self.scores.compute()
+        accuracies, losses = (values.view(-1) for values in self.scores.compute())  # torchmetrics squeezes one model
         return accuracies[self._first], losses[self._first]
 
     def _check_identity(self, saved: dict[str, dict[str, str]]) -> None:

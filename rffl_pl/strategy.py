@@ -97,7 +97,9 @@ class FederatedStrategy(DDPStrategy):
         try:
             checkpoint = super().load_checkpoint(checkpoint_path, weights_only=True)
         except FileNotFoundError as error:
-            raise UserError(f"Expected a checkpoint at --ckpt_path {checkpoint_path}, but there is no such file.") from error
+            raise UserError(
+                f"Expected a checkpoint at --ckpt_path {checkpoint_path}, but there is no such file."
+            ) from error
         except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
             raise UserError(
                 f"Expected --ckpt_path {checkpoint_path} to be a whole checkpoint, but it cannot be read "

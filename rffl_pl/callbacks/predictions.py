@@ -15,8 +15,10 @@ from rffl_pl.module import FederatedModule
 
 
 class PredictionWriter(BasePredictionWriter):
-    """Writes ``predictions/participant_<i>.csv``: per example its index, the most probable class, and every class's
-    probability. Every rank writes the participants it hosts.
+    """Writes ``predictions/participant_<i>.csv``.
+
+    Per example its index, the most probable class and every class's probability. Every rank writes the participants it
+    hosts.
 
     Args:
         folder: The run folder.

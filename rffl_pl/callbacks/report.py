@@ -125,9 +125,7 @@ class Summary:
             fairness = f"{self.fairness:.3f}"
         else:
             fairness = "not measured" if all(value is None for value in self.standalone) else "undefined (constant)"
-        return "\n".join(
-            [*lines, f"mean {_percent(self.mean)}  maximum {_percent(self.maximum)}  fairness {fairness}"]
-        )
+        return "\n".join([*lines, f"mean {_percent(self.mean)}  maximum {_percent(self.maximum)}  fairness {fairness}"])
 
 
 class RunReport(Callback):
@@ -202,7 +200,9 @@ class RunReport(Callback):
         """Accuracy, loss and training loss of every participant, ``[P, 3]``, on rank 0."""
         unknown = torch.full((len(module.cohort.participants),), torch.nan)
         accuracy, loss = module.watched or (unknown, unknown)
-        train_loss = torch.tensor([module.losses.get(i, torch.nan) for i in module.cohort.participants])
+        losses = [module.losses.get(i) for i in module.cohort.participants]
+        # NaN stands for "did not train", so a loss that is not finite shows as infinite.
+        train_loss = torch.tensor([math.nan if x is None else x if math.isfinite(x) else math.inf for x in losses])
         rows = torch.stack([accuracy.cpu(), loss.cpu(), train_loss], dim=1)
         return module.exchange.gather_rows(rows.to(module.exchange.device)).cpu()
 
@@ -230,8 +230,8 @@ class RunReport(Callback):
         diverged = set(this.set_aside) | {i for i in trained if math.isinf(this.train_loss[i])}
         for i in sorted(diverged):
             warnings.warn(
-                f"Round {this.number}: participant {i}'s loss or upload is not finite; its upload is set aside, it goes "
-                "on from where it stood before the round. A smaller learning rate may help.",
+                f"Round {this.number}: participant {i}'s loss or upload is not finite; the upload is set aside and the "
+                "participant goes on from where it stood before the round. A smaller learning rate may help.",
                 stacklevel=2,
             )
         for i in this.removed:

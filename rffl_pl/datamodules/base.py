@@ -192,9 +192,7 @@ class FederatedDataModule(LightningDataModule, ABC):
         if len(left) >= each * self.federation.adversaries:
             order = torch.randperm(len(left), generator=generator)
             return list(left[order[: each * self.federation.adversaries]].split(each))
-        return [
-            rest[torch.randperm(len(rest), generator=generator)[:each]] for _ in range(self.federation.adversaries)
-        ]
+        return [rest[torch.randperm(len(rest), generator=generator)[:each]] for _ in range(self.federation.adversaries)]
 
     def _check_labels(self, labels: Tensor, which: str) -> None:
         outside = ((labels < 0) | (labels >= self.num_classes)).nonzero().flatten()

@@ -43,9 +43,7 @@ class CIFAR10(FederatedDataModule):
         validation: float = 0.2,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            federation, examples_per_participant=examples_per_participant, validation=validation, **kwargs
-        )
+        super().__init__(federation, examples_per_participant=examples_per_participant, validation=validation, **kwargs)
         self.data_dir = data_dir
 
     def prepare_data(self) -> None:

@@ -34,7 +34,7 @@ def ensure(name: str, folder: Path, checksums: dict[str, str], download: Callabl
         download()
         reason = ""
     except Exception as error:  # whatever a download can meet: no network, no permission, a damaged archive
-        reason = f" and the download failed ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
+        reason = f" and the download failed ({type(error).__name__}; is there a network?)"
     left = _faults(folder, checksums)
     if left:
         raise UserError(

@@ -59,7 +59,9 @@ def by_class(
                 f"{each} examples each, but there are {len(queue)}; lower --data.examples_per_participant to "
                 f"{each * len(queue) // need} or --federation.participants."
             )
-    cuts = [queue.split([*wanted[:, c].tolist(), len(queue) - int(wanted[:, c].sum())]) for c, queue in enumerate(queues)]
+    cuts = [
+        queue.split([*wanted[:, c].tolist(), len(queue) - int(wanted[:, c].sum())]) for c, queue in enumerate(queues)
+    ]
     return [torch.cat([cuts[c][i] for c in range(num_classes)]) for i in range(participants)]
 
 

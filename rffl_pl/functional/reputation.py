@@ -11,8 +11,12 @@ from torch import Tensor
 
 
 def row_norms(uploads: Tensor) -> Tensor:
-    r"""Euclidean norms :math:`\|\Delta_i\|` of the rows of ``uploads`` ``[m, D]``, as ``[m]`` float64."""
-    return torch.linalg.vector_norm(uploads, dim=1, dtype=torch.float64)
+    r"""Euclidean norms :math:`\|\Delta_i\|` of the rows of ``uploads`` ``[m, D]``, as ``[m]`` float64.
+
+    Row by row: how a reduction over a matrix sums depends on the number of rows, and a participant's bits must not.
+    """
+    norms = [torch.linalg.vector_norm(row, dtype=torch.float64) for row in uploads]
+    return torch.stack(norms) if norms else uploads.new_empty(0, dtype=torch.float64)
 
 
 def sound(uploads: Tensor) -> Tensor:
@@ -24,9 +28,9 @@ def sound(uploads: Tensor) -> Tensor:
 
 
 def clip(uploads: Tensor, gamma: float) -> Tensor:
-    r"""Bound every row's norm: :math:`\Delta_i \leftarrow \gamma \Delta_i / (\|\Delta_i\| + 10^{-7})` if
-    :math:`\|\Delta_i\| > \gamma`, else unchanged (released code of RFFL).
+    r"""Bound every row's norm by :math:`\gamma` (released code of RFFL).
 
+    :math:`\Delta_i \leftarrow \gamma \Delta_i / (\|\Delta_i\| + 10^{-7})` where :math:`\|\Delta_i\| > \gamma`.
     Rows ``[m, D]`` in, rows ``[m, D]`` out. A row with a NaN or an infinity passes unchanged.
     """
     norms = row_norms(uploads)
@@ -75,5 +79,5 @@ def relative_quota(reputations: Tensor) -> Tensor:
 
 
 def altruistic(quotas: Tensor, degree: float = 2.0) -> Tensor:
-    r""":math:`\tanh(\beta q_i) / \tanh(\beta)`: raises the quotas of all but the best (issue #4 of the released code)."""
+    r""":math:`\tanh(\beta q_i) / \tanh(\beta)`: raises all quotas but the highest (issue #4 of the released code)."""
     return torch.tanh(degree * quotas) / torch.tanh(torch.tensor(degree, dtype=quotas.dtype, device=quotas.device))

@@ -26,7 +26,7 @@ def magnitude_ranks(aggregate: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def group_counts(quota: float, sizes: Sequence[int], *, round_up: bool) -> list[int]:
-    r"""Entries to keep of every group: :math:`\lceil n q \rceil` or :math:`\lfloor n q \rfloor`, 0 if ``quota`` <= 0."""
+    r"""Entries to keep of every group of n: :math:`\lceil n q \rceil` or :math:`\lfloor n q \rfloor`; 0 if q <= 0."""
     if quota <= 0:
         return [0] * len(sizes)
     whole = math.ceil if round_up else math.floor

@@ -1,4 +1,7 @@
-"""Networks for images. Max-pooling comes before tanh and ReLU: the same values, since both are monotone, for less work."""
+"""Networks for images.
+
+Max-pooling comes before tanh and ReLU: the same values, since both are monotone, for less work.
+"""
 
 from __future__ import annotations
 

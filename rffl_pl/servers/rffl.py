@@ -143,7 +143,9 @@ class RFFL(Server):
     def rule(self, uploads: Tensor, senders: Tensor, sound: Tensor) -> Verdict:
         weights = self._weights()
         row_weights = torch.where(sound, weights[senders], 0.0)
-        scale = reputation.unit_scale(uploads, self.gamma).cpu() if self.steps.normalise else torch.ones_like(row_weights)
+        scale = (
+            reputation.unit_scale(uploads, self.gamma).cpu() if self.steps.normalise else torch.ones_like(row_weights)
+        )
         aggregate = reputation.weighted_sum(uploads, torch.where(sound, row_weights * scale, 0.0).to(uploads.device))
         cosines = torch.where(sound, reputation.cosine_to(uploads, aggregate).cpu(), 0.0)
 
@@ -158,9 +160,7 @@ class RFFL(Server):
             groups = self._groups(aggregate)
             if not members[participant]:
                 return torch.zeros_like(aggregate)
-            counts = sparsify.group_counts(
-                float(quotas[participant]), groups, round_up=self.steps.quota == "layer"
-            )
+            counts = sparsify.group_counts(float(quotas[participant]), groups, round_up=self.steps.quota == "layer")
             kept = sparsify.keep_largest(aggregate, ranks, counts, groups)
             if self.steps.subtract_own and participant in own:
                 kept -= float(weights[participant]) * own[participant]
@@ -229,5 +229,3 @@ class RFFL(Server):
         if message not in self._warned:
             self._warned.add(message)
             warnings.warn(f"Round {self.round}: {message}.", stacklevel=2)
-
-

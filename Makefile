@@ -1,0 +1,22 @@
+# Two ways in: `make demo` trains a federation in under a minute, `make test` runs all tests. Both set up .venv first.
+VENV ?= .venv
+PYTHON ?= python3
+BIN = $(VENV)/bin
+
+demo: $(VENV)/ready
+	$(BIN)/python -m rffl_pl fit --config configs/digits.yaml
+
+test: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+.PHONY: demo test lint

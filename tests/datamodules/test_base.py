@@ -1,0 +1,300 @@
+"""The base of all data modules, by data sets small enough to see through."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from rffl_pl.datamodules import FederatedDataModule, Sources
+from rffl_pl.datamodules.base import labels_of
+from rffl_pl.datamodules.rounds import RoundLoader, Shard, batch_loader
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+
+TRAIN, TEST, CLASSES = 200, 37, 4
+
+
+def tensors(n: int) -> TensorDataset:
+    """Example i is the number i; its class is i mod 4."""
+    return TensorDataset(torch.arange(n).float().view(n, 1), torch.arange(n) % CLASSES)
+
+
+class InMemory(FederatedDataModule):
+    num_classes: ClassVar[int] = CLASSES
+
+    def load(self) -> Sources:
+        return Sources(train=tensors(TRAIN), test=tensors(TEST))
+
+
+class Plain(Dataset[tuple[Tensor, int]]):
+    """The same examples one at a time, with nothing but `__len__` and `__getitem__`."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.tensor([float(index)]), index % CLASSES
+
+
+class OneAtATime(FederatedDataModule):
+    num_classes: ClassVar[int] = CLASSES
+
+    def load(self) -> Sources:
+        return Sources(train=Plain(TRAIN), test=Plain(TEST))
+
+
+class WithValidation(FederatedDataModule):
+    num_classes: ClassVar[int] = CLASSES
+
+    def load(self) -> Sources:
+        return Sources(train=tensors(TRAIN), test=tensors(TEST), validation=tensors(11))
+
+
+class Mislabelled(FederatedDataModule):
+    """One label of the training or of the test data is replaced."""
+
+    num_classes: ClassVar[int] = CLASSES
+
+    def __init__(self, federation: Federation, *, where: str, index: int, label: int) -> None:
+        super().__init__(federation)
+        self.where, self.index, self.label = where, index, label
+
+    def load(self) -> Sources:
+        sources = Sources(train=tensors(TRAIN), test=tensors(TEST))
+        labels_of(getattr(sources, self.where))[self.index] = self.label
+        return sources
+
+
+def ready(data: FederatedDataModule) -> FederatedDataModule:
+    data.setup("fit")
+    return data
+
+
+def contents(loader: Any) -> list[int]:
+    """The numbers behind the examples of a loader, in its order."""
+    return torch.cat([x.flatten() for x, _ in loader]).long().tolist()
+
+
+both_kinds = pytest.mark.parametrize("kind", [InMemory, OneAtATime])
+
+
+@both_kinds
+@pytest.mark.parametrize("split", ["UNI", "POW", "CLA", "DIR"])
+def test_validation_is_held_out_of_every_shard(kind: type[FederatedDataModule], split: Any) -> None:
+    """The share asked for is held out; no participant ever trains on it, and nobody shares an example."""
+    data = ready(kind(Federation(participants=3), split=split, examples_per_participant=20, validation=0.2))
+    held_out, shards = set(data.held_out.tolist()), [set(shard.tolist()) for shard in data.shards]
+    assert len(held_out) == len(data.held_out) == 40
+    assert sum(data.examples) == len(set.union(*shards)) == 60
+    assert held_out.isdisjoint(set.union(*shards))
+    assert contents(data.val_dataloader()) == data.held_out.tolist()
+
+
+@both_kinds
+def test_loaders_of_the_test_set_keep_its_order(kind: type[FederatedDataModule]) -> None:
+    """Testing and prediction see the whole test set in order, in batches of the size asked for."""
+    data = ready(kind(Federation(participants=2), split="UNI", eval_batch_size=10))
+    assert contents(data.test_dataloader()) == contents(data.predict_dataloader()) == list(range(TEST))
+    assert [len(y) for _, y in data.test_dataloader()] == [10, 10, 10, 7]
+
+
+def test_both_kinds_of_data_sets_give_the_same_shards() -> None:
+    """Shards depend on labels, split and seed, not on how the data set is stored."""
+    one, other = (ready(kind(Federation(participants=3), split="CLA", examples_per_participant=9)) for kind in (
+        InMemory, OneAtATime))
+    assert all(torch.equal(a, b) for a, b in zip(one.shards, other.shards, strict=True))
+
+
+def test_a_round_is_one_item_of_all_hosted_shards() -> None:
+    """The training loader yields once: for every hosted participant its shard in mini-batches."""
+    data = ready(InMemory(Federation(participants=3), split="UNI", examples_per_participant=20, batch_size=8))
+    data.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False)
+    (item,) = list(data.train_dataloader())
+    assert list(item) == [0, 1, 2]
+    assert len(data.train_dataloader()) == 1
+    for participant, shard in item.items():
+        assert [len(y) for _, y in shard.epoch()] == [8, 8, 4]
+        assert sorted(contents(shard.epoch())) == sorted(data.shards[participant].tolist())
+
+
+def test_all_there_is_without_examples_per_participant() -> None:
+    """Left out, the training data less validation is divided among all."""
+    data = ready(InMemory(Federation(participants=3), split="UNI", examples_per_participant=None))
+    assert data.examples == [60, 60, 60]
+
+
+def test_own_validation_set_leaves_the_training_data_whole() -> None:
+    """A data set that brings its own validation data holds nothing out."""
+    data = ready(WithValidation(Federation(participants=2), split="UNI"))
+    assert len(data.held_out) == 0
+    assert data.examples == [100, 100]
+    assert contents(data.val_dataloader()) == list(range(11))
+
+
+def test_watching_the_test_set() -> None:
+    """`watch: test` measures on the test set during training; the validation share stays held out."""
+    data = ready(InMemory(Federation(participants=2), split="UNI", watch="test"))
+    assert contents(data.val_dataloader()) == list(range(TEST))
+    assert data.examples == [90, 90]
+
+
+def test_setup_happens_once() -> None:
+    """`fit` followed by `test` keeps the shards."""
+    data = ready(InMemory(Federation(participants=2)))
+    shards = data.shards
+    data.setup("test")
+    assert data.shards is shards
+
+
+def test_adversaries_hold_examples_of_their_own_where_enough_are_left() -> None:
+    """Adversaries' shards have their size and share nothing with the honest, each other or validation."""
+    data = ready(
+        InMemory(
+            Federation(participants=4, adversaries=2), split="UNI", examples_per_participant=20, adversary_examples=30
+        )
+    )
+    assert data.examples == [20, 20, 20, 20, 30, 30]
+    assert len(torch.cat([*data.shards, data.held_out]).unique()) == 80 + 60 + 20
+
+
+def test_adversaries_share_where_too_few_are_left() -> None:
+    """Otherwise they draw from the whole training pool, without repetition and never from validation."""
+    data = ready(
+        InMemory(
+            Federation(participants=4, adversaries=2), split="UNI", examples_per_participant=40, adversary_examples=30
+        )
+    )
+    for shard in data.shards[4:]:
+        assert len(shard.unique()) == len(shard) == 30
+        assert not torch.isin(shard, data.held_out).any()
+
+
+def test_adversaries_do_not_change_honest_shards() -> None:
+    """The honest participants hold the same examples with and without adversaries."""
+    alone, beside = (
+        ready(InMemory(Federation(participants=3, adversaries=a), examples_per_participant=20, adversary_examples=10))
+        for a in (0, 2)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(alone.shards, beside.shards[:3], strict=True))
+
+
+@pytest.mark.parametrize("label", [4, 9, -1])
+@pytest.mark.parametrize(("where", "word"), [("train", "training"), ("test", "test")])
+def test_label_outside_the_classes(where: str, word: str, label: int) -> None:
+    """The message has the example, its label, the range and how many there are."""
+    data = Mislabelled(Federation(participants=2), where=where, index=7, label=label)
+    with pytest.raises(UserError, match=rf"in 0 \.\. 3, but {word} example 7 has label {label} \(1 of (200|37)"):
+        data.setup("fit")
+
+
+def test_participant_without_examples() -> None:
+    """A split that leaves somebody with nothing says who, how many there are, and what to turn."""
+    data = InMemory(Federation(participants=20), split="POW", examples_per_participant=2)
+    with pytest.raises(UserError, match="POW of 40 .* participant 18 of 20 .*--data.examples_per_participant"):
+        data.setup("fit")
+
+
+def test_more_examples_than_there_are() -> None:
+    """The validation share is not available to participants."""
+    data = InMemory(Federation(participants=2), split="UNI", examples_per_participant=95)
+    with pytest.raises(UserError, match="at least 190 training examples .* there are 180"):
+        data.setup("fit")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *[(name, value) for name in ("examples_per_participant", "adversary_examples") for value in (0, -5)],
+        *[(name, value) for name in ("batch_size", "eval_batch_size") for value in (0, -1)],
+        *[("validation", value) for value in (0.0, 1.0, -0.1, 1.5, float("nan"))],
+        *[("dirichlet_alpha", value) for value in (0.0, -1.0)],
+    ],
+)
+def test_argument_out_of_range(option: str, value: Any) -> None:
+    """The message names the option and the value."""
+    with pytest.raises(UserError, match=f"--data.{option} .*but got {value}"):
+        InMemory(Federation(participants=2), **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("split", "pow"), ("watch", "val"), ("num_workers", -1), ("dirichlet_alpha", float("nan"))],
+)
+def test_argument_that_is_no_choice(option: str, value: Any) -> None:
+    """A misspelt split is not silently Dirichlet, and the like: whoever builds the module in Python is told too."""
+    with pytest.raises(UserError, match=f"--data.{option} "):
+        InMemory(Federation(participants=2), **{option: value})
+
+
+def test_identity_tells_data_apart() -> None:
+    """A checkpoint's data are known by data set, split, shards and seed."""
+
+    def identity(seed: int = 0, kind: type[FederatedDataModule] = InMemory, **options: Any) -> dict[str, str]:
+        return ready(kind(Federation(participants=3, seed=seed), **options)).identity()
+
+    assert identity() == identity()
+    others = [identity(seed=1), identity(split="UNI"), identity(examples_per_participant=9), identity(kind=OneAtATime)]
+    assert all(other != identity() for other in others)
+    assert identity(seed=1)["shards"] != identity()["shards"]
+    assert identity(split="UNI")["split"] == "UNI"
+
+
+def test_labels_of_every_kind_of_data_set() -> None:
+    """Classes are found in tensors, in `targets` or `labels`, or example by example, always as int64."""
+    expected = torch.arange(9) % CLASSES
+    listed, array, labelled = Plain(9), Plain(9), Plain(9)
+    listed.targets = expected.tolist()  # type: ignore[attr-defined]
+    array.targets = np.array(expected.tolist(), dtype=np.uint8)  # type: ignore[attr-defined]
+    labelled.labels = expected.int()  # type: ignore[attr-defined]
+    in_memory = TensorDataset(torch.zeros(9, 1), expected.to(torch.uint8))
+    for dataset in (listed, array, labelled, in_memory, tensors(9), Plain(9), Subset(tensors(20), range(9))):
+        assert torch.equal(labels_of(dataset), expected)
+        assert labels_of(dataset).dtype == torch.int64
+
+
+def test_targets_save_reading_every_example() -> None:
+    """With `targets`, no example is read for its label."""
+
+    class Unreadable(Plain):
+        targets: ClassVar[list[int]] = [3, 1, 2]
+
+        def __getitem__(self, index: int) -> tuple[Tensor, int]:
+            raise AssertionError(index)
+
+    assert labels_of(Unreadable(3)).tolist() == [3, 1, 2]
+
+
+@pytest.mark.parametrize("dataset", [tensors(30), Plain(30)], ids=["tensors", "plain"])
+def test_batches_come_in_the_given_order(dataset: Dataset[Any]) -> None:
+    """Batches hold exactly the given examples in the given order; the last one may be smaller."""
+    order = torch.tensor([5, 3, 29, 0, 7, 7, 1])
+    batches = list(batch_loader(dataset, order, 3))
+    assert [len(y) for _, y in batches] == [3, 3, 1]
+    assert torch.cat([x.flatten() for x, _ in batches]).tolist() == order.tolist()
+    assert torch.cat([y for _, y in batches]).tolist() == (order % CLASSES).tolist()
+
+
+def test_epochs_of_a_shard_follow_the_random_stream() -> None:
+    """An epoch is a permutation of the shard, new each time, and the same again from the same seed."""
+    shard = Shard(tensors(100), torch.arange(10, 60), batch_size=16)
+    assert len(shard) == 50
+    torch.manual_seed(3)
+    first, second = contents(shard.epoch()), contents(shard.epoch())
+    torch.manual_seed(3)
+    assert contents(shard.epoch()) == first != second
+    assert sorted(first) == sorted(second) == list(range(10, 60))
+
+
+def test_round_loader_can_be_walked_again() -> None:
+    """Every epoch of Lightning gets the same one item."""
+    loader = RoundLoader({4: Shard(tensors(10), torch.arange(3), 2)})
+    assert [list(item) for item in loader] == [list(item) for item in loader] == [[4]]

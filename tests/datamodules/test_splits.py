@@ -1,0 +1,205 @@
+"""How the splits divide a pool, against the specification written out independently."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import powerlaw
+from torch import Tensor
+
+from rffl_pl.datamodules.splits import by_class, dirichlet, power_law, uniform
+from rffl_pl.errors import UserError
+
+LABELS = torch.arange(10).repeat(400)  # class of example i: i mod 10
+
+Divide = Callable[[torch.Generator], list[Tensor]]
+SPLITS: dict[str, Divide] = {
+    "UNI": lambda generator: uniform(len(LABELS), 5, 60, generator),
+    "POW": lambda generator: power_law(len(LABELS), 5, 60, generator),
+    "CLA": lambda generator: by_class(LABELS, 10, 5, 60, generator),
+    "DIR": lambda generator: dirichlet(LABELS, 10, 5, 60, 0.5, generator),
+}
+every_split = pytest.mark.parametrize("divide", SPLITS.values(), ids=SPLITS.keys())
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def histogram(shard: Tensor, labels: Tensor = LABELS) -> list[int]:
+    return torch.bincount(labels[shard], minlength=10).tolist()
+
+
+@every_split
+def test_shards_are_disjoint_and_valid(divide: Divide) -> None:
+    """Every split hands out n N different examples of the pool, each to one participant."""
+    shards = divide(seeded())
+    together = torch.cat(shards)
+    assert len(shards) == 5
+    assert len(together) == 5 * 60
+    assert len(together.unique()) == len(together)
+    assert 0 <= int(together.min()) <= int(together.max()) < len(LABELS)
+
+
+@every_split
+def test_the_seed_alone_decides(divide: Divide) -> None:
+    """The same seed gives the same shards whatever the global stream is at; another seed gives others."""
+    torch.manual_seed(1)
+    first = divide(seeded(7))
+    torch.manual_seed(2)
+    again, other = divide(seeded(7)), divide(seeded(8))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(torch.cat(first), torch.cat(other))
+
+
+@every_split
+def test_the_global_stream_is_left_alone(divide: Divide) -> None:
+    """Cutting shards draws nothing from the global random stream."""
+    before = torch.get_rng_state()
+    divide(seeded())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("participants", "each"), [(1, 600), (5, 600), (20, 100)])
+def test_uniform_shards_are_equal(participants: int, each: int) -> None:
+    """UNI: n examples for everybody."""
+    shards = uniform(60000, participants, each, seeded())
+    assert [len(shard) for shard in shards] == [each] * participants
+    assert len(torch.cat(shards).unique()) == participants * each
+
+
+def test_uniform_draws_from_the_whole_pool() -> None:
+    """The shards are drawn at random from all there is, not from its beginning."""
+    assert int(torch.cat(uniform(10000, 2, 500, seeded())).min()) < 500
+    assert int(torch.cat(uniform(10000, 2, 500, seeded())).max()) > 9500
+
+
+@pytest.mark.parametrize(("participants", "each"), [(1, 600), (2, 10), (5, 600), (10, 600), (20, 600), (10, 2000)])
+def test_power_law_sizes_follow_the_formula(participants: int, each: int) -> None:
+    """POW: ceil(n N b_i / sum b), the last takes what is left; ascending, disjoint, the whole pool."""
+    total, a = participants * each, 1.65911332899
+    b = np.linspace(powerlaw.ppf(0.01, a), powerlaw.ppf(0.99, a), participants)
+    sizes = [math.ceil(share / b.sum() * total) for share in b[:-1]]
+    sizes.append(total - sum(sizes))
+    shards = power_law(total, participants, each, seeded())
+    assert [len(shard) for shard in shards] == sizes
+    assert sizes == sorted(sizes)
+    assert torch.equal(torch.cat(shards).sort().values, torch.arange(total))
+
+
+@pytest.mark.parametrize(("participants", "each"), [(20, 2), (40, 5), (9, 1)])
+def test_power_law_never_promises_more_than_the_pool(participants: int, each: int) -> None:
+    """Where rounding up uses the pool up early, whoever comes last goes short; nobody gets another's examples."""
+    shards = power_law(participants * each, participants, each, seeded())
+    assert len(shards) == participants
+    assert torch.equal(torch.cat(shards).sort().values, torch.arange(participants * each))
+
+
+CLASSES = {
+    5: [1, 3, 5, 7, 10],
+    10: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+    20: [1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10],
+}
+
+
+@pytest.mark.parametrize("participants", CLASSES)
+def test_class_counts_are_as_specified(participants: int) -> None:
+    """CLA: floor(n / c_i) of each of the first c_i classes, the rest of n from the last of them."""
+    shards = by_class(LABELS, 10, participants, 50, seeded())
+    for shard, classes in zip(shards, CLASSES[participants], strict=True):
+        share = 50 // classes
+        expected = [share] * (classes - 1) + [50 - share * (classes - 1)] + [0] * (10 - classes)
+        assert histogram(shard) == expected
+    assert len(torch.cat(shards).unique()) == participants * 50
+
+
+def test_class_counts_of_five_participants() -> None:
+    """CLA with N = 5 and n = 100, by hand."""
+    assert [histogram(shard) for shard in by_class(LABELS, 10, 5, 100, seeded())] == [
+        [100, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [33, 33, 34, 0, 0, 0, 0, 0, 0, 0],
+        [20, 20, 20, 20, 20, 0, 0, 0, 0, 0],
+        [14, 14, 14, 14, 14, 14, 16, 0, 0, 0],
+        [10, 10, 10, 10, 10, 10, 10, 10, 10, 10],
+    ]
+
+
+def test_class_split_works_on_unordered_uneven_labels() -> None:
+    """CLA finds the classes wherever their examples lie."""
+    labels = torch.cat([torch.full((300,), 0), torch.full((150,), 1), torch.full((60,), 2)])
+    labels = labels[torch.randperm(len(labels), generator=seeded())]
+    shards = by_class(labels, 3, 3, 60, seeded())
+    assert [torch.bincount(labels[shard], minlength=3).tolist() for shard in shards] == [
+        [60, 0, 0],
+        [30, 30, 0],
+        [20, 20, 20],
+    ]
+
+
+def test_class_with_too_few_examples() -> None:
+    """CLA says which class runs short, what it needs, what there is, and which option to turn."""
+    labels = torch.arange(10).repeat(100)
+    with pytest.raises(UserError, match="class 0") as caught:
+        by_class(labels, 10, 5, 100, seeded())
+    message = str(caught.value)
+    assert "at least 177 examples" in message  # 100 + 33 + 20 + 14 + 10
+    assert "there are 100" in message
+    assert "--data.examples_per_participant" in message
+    assert "--federation.participants" in message
+
+
+@pytest.mark.parametrize(("participants", "each"), [(5, 100), (10, 59), (10, 100), (20, 33)])
+def test_the_advised_number_of_examples_works(participants: int, each: int) -> None:
+    """Who follows the advice of CLA's message gets a split."""
+    labels = torch.arange(10).repeat(37)
+    with pytest.raises(UserError, match=r"examples_per_participant to \d+") as caught:
+        by_class(labels, 10, participants, each, seeded())
+    advised = int(re.findall(r"examples_per_participant to (\d+)", str(caught.value))[0])
+    assert [len(shard) for shard in by_class(labels, 10, participants, advised, seeded())] == [advised] * participants
+
+
+def test_no_advice_that_cannot_be_followed() -> None:
+    """Where not even one example each would do, the message does not advise 0, which is no valid value."""
+    with pytest.raises(UserError) as caught:
+        by_class(torch.arange(10).repeat(5), 10, 20, 33, seeded())
+    assert "examples_per_participant to 0" not in str(caught.value)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.5, 100.0])
+@pytest.mark.parametrize("participants", [1, 3, 10])
+def test_dirichlet_divides_the_whole_pool(participants: int, alpha: float) -> None:
+    """DIR hands out n N different valid examples, whatever the skew."""
+    together = torch.cat(dirichlet(LABELS, 10, participants, 100, alpha, seeded()))
+    assert len(together) == len(together.unique()) == participants * 100
+    assert 0 <= int(together.min()) <= int(together.max()) < len(LABELS)
+
+
+def test_small_alpha_skews_and_large_alpha_does_not() -> None:
+    """DIR: at alpha 0.01 a class has about one holder; at alpha 1000 everybody has about its share of every class."""
+
+    def largest_share(alpha: float) -> Tensor:
+        counts = torch.tensor([histogram(shard) for shard in dirichlet(LABELS, 10, 5, 800, alpha, seeded())])
+        return counts.max(0).values / counts.sum(0)
+
+    assert float(largest_share(0.01).mean()) > 0.9
+    assert float(largest_share(1000.0).max()) < 0.25
+
+
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda: uniform(99, 10, 10, seeded()),
+        lambda: power_law(99, 10, 10, seeded()),
+        lambda: dirichlet(LABELS[:99], 10, 10, 10, 0.5, seeded()),
+    ],
+    ids=["UNI", "POW", "DIR"],
+)
+def test_a_pool_that_is_too_small(divide: Callable[[], list[Tensor]]) -> None:
+    """Too small a pool is told with what is needed, what there is, and the options."""
+    with pytest.raises(UserError, match="at least 100 .* there are 99; .*--data.examples_per_participant"):
+        divide()

@@ -1,0 +1,113 @@
+"""Top-k: exactly k, the largest ones, the first among equals, and nested."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rffl_pl.functional import sparsify
+
+SPLITS = ([37], [1, 17, 1, 5, 13], [3, 1, 64, 7, 1, 25], [1], [1, 1])
+
+
+def kept(aggregate: Tensor, quota: float, sizes: Sequence[int], round_up: bool = True) -> Tensor:
+    """The three functions in the order in which a server calls them."""
+    counts = sparsify.group_counts(quota, sizes, round_up=round_up)
+    return sparsify.keep_largest(aggregate, sparsify.magnitude_ranks(aggregate, sizes), counts, sizes)
+
+
+def random_vector(sizes: Sequence[int], seed: int, *, ties: bool = False) -> Tensor:
+    """A vector without zeros: Gaussian, or of a few integers only so that most magnitudes tie."""
+    generator = torch.Generator().manual_seed(seed)
+    if ties:
+        signs = torch.randint(0, 2, (sum(sizes),), generator=generator) * 2 - 1
+        return (signs * torch.randint(1, 4, (sum(sizes),), generator=generator)).float()
+    return torch.randn(sum(sizes), generator=generator)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("sizes", SPLITS, ids=str)
+def test_ranks(sizes: list[int], ties: bool) -> None:
+    """Entries are not ordered by magnitude inside their layer, or equal ones change places."""
+    vector = random_vector(sizes, seed=1, ties=ties)
+    ranks = sparsify.magnitude_ranks(vector, sizes).split(sizes)
+    for group, group_ranks in zip(vector.split(sizes), ranks, strict=True):
+        order = np.argsort(-np.abs(group.numpy()), kind="stable")
+        assert group_ranks.numpy()[order].tolist() == list(range(len(group)))
+
+
+@pytest.mark.parametrize("quota", [0.0, 1e-9, 0.1, 1 / 3, 0.45, 0.77, 1 - 1e-9, 1.0])
+@pytest.mark.parametrize("round_up", [True, False])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("sizes", SPLITS, ids=str)
+def test_keeps_exactly_the_k_largest(sizes: list[int], ties: bool, round_up: bool, quota: float) -> None:
+    """Too many or too few entries survive, or not the largest, or their values change."""
+    vector = random_vector(sizes, seed=0, ties=ties)
+    result = kept(vector, quota, sizes, round_up)
+    for group, left in zip(vector.split(sizes), result.split(sizes), strict=True):
+        exact = len(group) * quota
+        k = math.ceil(exact) if round_up else math.floor(exact)
+        first = np.argsort(-np.abs(group.numpy()), kind="stable")[:k]
+        expected = np.zeros(len(group))
+        expected[first] = group.numpy()[first]
+        np.testing.assert_array_equal(left, expected)
+
+
+@pytest.mark.parametrize("round_up", [True, False])
+@pytest.mark.parametrize("sizes", SPLITS, ids=str)
+def test_full_and_empty_quota(sizes: list[int], round_up: bool) -> None:
+    """Quota 1 drops an entry of a tensor (the released code's slip), or quota 0 and below keep one."""
+    vector = random_vector(sizes, seed=2)
+    assert torch.equal(kept(vector, 1.0, sizes, round_up), vector)
+    for nothing in (0.0, -0.3):
+        assert not kept(vector, nothing, sizes, round_up).any()
+
+
+@pytest.mark.parametrize("quota", [Fraction(numerator, 8) for numerator in range(9)], ids=str)
+@pytest.mark.parametrize("size", [1, 7, 8, 104_242])
+def test_counts(quota: Fraction, size: int) -> None:
+    """The number of entries is not the rounded-up (layer) or rounded-down (vector) share."""
+    assert sparsify.group_counts(float(quota), [size], round_up=True) == [math.ceil(size * quota)]
+    assert sparsify.group_counts(float(quota), [size], round_up=False) == [math.floor(size * quota)]
+
+
+def test_one_entry_layers() -> None:
+    """A one-element tensor fails or is never downloaded."""
+    vector = torch.tensor([0.5, -2.0, 1.0])
+    assert torch.equal(kept(vector, 0.01, [1, 1, 1]), vector)
+
+
+def test_ties_are_cut_in_order() -> None:
+    """All of the equal entries come through, or another choice of them each time."""
+    vector = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])
+    assert kept(vector, 0.5, [5]).tolist() == [1.0, -1.0, 1.0, 0.0, 0.0]
+    assert kept(vector, 0.5, [5], round_up=False).tolist() == [1.0, -1.0, 0.0, 0.0, 0.0]
+    assert kept(vector, 0.5, [2, 3]).tolist() == [1.0, 0.0, 1.0, -1.0, 0.0]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("round_up", [True, False])
+@pytest.mark.parametrize("sizes", SPLITS, ids=str)
+def test_supports_nest(sizes: list[int], round_up: bool, ties: bool) -> None:
+    """A participant with a larger quota misses something that one with a smaller quota gets."""
+    vector = random_vector(sizes, seed=3, ties=ties)
+    previous = torch.zeros(sum(sizes), dtype=torch.bool)
+    for step in range(41):
+        support = kept(vector, step / 40, sizes, round_up) != 0
+        assert (support | ~previous).all()
+        previous = support
+    assert previous.all()
+
+
+@pytest.mark.parametrize("sizes", SPLITS, ids=str)
+def test_does_not_touch_the_aggregate(sizes: list[int]) -> None:
+    """One participant's download changes the aggregate that the next one's is cut from."""
+    vector = random_vector(sizes, seed=4)
+    before = vector.clone()
+    full = kept(vector, 1.0, sizes)
+    full.zero_()
+    assert torch.equal(vector, before)

@@ -1,0 +1,438 @@
+"""RFFL against a float64 reference written from the specification, and what no round may ever break."""
+
+import io
+import itertools
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.servers.base import Verdict
+from rffl_pl.servers.rffl import RFFL
+from tests.servers.reference import PRESETS, ReferenceRFFL, Round
+
+LAYERS = {37: [1, 17, 1, 5, 13], 101: [3, 1, 64, 7, 1, 25]}
+GAMMA = 0.5
+
+ALTERNATIVES: dict[str, Sequence[Any]] = {
+    "clip": (True, False),
+    "normalise": (True, False),
+    "first_weights": ("examples", "uniform"),
+    "threshold": ("members", "participants"),
+    "removal_from": (0, 3, 10, "never"),
+    "quota": ("layer", "vector"),
+    "altruism": (True, False),
+    "subtract_own": (True, False),
+}
+FLIPS = [
+    pytest.param(preset, {name: value}, id=f"{preset}-{name}={value}")
+    for preset, steps in PRESETS.items()
+    for name, values in ALTERNATIVES.items()
+    for value in values
+    if value != steps[name]
+]
+presets = pytest.mark.parametrize("preset", PRESETS)
+NAN, INF = float("nan"), float("inf")
+
+
+def shards(participants: int) -> list[int]:
+    """Unequal shard sizes: 11, 18, 25, ..."""
+    return [11 + 7 * i for i in range(participants)]
+
+
+def local_updates(participants: int, entries: int, seed: int) -> Tensor:
+    """Updates of one round: the first participant works against the common direction, the last with it.
+
+    Lengths go from below the norm bound to far above it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    common = torch.randn(entries, generator=generator)
+    agreement = torch.linspace(-0.6, 2, participants)[:, None] if participants > 1 else torch.ones(1, 1)
+    lengths = (10.0 ** torch.linspace(-1, 1, participants))[torch.randperm(participants, generator=generator), None]
+    noise = torch.randn(participants, entries, generator=generator)
+    return (agreement * common + noise) * lengths / entries**0.5
+
+
+def started(examples: Sequence[int], layers: Sequence[int], **settings: Any) -> RFFL:
+    """A server before its first round."""
+    server = RFFL(gamma=settings.pop("gamma", GAMMA), **settings)
+    server.start(examples, layers)
+    return server
+
+
+def step(server: RFFL, updates: Tensor) -> Verdict:
+    """One round in which all members send."""
+    senders = server.members.nonzero().flatten().tolist()
+    return server.step(server.outgoing(updates)[senders], senders)
+
+
+def downloads(verdict: Verdict) -> Tensor:
+    """Every participant's download, ``[P, D]``."""
+    return torch.stack([verdict.download(i) for i in range(len(verdict.members))])
+
+
+def assert_finite(verdict: Verdict) -> None:
+    """No number of a verdict in which everybody has sent is NaN or infinite."""
+    for values in (verdict.weights, verdict.similarities, verdict.reputations, verdict.quotas, downloads(verdict)):
+        assert values.isfinite().all()
+
+
+def assert_same(
+    verdict: Verdict, expected: Round, reference: ReferenceRFFL, uploads: Mapping[int, list[float]]
+) -> None:
+    """Every number of the verdict is the reference's."""
+
+    def close(actual: Tensor, values: Sequence[float]) -> None:
+        torch.testing.assert_close(actual.double(), torch.tensor(values).double(), rtol=1e-5, atol=1e-5)
+
+    sent = list(uploads)
+    assert verdict.members.tolist() == expected.members
+    assert list(verdict.removed) == expected.removed
+    close(verdict.weights, expected.weights)
+    close(verdict.similarities[sent], [expected.similarities[i] for i in sent])
+    close(verdict.reputations, expected.reputations)
+    close(verdict.quotas, expected.quotas)
+    for i, quota in enumerate(verdict.quotas.tolist()):
+        # With the server's own quota: beside a whole number of entries, rounding would hang on the last bit of it.
+        close(verdict.download(i), reference.download(expected, i, uploads.get(i), quota))
+
+
+def run_both(
+    preset: str, changes: Mapping[str, Any], *, participants: int, entries: int, rounds: int, seed: int, alpha: float
+) -> int:
+    """Compare server and reference for some rounds; returns how many participants were removed."""
+    layers = LAYERS[entries]
+    server = started(shards(participants), layers, preset=preset, alpha=alpha, **changes)
+    reference = ReferenceRFFL(shards(participants), layers, GAMMA, alpha, **(PRESETS[preset] | changes))
+    for now in range(rounds):
+        updates = local_updates(participants, entries, seed=1000 * seed + now)
+        senders = [i for i, member in enumerate(reference.members) if member]
+        outgoing = server.outgoing(updates)
+        uploads = {i: reference.upload(updates[i].tolist()) for i in senders}
+        torch.testing.assert_close(outgoing[senders], torch.tensor([*uploads.values()]), rtol=1e-5, atol=1e-6)
+        verdict = server.step(outgoing[senders], senders)
+        assert_same(verdict, reference.step(uploads), reference, uploads)
+        assert [i for i, s in enumerate(verdict.similarities.tolist()) if not math.isnan(s)] == senders
+    return participants - sum(reference.members)
+
+
+@pytest.mark.parametrize("entries", LAYERS)
+@pytest.mark.parametrize("participants", [1, 2, 5, 12])
+@presets
+def test_preset_is_the_reference(preset: str, participants: int, entries: int) -> None:
+    """A preset computes another algorithm than its column of the specification, in some round."""
+    for seed in range(2):
+        run_both(preset, {}, participants=participants, entries=entries, rounds=13, seed=seed, alpha=0.95)
+
+
+@pytest.mark.parametrize(("preset", "changes"), FLIPS)
+def test_single_switch_is_the_reference(preset: str, changes: dict[str, Any]) -> None:
+    """A switch, alone, does something else than its row of the specification, or moves another row too."""
+    for seed in range(2):
+        run_both(preset, changes, participants=7, entries=37, rounds=13, seed=seed, alpha=0.7)
+
+
+@presets
+def test_comparison_includes_removals(preset: str) -> None:
+    """The comparisons above would be about rounds in which everybody stays."""
+    removed = run_both(preset, {}, participants=7, entries=37, rounds=13, seed=0, alpha=0.7)
+    assert 0 < removed < 6
+
+
+def test_golden_released_round() -> None:
+    """Reputations are not normalised, do not start at 0, or first weights are not shard sizes (servers.md 4.8)."""
+    uploads = torch.tensor([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.0, 0.0, -2.0]])
+    verdict = step(started([1, 1, 2], [3], clip=False), uploads)
+
+    def close(actual: Tensor, *expected: float) -> None:
+        torch.testing.assert_close(actual.double(), torch.tensor(expected).double(), rtol=0, atol=1e-6)
+
+    close(verdict.weights, 0.25, 0.25, 0.5)
+    close(verdict.similarities, 0.406579, 0.406579, 0.903508)
+    close(verdict.reputations, 0.236842, 0.236842, 0.526316)
+    close(verdict.quotas, 0.45, 0.45, 1.0)
+    close(verdict.download(2), 0.45, 0.15, -1.0)
+    close(verdict.download(0), 0.45, 0.0, -1.0)
+
+
+def test_paper_round_by_hand() -> None:
+    """The paper's download lacks a term: topk(g) - r u of two orthogonal uploads of different length."""
+    verdict = step(started([1, 9], [2], preset="paper", gamma=1.0), torch.tensor([[4.0, 0.0], [0.0, 0.5]]))
+    torch.testing.assert_close(verdict.reputations, torch.tensor([0.5, 0.5]).double())
+    torch.testing.assert_close(verdict.similarities, torch.tensor([0.5, 0.5]).double().sqrt())
+    torch.testing.assert_close(downloads(verdict), torch.tensor([[0.5 - 2.0, 0.5], [0.5, 0.5 - 0.25]]))
+
+
+def test_negative_reputation_gets_nothing() -> None:
+    """A negative cosine is taken for a positive one, or buys its owner entries of the aggregate."""
+    opposed = torch.tensor([[0.3, 0.1], [0.3, 0.1], [-0.3, -0.1]])
+    server = started([5, 5, 5], [2])
+    verdict = step(server, opposed)
+    torch.testing.assert_close(verdict.reputations, torch.tensor([1.0, 1.0, -1.0]).double())
+    assert verdict.members.all()
+    assert verdict.quotas.tolist() == [1.0, 1.0, 0.0]
+    torch.testing.assert_close(verdict.download(0), opposed[0] / 3)
+    assert not verdict.download(2).any()
+    torch.testing.assert_close(step(server, opposed).weights, torch.tensor([1.0, 1.0, -1.0]).double())
+
+
+@pytest.mark.parametrize("changes", [{}, {"removal_from": 0}, {"quota": "vector"}], ids=str)
+@presets
+def test_one_participant(preset: str, changes: dict[str, Any]) -> None:
+    """A lone participant is removed from its own federation, or does not get its whole aggregate."""
+    server = started([40], LAYERS[37], preset=preset, **changes)
+    for now in range(12):
+        updates = local_updates(1, 37, seed=now)
+        verdict = step(server, updates)
+        assert (verdict.reputations.item(), verdict.quotas.item(), verdict.removed) == (1.0, 1.0, ())
+        upload = server.outgoing(updates)[0]
+        expected = upload * GAMMA / upload.norm() - upload if preset == "paper" else upload
+        torch.testing.assert_close(verdict.download(0), expected)
+
+
+@presets
+def test_zero_upload(preset: str) -> None:
+    """A participant that learnt nothing makes the round NaN or enters the aggregate."""
+    layers = LAYERS[37]
+    updates = local_updates(4, 37, seed=5)
+    updates[1] = 0
+    server = started(shards(4), layers, preset=preset)
+    reference = ReferenceRFFL(shards(4), layers, GAMMA, **PRESETS[preset])
+    uploads = {i: reference.upload(row.tolist()) for i, row in enumerate(updates)}
+    verdict = step(server, updates)
+    assert_finite(verdict)
+    assert verdict.similarities[1] == 0
+    assert verdict.set_aside == ()
+    assert_same(verdict, reference.step(uploads), reference, uploads)
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [[NAN] * 37, [NAN] + [0.1] * 36, [0.1] * 36 + [INF], [-INF] + [0.0] * 36, [INF, -INF, NAN] + [1.0] * 34],
+    ids=["all nan", "one nan", "one inf", "one -inf", "mixed"],
+)
+@presets
+def test_broken_upload(preset: str, poison: list[float]) -> None:
+    """One participant's NaN or infinity reaches the aggregate, the others' reputations or anybody's download."""
+    layers = LAYERS[37]
+    server = started(shards(4), layers, preset=preset)
+    reference = ReferenceRFFL(shards(4), layers, GAMMA, **PRESETS[preset])
+    for now in range(12):
+        updates = local_updates(4, 37, seed=now)
+        updates[2] = torch.tensor(poison)
+        senders = [i for i, member in enumerate(reference.members) if member]
+        uploads = {i: reference.upload(updates[i].tolist()) for i in senders}
+        verdict = step(server, updates)
+        assert verdict.set_aside == ((2,) if 2 in senders else ())
+        assert verdict.weights[2] == 0
+        assert_same(verdict, reference.step(uploads), reference, uploads)
+        assert downloads(verdict).isfinite().all()
+
+
+@presets
+def test_overflowing_upload(preset: str) -> None:
+    """A finite upload whose norm overflows makes the round infinite."""
+    updates = local_updates(4, 37, seed=6)
+    updates[2] = 1e38
+    server = started(shards(4), LAYERS[37], preset=preset)
+    for _ in range(2):
+        assert_finite(server.step(updates, range(4)))
+
+
+@presets
+def test_nothing_but_broken_uploads(preset: str) -> None:
+    """A round in which no upload can be used removes or rewards somebody, or does not end."""
+    server = started(shards(3), LAYERS[37], preset=preset, alpha=0.0)
+    before = step(server, local_updates(3, 37, seed=7))
+    with pytest.warns(UserWarning, match="last valid"):
+        verdict = step(server, torch.full((3, 37), NAN))
+    assert_finite(verdict)
+    assert torch.equal(verdict.reputations, before.reputations)
+    assert verdict.set_aside == tuple(before.members.nonzero().flatten().tolist())
+    assert not downloads(verdict).any()
+
+
+def test_keeps_the_last_valid_reputations_and_says_so_once() -> None:
+    """Without a positive reputation the run goes on with NaN, with none, or with a warning every round."""
+    server = started(shards(3), LAYERS[37], alpha=0.0)
+    valid = step(server, local_updates(3, 37, seed=8))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            verdict = step(server, torch.zeros(3, 37))
+            assert torch.equal(verdict.reputations, valid.reputations)
+            assert torch.equal(verdict.quotas, valid.quotas)
+            assert not downloads(verdict).any()
+    assert ["last valid" in str(warning.message) for warning in caught] == [True]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recovered = step(server, local_updates(3, 37, seed=9))
+    assert torch.equal(recovered.weights, valid.reputations)
+    assert recovered.reputations.sum().item() == pytest.approx(1)
+
+
+def test_first_round_without_reputations() -> None:
+    """Before any valid reputations the first-round weights do not stand for them."""
+    server = started([1, 1, 2], [2])
+    with pytest.warns(UserWarning, match="last valid"):
+        verdict = step(server, torch.zeros(3, 2))
+    assert verdict.reputations.tolist() == [0.25, 0.25, 0.5]
+    assert step(server, torch.ones(3, 2)).weights.tolist() == [0.25, 0.25, 0.5]
+
+
+def test_negative_sum_keeps_the_last_valid() -> None:
+    """Division by a negative sum turns every sign round: who worked against the aggregate gets the best reputation."""
+    server = started([10, 1, 1], [2])
+    with pytest.warns(UserWarning, match="last valid"):
+        verdict = step(server, torch.tensor([[0.2, 0.0], [-0.2, 0.0], [-0.2, 0.0]]))
+    torch.testing.assert_close(verdict.similarities, torch.tensor([1.0, -1.0, -1.0]).double())
+    torch.testing.assert_close(verdict.reputations, torch.tensor([10.0, 1.0, 1.0]).double() / 12)
+
+
+def with_nobody_left(**settings: Any) -> RFFL:
+    """A server whose members have all been removed; no rounds lead there, for the best of n has at least 1/n."""
+    server = started(shards(3), LAYERS[37], **settings)
+    nobody = torch.zeros(3, dtype=torch.bool)
+    server.load_state_dict({"members": nobody, "round": 12, "reputations": torch.zeros(3, dtype=torch.float64)})
+    return server
+
+
+@pytest.mark.filterwarnings("ignore:Round 12. every participant has been removed")
+@presets
+def test_nobody_left(preset: str) -> None:
+    """Without members the run stops, or somebody still downloads, weighs or is removed."""
+    server = with_nobody_left(preset=preset)
+    for _ in range(3):
+        verdict = server.step(torch.empty(0, 37), [])
+        assert not verdict.members.any()
+        assert verdict.removed == ()
+        assert torch.equal(downloads(verdict), torch.zeros(3, 37))
+        for values in (verdict.weights, verdict.reputations, verdict.quotas):
+            assert torch.equal(values, torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("threshold", ["members", "participants"])
+def test_nobody_left_is_said_once(threshold: Any) -> None:
+    """That everybody trains alone from now on is not said, or said every round."""
+    server = with_nobody_left(threshold=threshold)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            server.step(torch.empty(0, 37), [])
+    assert ["every participant has been removed" in str(warning.message) for warning in caught] == [True]
+
+
+def test_ties_are_cut_exactly() -> None:
+    """All of the equal entries are downloaded, or a random choice of them."""
+    uploads = torch.tensor([[0.1, 0.1, -0.1, 0.1, -0.1], [0.1, 0.1, -0.1, 0.1, -0.1], [0.0, 0.0, 0.0, 0.0, 0.2]])
+    verdict = step(started([1, 1, 0], [5]), uploads)
+    assert verdict.quotas[2].item() == pytest.approx(0.0, abs=1e-9)  # opposed to the aggregate
+    verdict = step(started([1, 1, 0], [5]), uploads.abs())
+    assert verdict.quotas[2].item() == pytest.approx(5**-0.5)
+    torch.testing.assert_close(verdict.download(2), torch.tensor([0.1, 0.1, 0.1, 0.0, 0.0]))
+
+
+@presets
+def test_supports_nest(preset: str) -> None:
+    """Of two members the one with the larger quota misses an entry that the other gets."""
+    server = started(shards(12), LAYERS[101], preset=preset, subtract_own=False, removal_from="never")
+    for now in range(3):
+        verdict = step(server, local_updates(12, 101, seed=now))
+        order = verdict.quotas.argsort()
+        supports = downloads(verdict)[order] != 0
+        for less, more in itertools.pairwise(supports):
+            assert (more | ~less).all()
+        assert supports[-1].all()
+        assert supports.sum(1)[0] < supports.sum(1)[-1]
+        assert not supports[verdict.quotas[order] == 0].any()
+
+
+@presets
+def test_permutation_of_participants(preset: str) -> None:
+    """A participant's number decides something."""
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(0))
+    sizes = torch.tensor(shards(7))
+    straight = started(sizes.tolist(), LAYERS[37], preset=preset, alpha=0.7)
+    permuted = started(sizes[order].tolist(), LAYERS[37], preset=preset, alpha=0.7)
+    for now in range(13):
+        updates = local_updates(7, 37, seed=now)
+        one, other = step(straight, updates), step(permuted, updates[order])
+        assert torch.equal(one.members[order], other.members)
+        for name in ("weights", "similarities", "reputations", "quotas"):
+            torch.testing.assert_close(
+                getattr(one, name)[order], getattr(other, name), atol=1e-6, rtol=0, equal_nan=True
+            )
+        torch.testing.assert_close(downloads(one)[order], downloads(other), atol=1e-6, rtol=0)
+    assert not one.members.all()
+
+
+@presets
+def test_removed_for_ever(preset: str) -> None:
+    """Somebody who was removed comes back, weighs something or downloads something."""
+    server = started(shards(7), LAYERS[37], preset=preset, alpha=0.7)
+    gone: set[int] = set()
+    for now in range(20):
+        verdict = step(server, local_updates(7, 37, seed=now))
+        assert gone.isdisjoint(verdict.removed)
+        assert all(verdict.weights[i] == 0 and verdict.similarities[i].isnan() for i in gone)
+        gone |= set(verdict.removed)
+        assert {i for i, member in enumerate(verdict.members.tolist()) if not member} == gone
+        for i in gone:
+            assert verdict.reputations[i] == verdict.quotas[i] == 0
+            assert torch.equal(verdict.download(i), torch.zeros(37))
+        assert verdict.reputations.sum().item() == pytest.approx(1)
+    assert gone
+
+
+@presets
+def test_resumes_to_the_same_bits(preset: str) -> None:
+    """A run that was interrupted after any round ends elsewhere than one that was not."""
+    rounds = [local_updates(7, 37, seed=now) for now in range(13)]
+    whole = started(shards(7), LAYERS[37], preset=preset, alpha=0.7)
+    saved = [whole.state_dict()]
+    for updates in rounds:
+        verdict = step(whole, updates)
+        saved.append(whole.state_dict())
+    for done in (0, 1, 6, 11):
+        file = io.BytesIO()
+        torch.save(saved[done], file)
+        file.seek(0)
+        resumed = started(shards(7), LAYERS[37], preset=preset, alpha=0.7)
+        resumed.load_state_dict(torch.load(file, weights_only=True))
+        for updates in rounds[done:]:
+            again = step(resumed, updates)
+        assert torch.equal(again.reputations, verdict.reputations)
+        assert torch.equal(again.members, verdict.members)
+        assert torch.equal(downloads(again), downloads(verdict))
+
+
+def test_starts_afresh() -> None:
+    """A second run of the same server goes on with the first one's reputations, members or rounds."""
+    server = started(shards(7), LAYERS[37], preset="paper", alpha=0.0)
+    first = [step(server, local_updates(7, 37, seed=now)) for now in range(3)]
+    server.start(shards(7), LAYERS[37])
+    second = [step(server, local_updates(7, 37, seed=now)) for now in range(3)]
+    assert any(verdict.removed for verdict in first)
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one.reputations, other.reputations)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"gamma": 0.0}, "gamma"),
+        ({"gamma": -1.0}, "gamma"),
+        ({"alpha": 1.1}, "alpha"),
+        ({"removal_from": -1}, "removal_from"),
+    ],
+    ids=str,
+)
+def test_refuses_settings_without_a_meaning(settings: dict[str, Any], match: str) -> None:
+    """A negative norm bound turns every upload round, silently."""
+    with pytest.raises(UserError, match=match):
+        RFFL(**settings)

@@ -1,0 +1,121 @@
+"""The rooms of the house: who may import whom, and where torch.distributed may be named."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import rffl_pl
+
+PACKAGE = Path(rffl_pl.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# An import may only ever point down this list, or stay inside a room.
+ROOMS = [
+    "__main__", "cli", "callbacks", "module", "strategy", "datamodules", "cohort", "exchange",
+    "servers", "adversaries", "metrics", "models", "federation", "functional", "errors", "__init__",
+]  # fmt: skip
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).as_posix()
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_names(source: str, package: str) -> set[str]:
+    """Full dotted names of all that a file in ``package`` imports, anywhere in it, relative imports resolved."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*parents, *([node.module] if node.module else [])])
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def rooms_entered(source: str, package: str) -> set[str]:
+    """The rooms of this package that a file imports from."""
+    paths = [name.split(".") for name in imported_names(source, package)]
+    entered = {path[1] if len(path) > 1 else "__init__" for path in paths if path[0] == "rffl_pl"}
+    return {room if room in ROOMS else "__init__" for room in entered}
+
+
+def names_distributed(source: str) -> bool:
+    """Whether code, not prose, names torch.distributed."""
+    imported = any((name + ".").startswith("torch.distributed.") for name in imported_names(source, "rffl_pl"))
+    used = any(
+        isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.distributed"
+        for node in ast.walk(ast.parse(source))
+    )
+    return imported or used
+
+
+def package_of(file: Path) -> str:
+    return ".".join(["rffl_pl", *file.relative_to(PACKAGE).parts[:-1]])
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_imports_only_point_down(file: Path) -> None:
+    """A file imports from its own room and from rooms below it, and it lives in a room that is on the list."""
+    assert room_of(file) in ROOMS
+    here = ROOMS.index(room_of(file))
+    upward = {room for room in rooms_entered(file.read_text(), package_of(file)) if ROOMS.index(room) < here}
+    assert upward == set()
+
+
+def test_only_exchange_and_strategy_name_torch_distributed() -> None:
+    """One room knows that other ranks exist, and one starts them."""
+    naming = {name_of(file) for file in FILES if names_distributed(file.read_text())}
+    assert naming <= {"exchange.py", "strategy.py"}
+    assert "exchange.py" in naming
+
+
+def test_functional_is_pure() -> None:
+    """The functional room imports nothing of the package but itself and the error."""
+    files = [file for file in FILES if room_of(file) == "functional"]
+    entered = set().union(*(rooms_entered(file.read_text(), package_of(file)) for file in files))
+    assert len(files) > 1
+    assert entered <= {"functional", "errors"}
+
+
+@pytest.mark.parametrize(
+    ("source", "rooms"),
+    [
+        ("import rffl_pl.cli", {"cli"}),
+        ("from rffl_pl import module, cli", {"module", "cli"}),
+        ("from rffl_pl import __version__", {"__init__"}),
+        ("from rffl_pl.servers.base import Server", {"servers"}),
+        ("def f():\n    from rffl_pl.exchange import Exchange", {"exchange"}),
+        ("from . import sparsify", {"functional"}),
+        ("from .wire import pack", {"functional"}),
+        ("from ..cohort import Cohort", {"cohort"}),
+        ("from .. import strategy", {"strategy"}),
+        ("import torch\nfrom rffl_plus.cli import main", set()),
+    ],
+)
+def test_every_form_of_import_is_seen(source: str, rooms: set[str]) -> None:
+    """The tests above would notice an import however it is written."""
+    assert rooms_entered(source, "rffl_pl.functional") == rooms
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("import torch.distributed as dist", True),
+        ("from torch import distributed", True),
+        ("from torch.distributed.nn import all_reduce", True),
+        ("import torch\ntorch.distributed.barrier()", True),
+        ("import torch\ntorch.distributions.Gamma(1, 1)", False),
+        ('"""Works with torch.distributed."""', False),
+    ],
+)
+def test_every_way_to_name_torch_distributed_is_seen(source: str, named: bool) -> None:
+    """Likewise for torch.distributed; prose and torch.distributions do not count."""
+    assert names_distributed(source) == named

@@ -1,0 +1,374 @@
+"""Local training of hosted participants against what a newcomer would write in plain PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rffl_pl.cohort import Batches, Cohort, Schedule, flat_parameters, layer_sizes, random_stream
+from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from rffl_pl.models import CIFAR10CNN, MLP, MNISTCNN
+
+CPU = torch.device("cpu")
+FEDERATION = Federation(participants=5, seed=3)
+
+
+class Shuffled:
+    """A participant's examples in mini-batches, in an order drawn from the surrounding random stream."""
+
+    def __init__(self, x: Tensor, y: Tensor, batch_size: int = 8) -> None:
+        self.x, self.y, self.batch_size = x, y, batch_size
+
+    def epoch(self) -> Batches:
+        for part in torch.randperm(len(self.y)).split(self.batch_size):
+            yield self.x[part], self.y[part]
+
+
+def examples(participant: int, n: int = 28) -> Shuffled:
+    """Learnable examples, different for every participant; the last mini-batch is smaller."""
+    generator = torch.Generator().manual_seed(participant)
+    x = torch.randn(n + participant, 6, generator=generator)
+    return Shuffled(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long())
+
+
+def seeded(make: Callable[[], nn.Module]) -> nn.Module:
+    torch.manual_seed(0)
+    return make()
+
+
+def mlp() -> nn.Module:
+    return seeded(lambda: MLP(6, 16, 3))
+
+
+def dropout() -> nn.Module:
+    return seeded(lambda: nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3)))
+
+
+def batchnorm() -> nn.Module:
+    return seeded(lambda: nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)))
+
+
+def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.3)
+
+
+def momentum(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=0.01)
+
+
+def trained(
+    network: nn.Module, hosted: Sequence[int], rounds: int = 2, optimizer: Any = sgd, schedule: Schedule | None = None
+) -> Cohort:
+    cohort = Cohort(network, hosted, optimizer, CPU)
+    for round_index in range(rounds):
+        dict(cohort.train_round({i: examples(i) for i in hosted}, schedule or Schedule(), FEDERATION, round_index))
+    return cohort
+
+
+def newcomer(
+    network: nn.Module, participant: int, optimizer: Any, schedule: Schedule, rounds: int
+) -> tuple[Tensor, float]:
+    """The weights and the last epoch's mean loss of a plain training loop on one participant's examples."""
+    network = copy.deepcopy(network).train()
+    stepper = optimizer(network.parameters())
+    rate, epochs_done, total, seen = stepper.param_groups[0]["lr"], 0, 0.0, 0
+    for round_index in range(rounds):
+        torch.manual_seed(FEDERATION.seed_for("training", participant, round_index))
+        for _ in range(schedule.epochs):
+            exponent = epochs_done if schedule.decay_every == "epoch" else round_index
+            stepper.param_groups[0]["lr"] = rate * schedule.decay**exponent
+            total, seen = 0.0, 0
+            for x, y in examples(participant).epoch():
+                stepper.zero_grad()
+                loss = cross_entropy(network(x), y)
+                loss.backward()
+                stepper.step()
+                total, seen = total + loss.item() * len(y), seen + len(y)
+            epochs_done += 1
+    return flat_parameters(network), total / seen
+
+
+@pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
+@pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
+@pytest.mark.parametrize("decay_every", ["epoch", "round"])
+def test_training_is_what_a_newcomer_would_write(network: Any, optimizer: Any, decay_every: Any) -> None:
+    """Three rounds of two epochs give the weights and the loss of a plain loop on the same batches."""
+    schedule = Schedule(epochs=2, decay=0.7, decay_every=decay_every)
+    cohort = Cohort(network(), [1, 4], optimizer, CPU)
+    for round_index in range(3):
+        losses = dict(cohort.train_round({1: examples(1), 4: examples(4)}, schedule, FEDERATION, round_index))
+    for index, participant in enumerate([1, 4]):
+        weights, loss = newcomer(network(), participant, optimizer, schedule, rounds=3)
+        assert torch.allclose(cohort.weights[index], weights, atol=1e-6)
+        assert losses[participant] == pytest.approx(loss, abs=1e-6)
+        assert not torch.allclose(weights, flat_parameters(network()), atol=1e-2)
+
+
+@pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
+@pytest.mark.parametrize("hosted", [[2], [2, 3], [0, 2, 4], [4, 3, 2, 1, 0]])
+def test_company_does_not_matter(network: Any, hosted: list[int]) -> None:
+    """A participant's weights are bit by bit the same whoever else is hosted, in whatever order."""
+    alone, together = trained(network(), [2], optimizer=momentum), trained(network(), hosted, optimizer=momentum)
+    assert torch.equal(together.weights[hosted.index(2)], alone.weights[0])
+
+
+def test_company_does_not_matter_to_real_shards() -> None:
+    """The same with the shards of the data modules, whose loaders draw from the random stream themselves."""
+    x = torch.randn(90, 6, generator=torch.Generator().manual_seed(0))
+    dataset = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+    shards = {i: Shard(dataset, torch.arange(30 * i, 30 * i + 30), 8) for i in range(3)}
+    weights = []
+    for hosted in ([1], [0, 1, 2]):
+        cohort = Cohort(dropout(), hosted, sgd, CPU)
+        dict(cohort.train_round({i: shards[i] for i in hosted}, Schedule(), FEDERATION, 0))
+        weights.append(cohort.weights[hosted.index(1)])
+    assert torch.equal(*weights)
+
+
+def test_training_leaves_the_surrounding_stream_alone() -> None:
+    """Whatever is drawn after a round is the same as without it, and what was drawn before has no influence."""
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    cohort = Cohort(dropout(), [0], sgd, CPU)
+    torch.manual_seed(1)
+    dict(cohort.train_round({0: examples(0)}, Schedule(), FEDERATION, 0))
+    assert torch.equal(torch.rand(3), expected)
+    with random_stream(9, CPU):
+        inside = torch.rand(1)
+    torch.rand(7)
+    with random_stream(9, CPU):
+        assert torch.equal(torch.rand(1), inside)
+
+
+def test_rounds_have_streams_of_their_own() -> None:
+    """Dropout and order differ from round to round and from participant to participant."""
+    results = []
+    for participant, round_index in [(0, 0), (0, 1), (1, 0)]:
+        cohort = Cohort(dropout(), [participant], sgd, CPU)
+        same = Schedule(decay=1.0)
+        dict(cohort.train_round({participant: examples(0)}, same, FEDERATION, round_index))
+        results.append(cohort.weights[0])
+    assert not torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_only_those_with_examples_train() -> None:
+    """Whoever has no examples this round stays as it is and reports no loss."""
+    cohort = Cohort(mlp(), [0, 1, 2], sgd, CPU)
+    losses = dict(cohort.train_round({0: examples(0), 2: examples(2)}, Schedule(), FEDERATION, 0))
+    assert list(losses) == [0, 2]
+    assert torch.equal(cohort.weights[1], flat_parameters(mlp()))
+    assert cohort.updates().abs().sum(1).gt(0).tolist() == [True, False, True]
+
+
+def test_networks_are_views_of_the_weights() -> None:
+    """Changing a row changes what that network computes, and no other; and the network it began from not at all."""
+    network = mlp()
+    cohort, x = Cohort(network, [0, 1], sgd, CPU), torch.randn(4, 6)
+    before = cohort.logits(x, 0)
+    assert torch.equal(before, network(x))
+    cohort.weights[0] = 0
+    assert torch.equal(cohort.logits(x, 0), torch.zeros(4, 3))
+    assert torch.equal(cohort.logits(x, 1), before)
+    assert torch.equal(network(x), before)
+    with torch.no_grad():
+        next(cohort.networks[1].parameters()).fill_(2)
+    assert bool((cohort.weights[1, : 6 * 16] == 2).all())
+
+
+def test_rows_are_in_the_order_of_the_parameters() -> None:
+    """A row is `module.parameters()` flattened one after another."""
+    network = mlp()
+    assert layer_sizes(network) == [96, 16, 48, 3]
+    assert torch.equal(flat_parameters(network), nn.utils.parameters_to_vector(network.parameters()))
+    assert torch.equal(Cohort(network, [0], sgd, CPU).weights[0], flat_parameters(network))
+
+
+def test_updates_are_after_less_before() -> None:
+    """An update is what this round changed, not what all rounds did."""
+    cohort = trained(mlp(), [0, 1], rounds=1)
+    before = cohort.weights.clone()
+    dict(cohort.train_round({0: examples(0)}, Schedule(), FEDERATION, 1))
+    assert torch.equal(cohort.updates(), cohort.weights - before)
+    assert not cohort.updates()[1].any()
+
+
+def poisoned() -> Shuffled:
+    """Examples one of which is infinite."""
+    bad = examples(1)
+    bad.x[5, 3] = torch.inf
+    return bad
+
+
+@pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
+def test_a_loss_that_is_not_finite_costs_the_round_and_no_more(optimizer: Any) -> None:
+    """The update is NaN; reverted, weights and running statistics are those of before; others are unaffected."""
+    cohort = trained(batchnorm(), [0, 1], rounds=1, optimizer=optimizer)
+    weights = cohort.weights.clone()
+    buffers = [buffer.clone() for buffer in cohort.networks[1].buffers()]
+    losses = dict(cohort.train_round({0: examples(0), 1: poisoned()}, Schedule(), FEDERATION, 1))
+    assert not torch.tensor(losses[1]).isfinite()
+    assert cohort.updates()[1].isnan().all()
+    assert cohort.updates()[0].isfinite().all()
+    cohort.revert_unsound()
+    assert torch.equal(cohort.weights[1], weights[1])
+    assert all(torch.equal(a, b) for a, b in zip(cohort.networks[1].buffers(), buffers, strict=True))
+    assert not cohort.optimizers[1].state
+    assert torch.equal(cohort.weights[0], trained(batchnorm(), [0], rounds=2, optimizer=optimizer).weights[0])
+
+
+def test_training_goes_on_after_a_revert() -> None:
+    """A participant that was put back trains soundly in the next round."""
+    cohort = trained(batchnorm(), [1], rounds=1, optimizer=adam)
+    dict(cohort.train_round({1: poisoned()}, Schedule(), FEDERATION, 1))
+    cohort.revert_unsound()
+    losses = dict(cohort.train_round({1: examples(1)}, Schedule(), FEDERATION, 2))
+    assert torch.tensor(losses[1]).isfinite()
+    assert cohort.weights.isfinite().all()
+    assert cohort.updates().any()
+
+
+def test_weights_that_are_not_finite_are_reverted_too() -> None:
+    """A last step that overflows after a finite loss is a failure as well."""
+    cohort = Cohort(mlp(), [0], lambda parameters: torch.optim.SGD(parameters, lr=1e39), CPU)
+    one_batch = Shuffled(torch.ones(4, 6), torch.zeros(4, dtype=torch.int64))
+    losses = dict(cohort.train_round({0: one_batch}, Schedule(epochs=1), FEDERATION, 0))
+    assert torch.tensor(losses[0]).isfinite()
+    assert not cohort.weights.isfinite().all()
+    cohort.revert_unsound()
+    assert torch.equal(cohort.weights[0], flat_parameters(mlp()))
+
+
+def test_sound_participants_are_not_reverted() -> None:
+    """Reverting changes nothing where all is finite."""
+    cohort = trained(batchnorm(), [0, 1], optimizer=momentum)
+    weights = cohort.weights.clone()
+    cohort.revert_unsound()
+    assert torch.equal(cohort.weights, weights)
+    assert all(optimizer.state for optimizer in cohort.optimizers)
+
+
+def test_integrate_adds_own_and_download_to_before() -> None:
+    """before + own + download; without a download, before + own; of a row that is not finite, nothing."""
+    cohort = Cohort(nn.Linear(1, 1), [3, 5, 8], sgd, CPU)
+    cohort.before.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    cohort.weights.fill_(99)
+    own = torch.tensor([[0.5, -0.5], [0.25, 0.25], [torch.nan, 1.0]])
+    cohort.integrate(own, {3: torch.tensor([10.0, 0.0]), 8: torch.tensor([0.0, 20.0])})
+    assert cohort.weights.tolist() == [[11.0, 1.5], [3.25, 4.25], [5.0, 26.0]]
+    assert cohort.logits(torch.tensor([[1.0]]), 0).item() == 12.5
+
+
+def test_identical_models_are_found() -> None:
+    """Every participant is told the first with its model; weights and buffers both count."""
+    cohort = Cohort(batchnorm(), [0, 1, 2, 3, 4], sgd, CPU)
+    assert cohort.distinct() == [0, 0, 0, 0, 0]
+    cohort.weights[1] += 1
+    cohort.weights[3] += 1
+    assert cohort.distinct() == [0, 1, 0, 1, 0]
+    next(cohort.networks[2].buffers()).add_(1)
+    assert cohort.distinct() == [0, 1, 2, 1, 0]
+
+
+@pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
+def test_a_restored_participant_goes_on_bit_by_bit(optimizer: Any) -> None:
+    """Weights, buffers and optimizer state suffice to continue as if nothing had happened, in another row too."""
+    uninterrupted = trained(batchnorm(), [0, 2], rounds=2, optimizer=optimizer)
+    state = copy.deepcopy(trained(batchnorm(), [0, 2], rounds=1, optimizer=optimizer).state_dict(1))
+    resumed = Cohort(batchnorm(), [2, 4], optimizer, CPU)
+    resumed.load_state_dict(0, state)
+    dict(resumed.train_round({2: examples(2)}, Schedule(), FEDERATION, 1))
+    assert torch.equal(resumed.weights[0], uninterrupted.weights[1])
+    for mine, theirs in zip(resumed.networks[0].buffers(), uninterrupted.networks[1].buffers(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_network_state_owns_its_memory() -> None:
+    """A saved state does not follow the participant's training, and a plain network takes it."""
+    cohort = Cohort(mlp(), [0], sgd, CPU)
+    state = cohort.network_state(0)
+    cohort.weights.zero_()
+    plain = MLP(6, 16, 3)
+    plain.load_state_dict(state)
+    assert torch.equal(flat_parameters(plain), flat_parameters(mlp()))
+
+
+def test_evaluation_uses_no_dropout() -> None:
+    """Logits are the same twice, and those of the network in evaluation mode."""
+    cohort, x = Cohort(dropout(), [0], sgd, CPU), torch.randn(5, 6)
+    assert torch.equal(cohort.logits(x, 0), cohort.logits(x, 0))
+    assert torch.equal(cohort.logits(x, 0), dropout().eval()(x))
+
+
+def test_images_are_placed_with_channels_last() -> None:
+    """The values stay; the strides are those of channels last even with one channel; other inputs are untouched."""
+    cohort = Cohort(mlp(), [0], sgd, CPU)
+    images = torch.randn(2, 1, 4, 5)
+    placed = cohort.placed(images)
+    assert torch.equal(placed, images)
+    assert placed.stride() == (20, 1, 5, 1)
+    assert cohort.placed(images.flatten(1)).stride() == (20, 1)
+
+
+@pytest.mark.parametrize("network", [nn.ReLU(), nn.Linear(2, 2).double(), nn.Linear(2, 2).bfloat16()])
+def test_network_that_cannot_be_hosted(network: nn.Module) -> None:
+    """No parameters, or some that are not float32: the message names the option."""
+    with pytest.raises(UserError, match="--model.network"):
+        Cohort(network, [0], sgd, CPU)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [({"epochs": 0}, "--model.local_epochs"), ({"decay": 0.0}, "--model.lr_decay"), ({"decay": -1.0}, "lr_decay")],
+)
+def test_impossible_schedule(arguments: dict[str, Any], option: str) -> None:
+    """The message names the option."""
+    with pytest.raises(UserError, match=option):
+        Schedule(**arguments)
+
+
+def test_decay_of_the_learning_rate() -> None:
+    """Per epoch it counts local epochs of all rounds, per round only rounds."""
+    per_epoch = Schedule(epochs=3, decay=0.5, decay_every="epoch")
+    per_round = Schedule(epochs=3, decay=0.5, decay_every="round")
+    assert [per_epoch.rate(r, e) for r in (0, 1) for e in range(3)] == [1, 0.5, 0.25, 0.125, 0.0625, 0.03125]
+    assert [per_round.rate(r, e) for r in (0, 1) for e in range(3)] == [1, 1, 1, 0.5, 0.5, 0.5]
+
+
+def test_size_of_the_papers_network() -> None:
+    """D = 104,242 for MNIST."""
+    assert sum(layer_sizes(MNISTCNN())) == 104242
+
+
+PAPER_MNIST = ["Conv2d", "Tanh", "MaxPool2d"] * 2 + ["Flatten", "Linear", "Tanh", "Linear"]
+PAPER_CIFAR10 = ["Conv2d", "ReLU", "MaxPool2d"] * 2 + ["Conv2d", "ReLU", "Flatten", "Linear", "ReLU", "Linear"]
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "layers"),
+    [(MNISTCNN(), (4, 1, 32, 32), PAPER_MNIST), (CIFAR10CNN(), (4, 3, 32, 32), PAPER_CIFAR10)],
+    ids=["MNIST", "CIFAR10"],
+)
+def test_pooling_first_gives_the_same_values(network: nn.Sequential, shape: tuple[int, ...], layers: list[str]) -> None:
+    """The paper's order, activation before pooling, computes the same logits from the same weights."""
+    modules = list(network)
+    for i, module in enumerate(modules[:-1]):
+        if isinstance(module, nn.MaxPool2d):
+            modules[i : i + 2] = [modules[i + 1], module]
+    assert [type(module).__name__ for module in modules] == layers
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+    assert network(x).shape == (4, 10)
+    assert torch.allclose(network(x), nn.Sequential(*modules)(x), atol=1e-6)

@@ -1,0 +1,144 @@
+"""Who is who, who is hosted where, and on which device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from rffl_pl.strategy import plan_devices
+
+
+@pytest.mark.parametrize(("honest", "adversaries"), [(1, 0), (2, 1), (10, 0), (10, 11)])
+def test_ranks_host_contiguous_blocks_of_everybody(honest: int, adversaries: int) -> None:
+    """For every world size the blocks put together are 0 .. P-1, and they differ by at most one in size."""
+    federation = Federation(participants=honest, adversaries=adversaries)
+    for world_size in range(1, federation.total + 1):
+        blocks = [federation.hosted_by(rank, world_size) for rank in range(world_size)]
+        assert [i for block in blocks for i in block] == list(range(honest + adversaries))
+        assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
+
+
+def test_ten_participants_on_four_ranks() -> None:
+    """The first ranks take one more each."""
+    federation = Federation(participants=10)
+    assert [list(federation.hosted_by(rank, 4)) for rank in range(4)] == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+
+
+def test_more_ranks_than_participants() -> None:
+    """A rank without a participant is refused, with both numbers and both remedies."""
+    with pytest.raises(UserError, match="5 ranks for 4 participants .*--nproc_per_node.*--federation.participants"):
+        Federation(participants=3, adversaries=1).hosted_by(0, 5)
+
+
+@pytest.mark.parametrize(("world_size", "adversaries", "honest"), [("1", 0, 1), ("4", 0, 4), ("4", 1, 3)])
+def test_one_participant_per_rank_by_default(
+    monkeypatch: pytest.MonkeyPatch, world_size: str, adversaries: int, honest: int
+) -> None:
+    """Without a number of participants, every rank hosts one, honest or not."""
+    monkeypatch.setenv("WORLD_SIZE", world_size)
+    federation = Federation(adversaries=adversaries)
+    assert (federation.honest, federation.total) == (honest, int(world_size))
+    assert all(len(federation.hosted_by(rank, int(world_size))) == 1 for rank in range(int(world_size)))
+
+
+def test_a_single_process_is_one_participant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torchrun there is one rank."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert Federation().total == 1
+
+
+def test_a_given_number_of_participants_overrides_the_world_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Participants are not ranks."""
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert Federation(participants=10, adversaries=2).total == 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ({"participants": 0}, "--federation.participants .*got 0"),
+        ({"participants": -2}, "--federation.participants .*got -2"),
+        ({"adversaries": -1}, "--federation.adversaries .*got -1"),
+        ({"participants": 3, "adversaries": -1}, "--federation.adversaries .*got -1"),
+        ({"adversaries": 2}, "2 rank.*--federation.adversaries 2.*--federation.participants"),
+    ],
+)
+def test_impossible_federation(monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], option: str) -> None:
+    """The message names the option and what it was given."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match=option):
+        Federation(**arguments)
+
+
+def test_the_honest_come_first() -> None:
+    """Participants 0 .. N-1 are honest, N .. P-1 are not."""
+    federation = Federation(participants=3, adversaries=2)
+    assert [federation.is_honest(i) for i in range(5)] == [True, True, True, False, False]
+
+
+def test_random_streams_are_unrelated() -> None:
+    """Seeds differ by run seed, purpose, participant and round, and suit `manual_seed`."""
+    seeds = [
+        Federation(participants=3, seed=seed).seed_for(purpose, participant, round_index)
+        for seed in range(3)
+        for purpose in ("training", "attack")
+        for participant in range(12)
+        for round_index in range(12)
+    ]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_random_streams_do_not_depend_on_the_company() -> None:
+    """The same seed for the same participant, however many others there are."""
+    alone, crowd = Federation(participants=1, seed=5), Federation(participants=50, adversaries=3, seed=5)
+    assert alone.seed_for("training", 0, 7) == crowd.seed_for("training", 0, 7)
+
+
+def test_random_streams_never_change() -> None:
+    """Two pinned seeds: a run can be repeated with a later version."""
+    assert Federation(participants=1, seed=0).seed_for("split") == 1947725093899964015
+    assert Federation(participants=1, seed=1).seed_for("training", 3, 14) == 4734495564816719912
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("accelerator", "gpus"), [("cpu", 0), ("cpu", 8), ("auto", 0)])
+def test_ranks_on_the_cpu(accelerator: str, gpus: int) -> None:
+    """Asked for the CPU, or without a GPU: gloo."""
+    assert plan_devices(accelerator, 3, gpus) == ([CPU] * 3, "gloo")
+
+
+@pytest.mark.parametrize("accelerator", ["auto", "gpu", "cuda"])
+@pytest.mark.parametrize(("ranks", "gpus"), [(1, 1), (2, 8), (4, 4)])
+def test_every_rank_its_own_gpu(accelerator: str, ranks: int, gpus: int) -> None:
+    """Enough GPUs: one each, and NCCL."""
+    devices, backend = plan_devices(accelerator, ranks, gpus)
+    assert devices == [torch.device("cuda", i) for i in range(ranks)]
+    assert backend == "nccl"
+
+
+@pytest.mark.parametrize("accelerator", ["auto", "gpu", "cuda"])
+def test_ranks_share_gpus_in_turn(accelerator: str) -> None:
+    """More ranks than GPUs: shared in turn, and gloo, since NCCL refuses to share."""
+    devices, backend = plan_devices(accelerator, 5, 2)
+    assert [device.index for device in devices] == [0, 1, 0, 1, 0]
+    assert backend == "gloo"
+
+
+@pytest.mark.parametrize("accelerator", ["gpu", "cuda"])
+def test_no_gpu_where_one_is_asked_for(accelerator: str) -> None:
+    """Training does not fall back to the CPU behind the user's back."""
+    with pytest.raises(UserError, match=f"--trainer.accelerator {accelerator}.*none"):
+        plan_devices(accelerator, 1, 0)
+
+
+def test_unknown_accelerator() -> None:
+    """The message has the choices."""
+    with pytest.raises(UserError, match="auto, gpu, cuda or cpu, but got tpu"):
+        plan_devices("tpu", 1, 1)
