@@ -197,6 +197,8 @@ def _sentence(error: BaseException) -> str:
     sentence = re.sub(
         r"- Does not validate.*|Does not validate against any of the Union subtypes", "", sentence
     ).strip()
+    if "is abstract" in sentence:
+        sentence += "; name a class first, or put --config before the options that change it"
     if "dot import path" in sentence:
         sentence += "; give a class of this package by its name, or your own as my_package.MyClass"
     return sentence

@@ -124,6 +124,27 @@ def test_company_does_not_matter(network: Any, hosted: list[int]) -> None:
     assert torch.equal(together.weights[hosted.index(2)], alone.weights[0])
 
 
+def test_company_does_not_matter_to_convolutions() -> None:
+    """The paper's network, whose D is no multiple of an aligned row, trains to the same bits in every row."""
+    generator = torch.Generator().manual_seed(0)
+    shard = Shuffled(torch.randn(12, 1, 32, 32, generator=generator), torch.arange(12) % 10, batch_size=5)
+    network, weights = seeded(MNISTCNN), []
+    for hosted in ([2], [0, 1, 2], [3, 2]):
+        cohort = Cohort(network, hosted, sgd, CPU)
+        dict(cohort.train_round({2: shard}, Schedule(epochs=1), FEDERATION, 0))
+        weights.append(cohort.weights[hosted.index(2)])
+    assert torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("inputs", [1, 5, 6, 13])
+def test_every_row_is_aligned_alike(inputs: int) -> None:
+    """Rows start at multiples of 64 bytes, so that sums run in the same order whichever row a participant has."""
+    cohort = Cohort(nn.Linear(inputs, 3), range(5), sgd, CPU)
+    assert cohort.weights.shape == (5, 3 * inputs + 3)
+    assert [row.data_ptr() % 64 for row in cohort.weights] == [0] * 5
+
+
 def test_company_does_not_matter_to_real_shards() -> None:
     """The same with the shards of the data modules, whose loaders draw from the random stream themselves."""
     x = torch.randn(90, 6, generator=torch.Generator().manual_seed(0))
@@ -243,13 +264,14 @@ def test_training_goes_on_after_a_revert() -> None:
 
 def test_weights_that_are_not_finite_are_reverted_too() -> None:
     """A last step that overflows after a finite loss is a failure as well."""
-    cohort = Cohort(mlp(), [0], lambda parameters: torch.optim.SGD(parameters, lr=1e39), CPU)
-    one_batch = Shuffled(torch.ones(4, 6), torch.zeros(4, dtype=torch.int64))
+    network = seeded(lambda: nn.Linear(6, 3))
+    cohort = Cohort(network, [0], lambda parameters: torch.optim.SGD(parameters, lr=1e38), CPU)
+    one_batch = Shuffled(torch.full((4, 6), 1e3), torch.zeros(4, dtype=torch.int64))
     losses = dict(cohort.train_round({0: one_batch}, Schedule(epochs=1), FEDERATION, 0))
     assert torch.tensor(losses[0]).isfinite()
     assert not cohort.weights.isfinite().all()
     cohort.revert_unsound()
-    assert torch.equal(cohort.weights[0], flat_parameters(mlp()))
+    assert torch.equal(cohort.weights[0], flat_parameters(network))
 
 
 def test_sound_participants_are_not_reverted() -> None:
@@ -268,8 +290,8 @@ def test_integrate_adds_own_and_download_to_before() -> None:
     cohort.weights.fill_(99)
     own = torch.tensor([[0.5, -0.5], [0.25, 0.25], [torch.nan, 1.0]])
     cohort.integrate(own, {3: torch.tensor([10.0, 0.0]), 8: torch.tensor([0.0, 20.0])})
-    assert cohort.weights.tolist() == [[11.0, 1.5], [3.25, 4.25], [5.0, 26.0]]
-    assert cohort.logits(torch.tensor([[1.0]]), 0).item() == 12.5
+    assert cohort.weights.tolist() == [[11.5, 1.5], [3.25, 4.25], [5.0, 26.0]]
+    assert cohort.logits(torch.tensor([[1.0]]), 0).item() == 13
 
 
 def test_identical_models_are_found() -> None:
@@ -326,8 +348,14 @@ def test_images_are_placed_with_channels_last() -> None:
 @pytest.mark.parametrize("network", [nn.ReLU(), nn.Linear(2, 2).double(), nn.Linear(2, 2).bfloat16()])
 def test_network_that_cannot_be_hosted(network: nn.Module) -> None:
     """No parameters, or some that are not float32: the message names the option."""
-    with pytest.raises(UserError, match="--model.network"):
+    with pytest.raises(UserError, match=r"--model\.network"):
         Cohort(network, [0], sgd, CPU)
+
+
+def test_optimizer_that_refuses_its_arguments() -> None:
+    """What the optimizer objects to is told as a mistake in its option."""
+    with pytest.raises(UserError, match=r"--model\.optimizer .*learning rate"):
+        Cohort(mlp(), [0], lambda parameters: torch.optim.SGD(parameters, lr=-1.0), CPU)
 
 
 @pytest.mark.parametrize(

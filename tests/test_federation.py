@@ -30,7 +30,7 @@ def test_ten_participants_on_four_ranks() -> None:
 
 def test_more_ranks_than_participants() -> None:
     """A rank without a participant is refused, with both numbers and both remedies."""
-    with pytest.raises(UserError, match="5 ranks for 4 participants .*--nproc_per_node.*--federation.participants"):
+    with pytest.raises(UserError, match=r"5 ranks for 4 participants .*--nproc_per_node.*--federation.participants"):
         Federation(participants=3, adversaries=1).hosted_by(0, 5)
 
 

@@ -55,10 +55,13 @@ def weighted_sum(uploads: Tensor, weights: Tensor) -> Tensor:
 
 
 def cosine_to(uploads: Tensor, aggregate: Tensor, eps: float = 1e-10) -> Tensor:
-    r"""Similarities :math:`\tilde r_i = \cos(\Delta_g, \Delta_i)`, as ``[m]`` float64; 0 where a vector is zero."""
+    r"""Similarities :math:`\tilde r_i = \cos(\Delta_g, \Delta_i)`, as ``[m]`` float64; 0 where a vector is zero.
+
+    Each norm is at least ``eps``: their product may fall far below it late in a run, when updates are small.
+    """
     direction = aggregate.double()
     dots = torch.stack([torch.dot(row.double(), direction) for row in uploads]) if len(uploads) else direction[:0]
-    return dots / (row_norms(uploads) * torch.linalg.vector_norm(direction)).clamp_min(eps)
+    return dots / row_norms(uploads).clamp_min(eps) / torch.linalg.vector_norm(direction).clamp_min(eps)
 
 
 def moving_average(previous: Tensor, similarities: Tensor, alpha: float) -> Tensor:

@@ -151,6 +151,8 @@ class RFFL(Server):
 
         updated = self._updated(weights, senders, cosines)
         members, updated = self._remove(updated)
+        if not members.any():
+            self._warn_once("every participant has been removed: from now on everybody trains alone")
         self.reputations = updated
         quotas = self._quotas(updated, members)
         ranks = sparsify.magnitude_ranks(aggregate, self._groups(aggregate))
@@ -212,15 +214,15 @@ class RFFL(Server):
         if not self.removes or self.round < self.steps.removal_from or size == 0:
             return self.members, reputations
         members = self.members & (reputations >= 1 / (3 * size))
-        if not members.any():
-            self._warn_once("every participant has been removed: from now on everybody trains alone")
         left = reputations * members
         normalised = reputation.normalise(left)
         return members, left if normalised is None else normalised
 
     def _quotas(self, reputations: Tensor, members: Tensor) -> Tensor:
         quotas = reputation.relative_quota(reputations * members)
-        return reputation.altruistic(quotas) if self.steps.altruism else quotas
+        quotas = reputation.altruistic(quotas) if self.steps.altruism else quotas
+        # Equal reputations differ by the rounding of a single-precision aggregate; that must not cost an entry.
+        return quotas.round(decimals=7)
 
     def _groups(self, aggregate: Tensor) -> list[int]:
         return list(self.layers) if self.steps.quota == "layer" else [aggregate.numel()]

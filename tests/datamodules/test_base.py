@@ -109,8 +109,10 @@ def test_loaders_of_the_test_set_keep_its_order(kind: type[FederatedDataModule])
 
 def test_both_kinds_of_data_sets_give_the_same_shards() -> None:
     """Shards depend on labels, split and seed, not on how the data set is stored."""
-    one, other = (ready(kind(Federation(participants=3), split="CLA", examples_per_participant=9)) for kind in (
-        InMemory, OneAtATime))
+    one, other = (
+        ready(kind(Federation(participants=3), split="CLA", examples_per_participant=9))
+        for kind in (InMemory, OneAtATime)
+    )
     assert all(torch.equal(a, b) for a, b in zip(one.shards, other.shards, strict=True))
 
 
@@ -199,14 +201,14 @@ def test_label_outside_the_classes(where: str, word: str, label: int) -> None:
 def test_participant_without_examples() -> None:
     """A split that leaves somebody with nothing says who, how many there are, and what to turn."""
     data = InMemory(Federation(participants=20), split="POW", examples_per_participant=2)
-    with pytest.raises(UserError, match="POW of 40 .* participant 18 of 20 .*--data.examples_per_participant"):
+    with pytest.raises(UserError, match=r"POW of 40 .* participant 18 of 20 .*--data.examples_per_participant"):
         data.setup("fit")
 
 
 def test_more_examples_than_there_are() -> None:
     """The validation share is not available to participants."""
     data = InMemory(Federation(participants=2), split="UNI", examples_per_participant=95)
-    with pytest.raises(UserError, match="at least 190 training examples .* there are 180"):
+    with pytest.raises(UserError, match=r"at least 190 training examples .* there are 180"):
         data.setup("fit")
 
 

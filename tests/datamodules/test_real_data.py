@@ -125,7 +125,7 @@ def test_cifar10_is_the_file_channels_first(cifar10: CIFAR10) -> None:
     """An image's channels are the file's red, green and blue planes, and its class the file's."""
     x, y, _, _ = tensors_of(cifar10)
     with (data_dir(None) / "cifar-10-batches-py" / "data_batch_1").open("rb") as file:
-        batch = pickle.load(file, encoding="latin1")  # noqa: S301 - the published file, its MD5 checked before
+        batch = pickle.load(file, encoding="latin1")  # published, and its MD5 was checked
     planes = torch.from_numpy(batch["data"][:20]).view(20, 3, 32, 32).float()
     for channel in range(3):
         mine, published = x[:20, channel].flatten(), planes[:, channel].flatten()
@@ -165,7 +165,7 @@ def test_missing_folder(kind: type[MNIST] | type[CIFAR10], folder: str, files: l
     message = str(caught.value)
     assert f"in {tmp_path / folder}/" in message
     assert all(f"{file} is missing" in message for file in files)
-    assert all(part in message for part in ("no route to host", "--data.data_dir", "RFFL_DATA_DIR"))
+    assert all(part in message for part in ("failed (OSError", "--data.data_dir", "RFFL_DATA_DIR"))
 
 
 def linked(folder: str, files: list[str], to: Path) -> Path:
@@ -205,7 +205,7 @@ def test_damaged_file(kind: type[MNIST] | type[CIFAR10], folder: str, files: lis
 
 
 def checksums(**files: bytes) -> dict[str, str]:
-    return {name: hashlib.md5(content).hexdigest() for name, content in files.items()}  # noqa: S324
+    return {name: hashlib.md5(content).hexdigest() for name, content in files.items()}
 
 
 def test_whole_files_are_not_downloaded_again(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_download_mends_missing_and_damaged_files(tmp_path: Path) -> None:
 def test_a_download_that_mends_nothing(tmp_path: Path) -> None:
     """A download that ends without an error but leaves the damage does not pass for a success."""
     (tmp_path / "a").write_bytes(b"bad")
-    with pytest.raises(UserError, match=f"files of Toy in {tmp_path}/ .*a is damaged; b is missing; put"):
+    with pytest.raises(UserError, match=f"files of Toy in {tmp_path}/ .*but b is missing; a is damaged; put"):
         ensure("Toy", tmp_path, checksums(a=b"one", b=b"two"), lambda: None)
 
 

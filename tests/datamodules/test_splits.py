@@ -201,5 +201,5 @@ def test_small_alpha_skews_and_large_alpha_does_not() -> None:
 )
 def test_a_pool_that_is_too_small(divide: Callable[[], list[Tensor]]) -> None:
     """Too small a pool is told with what is needed, what there is, and the options."""
-    with pytest.raises(UserError, match="at least 100 .* there are 99; .*--data.examples_per_participant"):
+    with pytest.raises(UserError, match=r"at least 100 .* there are 99; .*--data.examples_per_participant"):
         divide()
