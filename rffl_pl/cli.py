@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import logging
 import netrc
 import os
@@ -55,7 +56,7 @@ class ConfigKeeper(SaveConfigCallback):
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        self.parser.save(self.config, folder / self.config_filename, skip_none=False, overwrite=True)
+        self.parser.save(self.config, folder / self.config_filename, skip_unset=False, overwrite=True)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 logger.log_hyperparams(self.config.as_dict())
@@ -87,7 +88,7 @@ class FederatedCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Write the number of participants into the configuration, so that the saved one says it."""
-        federation = self.config[self.subcommand].federation
+        federation = self._get(self.config, "federation")
         if federation.participants is None:
             federation.participants = Federation(**federation.as_dict()).honest
 
@@ -103,7 +104,7 @@ class FederatedCLI(LightningCLI):
             )
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         suffix = "" if self.subcommand == "fit" else f"-{self.subcommand}"
-        folder = Path(run.root) / run.name / f"{stamp}{suffix}"
+        folder = _unused(Path(run.root) / run.name / f"{stamp}{suffix}")
         world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
         decided = {
             "strategy": FederatedStrategy(config["accelerator"]),
@@ -204,6 +205,12 @@ def _sentence(error: BaseException) -> str:
     return sentence
 
 
+def _unused(folder: Path) -> Path:
+    """The folder, or with a number behind it if another run has it."""
+    numbered = (folder.with_name(f"{folder.name}_{n}") for n in itertools.count(2))
+    return next(name for name in itertools.chain([folder], numbered) if not name.exists())
+
+
 def _offline_without_login() -> None:
     """Have W&B run offline if nobody said otherwise and nobody is logged in; it would ask for a key, or fail."""
     if any(name in os.environ for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
@@ -243,6 +250,6 @@ def _be_quiet() -> None:
         ".*does not have many workers.*",
         ".*configure_optimizers. returned .None.*",
         ".*Checkpoint directory .* exists.*",
-        ".*is a wandb run already in progress.*",
+        ".*Experiment logs directory .* exists.*",
     ):
         warnings.filterwarnings("ignore", message=message)

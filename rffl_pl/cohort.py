@@ -102,7 +102,7 @@ class Cohort:
 
         Everything random (order of examples, dropout) comes from a stream of the participant and the round, so that
         the result does not depend on who else is hosted here. A participant whose loss or weights stop being finite
-        falls back to where it stood before the round; its row of `updates` is NaN.
+        falls back to where it stood before the round (`revert_unsound`); until then its row of `updates` is not finite.
 
         Args:
             examples: The training examples of whoever trains, by participant.

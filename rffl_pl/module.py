@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from rffl_pl.adversaries import Adversary
 from rffl_pl.cohort import Cohort, Examples, Schedule, flat_parameters
@@ -106,11 +107,13 @@ class FederatedModule(LightningModule):
                 uploads[index] = attack.upload(updates[index], torch.Generator().manual_seed(seed))
         return uploads
 
-    def score(self, batches: Iterable[tuple[Tensor, Tensor]], cohort: Cohort) -> tuple[Tensor, Tensor]:
-        """Accuracies and losses ``[n]`` of a cohort's models outside Lightning's evaluation loop."""
+    def score(self, batches: DataLoader[Any], cohort: Cohort) -> tuple[Tensor, Tensor]:
+        """Test accuracies and losses ``[n]`` of a cohort's models outside Lightning's test loop, as limited as there."""
+        limit = self.trainer.limit_test_batches
+        count = limit if isinstance(limit, int) else round(limit * len(batches))
         self._start_scores(cohort)
         with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
-            for batch in batches:
+            for batch in islice(batches, count):
                 self._score_batch(batch, cohort)
         return self._finished_scores()
 
@@ -167,9 +170,7 @@ class FederatedModule(LightningModule):
         Raises:
             UserError: If the checkpoint is of another model, data set or federation.
         """
-        saved = checkpoint.get("federation")
-        if saved is None:
-            raise UserError("Expected --ckpt_path to be a checkpoint of rffl_pl, but it holds no federation.")
+        saved = checkpoint["federation"]
         self._check_identity(saved["identity"])
         self.round = saved["round"]
         for index, participant in enumerate(self.cohort.participants):

@@ -105,6 +105,11 @@ class FederatedStrategy(DDPStrategy):
                 f"Expected --ckpt_path {checkpoint_path} to be a whole checkpoint, but it cannot be read "
                 f"({type(error).__name__}): it is truncated, damaged or no checkpoint; take an earlier one."
             ) from error
+        if not isinstance(checkpoint, dict) or "federation" not in checkpoint:
+            raise UserError(
+                f"Expected --ckpt_path {checkpoint_path} to be a checkpoint of rffl_pl, but it holds no federation; "
+                "exported weights of single participants load into the bare network only."
+            )
         if self.global_rank != 0:
             checkpoint.pop("server", None)  # reputations are the server's alone
         return checkpoint

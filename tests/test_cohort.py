@@ -15,7 +15,7 @@ from rffl_pl.cohort import Batches, Cohort, Schedule, flat_parameters, layer_siz
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.models import CIFAR10CNN, MLP, MNISTCNN
+from rffl_pl.models import CIFAR10CNN, Perceptron, MNISTCNN
 
 CPU = torch.device("cpu")
 FEDERATION = Federation(participants=5, seed=3)
@@ -45,7 +45,7 @@ def seeded(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def mlp() -> nn.Module:
-    return seeded(lambda: MLP(6, 16, 3))
+    return seeded(lambda: Perceptron(6, 16, 3))
 
 
 def dropout() -> nn.Module:
@@ -262,6 +262,18 @@ def test_training_goes_on_after_a_revert() -> None:
     assert cohort.updates().any()
 
 
+def test_an_infinite_loss_with_finite_weights_is_a_failure() -> None:
+    """A loss that overflows costs the update even if every gradient is finite."""
+    cohort = Cohort(nn.Linear(1, 2), [0], sgd, CPU)
+    cohort.weights[0] = torch.tensor([3e38, -3e38, 0.0, 0.0])
+    before = cohort.weights.clone()
+    wrong = Shuffled(torch.ones(1, 1), torch.ones(1, dtype=torch.int64))
+    assert dict(cohort.train_round({0: wrong}, Schedule(), FEDERATION, 0)) == {0: torch.inf}
+    assert cohort.updates().isnan().all()
+    cohort.revert_unsound()
+    assert torch.equal(cohort.weights, before)
+
+
 def test_weights_that_are_not_finite_are_reverted_too() -> None:
     """A last step that overflows after a finite loss is a failure as well."""
     network = seeded(lambda: nn.Linear(6, 3))
@@ -323,9 +335,18 @@ def test_network_state_owns_its_memory() -> None:
     cohort = Cohort(mlp(), [0], sgd, CPU)
     state = cohort.network_state(0)
     cohort.weights.zero_()
-    plain = MLP(6, 16, 3)
+    plain = Perceptron(6, 16, 3)
     plain.load_state_dict(state)
     assert torch.equal(flat_parameters(plain), flat_parameters(mlp()))
+
+
+@pytest.mark.parametrize("network", [dropout, batchnorm])
+def test_evaluation_between_rounds_changes_nothing(network: Any) -> None:
+    """Training after an evaluation uses dropout and batch statistics again."""
+    cohort = trained(network(), [0], rounds=1)
+    cohort.logits(torch.randn(5, 6), 0)
+    dict(cohort.train_round({0: examples(0)}, Schedule(), FEDERATION, 1))
+    assert torch.equal(cohort.weights, trained(network(), [0], rounds=2).weights)
 
 
 def test_evaluation_uses_no_dropout() -> None:

@@ -72,6 +72,7 @@ class StandaloneReference(Callback):
                 for _ in cohort.train_round(honest, module.schedule, module.federation, round_index):
                     pass
                 cohort.revert_unsound()
+                trainer.strategy.barrier("standalone")  # so that the bar shows the slowest rank
         accuracies, _ = module.score(data.test_dataloader(), cohort)
         return module.exchange.gather_rows(accuracies.unsqueeze(1)).squeeze(1).cpu()
 

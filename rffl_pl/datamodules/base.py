@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -18,6 +18,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
 Split = Literal["UNI", "POW", "CLA", "DIR"]
+Watch = Literal["validation", "test"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class FederatedDataModule(LightningDataModule, ABC):
         dirichlet_alpha: float = 0.5,
         adversary_examples: int = 600,
         validation: float = 0.1,
-        watch: Literal["validation", "test"] = "validation",
+        watch: Watch = "validation",
         batch_size: int = 32,
         eval_batch_size: int = 64,
         num_workers: int = 0,
@@ -81,9 +82,14 @@ class FederatedDataModule(LightningDataModule, ABC):
         ):
             if value < 1:
                 raise UserError(f"Expected --data.{name} to be at least 1, but got {value}.")
+        for name, choice, choices in (("split", split, get_args(Split)), ("watch", watch, get_args(Watch))):
+            if choice not in choices:
+                raise UserError(f"Expected --data.{name} to be one of {', '.join(choices)}, but got {choice}.")
+        if num_workers < 0:
+            raise UserError(f"Expected --data.num_workers to be 0 or more, but got {num_workers}.")
         if not 0 < validation < 1:
             raise UserError(f"Expected --data.validation to lie between 0 and 1, but got {validation}; try 0.1.")
-        if dirichlet_alpha <= 0:
+        if not dirichlet_alpha > 0:
             raise UserError(f"Expected --data.dirichlet_alpha to be positive, but got {dirichlet_alpha}; try 0.5.")
         self.federation = federation
         self.split: Split = split
@@ -114,6 +120,11 @@ class FederatedDataModule(LightningDataModule, ABC):
         generator = torch.Generator().manual_seed(self.federation.seed_for("split"))
         order = torch.randperm(len(labels), generator=generator)
         held_out = round(self.validation_share * len(labels)) if self.sources.validation is None else 0
+        if self.sources.validation is None and held_out == 0:
+            raise UserError(
+                f"Expected --data.validation to hold out at least one of {len(labels)} training examples, but "
+                f"{self.validation_share} of them is none; raise it."
+            )
         self.held_out, rest = order[:held_out], order[held_out:]
         honest = [rest[part] for part in self._cut(labels[rest], generator)]
         self.shards = honest + self._adversaries_shards(rest, honest, generator)
@@ -122,7 +133,8 @@ class FederatedDataModule(LightningDataModule, ABC):
                 raise UserError(
                     f"Expected every participant to hold examples, but split {self.split} of "
                     f"{sum(map(len, honest))} examples leaves participant {i} of {self.federation.honest} without any; "
-                    "raise --data.examples_per_participant or lower --federation.participants."
+                    "raise --data.examples_per_participant (or, for DIR, --data.dirichlet_alpha) or lower "
+                    "--federation.participants."
                 )
 
     @property

@@ -22,11 +22,12 @@ def uniform(available: int, participants: int, each: int, generator: torch.Gener
 
 
 def power_law(available: int, participants: int, each: int, generator: torch.Generator) -> list[Tensor]:
-    r"""POW: shard sizes follow a power law, ascending; examples at random.
+    r"""POW: shard sizes follow a power law; examples at random.
 
     With :math:`b` evenly spaced from :math:`F^{-1}(0.01)` to :math:`F^{-1}(0.99)`, :math:`F^{-1}(p) = p^{1/a}` the
     quantile function of the power-law distribution on [0, 1] and a = 1.65911332899, participant i gets
-    :math:`\lceil n N b_i / \sum_j b_j \rceil` examples and the last one what is left.
+    :math:`\lceil n N b_i / \sum_j b_j \rceil` examples and the last one what is left. Sizes ascend, but for the
+    last few in a small pool, which the rounding up of the others leaves short.
     """
     total = participants * each
     low, high = (p ** (1 / POWER_LAW_EXPONENT) for p in (0.01, 0.99))
@@ -54,10 +55,12 @@ def by_class(
     queues = [_shuffled((labels == c).nonzero().flatten(), generator) for c in range(num_classes)]
     for c, (need, queue) in enumerate(zip(wanted.sum(0).tolist(), queues, strict=True)):
         if need > len(queue):
+            enough = each * len(queue) // need
             raise UserError(
                 f"Expected at least {need} examples of class {c} for split CLA with {participants} participants and "
-                f"{each} examples each, but there are {len(queue)}; lower --data.examples_per_participant to "
-                f"{each * len(queue) // need} or --federation.participants."
+                f"{each} examples each, but there are {len(queue)}; lower "
+                + (f"--data.examples_per_participant to {enough} or " if enough else "")
+                + "--federation.participants."
             )
     cuts = [
         queue.split([*wanted[:, c].tolist(), len(queue) - int(wanted[:, c].sum())]) for c, queue in enumerate(queues)

@@ -46,7 +46,8 @@ class Fairness(Metric):
 
     def compute(self) -> Tensor:
         """The correlation, a scalar in [-1, 1] or NaN."""
-        x, y = torch.cat(self.standalone).double(), torch.cat(self.final).double()
+        nobody = torch.empty(0)
+        x, y = torch.cat([nobody, *self.standalone]).double(), torch.cat([nobody, *self.final]).double()
         if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
             return torch.tensor(torch.nan)
         x, y = x - x.mean(), y - y.mean()

@@ -43,5 +43,5 @@ class ParticipantScores(Metric):
         self.count[index] += len(labels)
 
     def compute(self) -> tuple[Tensor, Tensor]:
-        """Accuracies and mean losses, ``[n]`` each; NaN for a model that saw no example."""
+        """Accuracies and mean losses, ``[n]`` each (torchmetrics makes scalars of n = 1); NaN without an example."""
         return (self.correct / self.count).float(), (self.loss / self.count).float()

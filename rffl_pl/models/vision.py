@@ -53,7 +53,7 @@ class CIFAR10CNN(nn.Sequential):
         )
 
 
-class MLP(nn.Sequential):
+class Perceptron(nn.Sequential):
     """One hidden layer with tanh: inputs of any shape with ``inputs`` entries to logits ``[B, classes]``.
 
     Args:

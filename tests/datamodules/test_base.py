@@ -212,6 +212,14 @@ def test_more_examples_than_there_are() -> None:
         data.setup("fit")
 
 
+@both_kinds
+def test_validation_share_that_holds_nothing_out(kind: type[FederatedDataModule]) -> None:
+    """A share of less than half an example leaves nothing to watch: said so, instead of NaN or a traceback later."""
+    data = kind(Federation(participants=2), split="UNI", validation=0.001)
+    with pytest.raises(UserError, match=r"--data\.validation"):
+        data.setup("fit")
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -79,7 +79,7 @@ def test_uniform_draws_from_the_whole_pool() -> None:
     assert int(torch.cat(uniform(10000, 2, 500, seeded())).max()) > 9500
 
 
-@pytest.mark.parametrize(("participants", "each"), [(1, 600), (2, 10), (5, 600), (10, 600), (20, 600), (10, 2000)])
+@pytest.mark.parametrize(("participants", "each"), [(1, 600), (2, 10), (5, 600), (10, 600), (20, 600), (5, 99999)])
 def test_power_law_sizes_follow_the_formula(participants: int, each: int) -> None:
     """POW: ceil(n N b_i / sum b), the last takes what is left; ascending, disjoint, the whole pool."""
     total, a = participants * each, 1.65911332899
@@ -127,6 +127,16 @@ def test_class_counts_of_five_participants() -> None:
         [14, 14, 14, 14, 14, 14, 16, 0, 0, 0],
         [10, 10, 10, 10, 10, 10, 10, 10, 10, 10],
     ]
+
+
+@pytest.mark.parametrize("classes", [2, 4, 10])
+def test_class_counts_are_exact_for_any_number_of_participants(classes: int) -> None:
+    """CLA: c_i = floor(1 + i (C - 1) / (N - 1)) without rounding errors; one example each lies in class c_i - 1."""
+    labels = torch.arange(classes).repeat(200)
+    for participants in range(2, 101):
+        shards = by_class(labels, classes, participants, 1, seeded())
+        expected = [i * (classes - 1) // (participants - 1) for i in range(participants)]
+        assert labels[torch.cat(shards)].tolist() == expected
 
 
 def test_class_split_works_on_unordered_uneven_labels() -> None:

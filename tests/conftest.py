@@ -1,0 +1,85 @@
+"""What several rooms' tests need: the command line in this process, and ranks of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.cli import main
+
+ROOT = Path(__file__).parent.parent
+QUICK = ("--run.wandb", "false", "--standalone.enabled", "false", "--trainer.enable_progress_bar", "false")
+
+
+@dataclass
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def _undisturbed_environment(tmp_path: Path) -> Iterator[None]:
+    """Nothing of a test's run leaks: caches lie in its own folder, and what Lightning and W&B set is taken back."""
+    before = dict(os.environ)
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def rffl(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Ended]:
+    """Runs ``python -m rffl_pl`` with the given arguments, in this process, with results below ``tmp_path/runs``."""
+    monkeypatch.chdir(ROOT)
+
+    def run(*args: object) -> Ended:
+        root = ("--run.root", str(tmp_path / "runs")) if len(args) > 1 else ()
+        monkeypatch.setattr(sys, "argv", ["rffl_pl", *map(str, args), *root])
+        code = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            # pytest records warnings; a user sees them.
+            warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
+            try:
+                main()
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+        return Ended(code, *capfd.readouterr())
+
+    return run
+
+
+def torchrun(ranks: int, *args: object, root: Path, timeout: float = 180) -> Ended:
+    """Runs ``torchrun --nproc_per_node=<ranks> -m rffl_pl`` with one thread per rank and results below ``root``."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc_per_node={ranks}",
+        "-m",
+        "rffl_pl",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    process = subprocess.run(
+        [*command, *map(str, args), "--run.root", str(root)],
+        cwd=ROOT, env=environment, timeout=timeout, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return Ended(process.returncode, process.stdout, process.stderr)
+
+
+def only_run(root: Path) -> Path:
+    """The folder of the one run below ``root``."""
+    folders = [path.parent for path in root.glob("*/*/config.yaml")]
+    assert len(folders) == 1, folders
+    return folders[0]

@@ -1,0 +1,47 @@
+"""Callbacks that look at, or break, a run on ranks of its own; given by class path on the command line."""
+
+from __future__ import annotations
+
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from rffl_pl.callbacks import ReputationExchange
+
+
+class Witness(Callback):
+    """Writes what every rank holds after an exchange to ``<folder>/rank_<r>.json``."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        exchange = next(c for c in trainer.callbacks if isinstance(c, ReputationExchange))
+        dimension = pl_module.cohort.weights.shape[1]
+        gc.collect()
+        largest = max(
+            value.numel() // dimension
+            for value in gc.get_objects()
+            if torch.is_tensor(value) and value.dim() == 2 and value.shape[1] == dimension
+        )
+        seen = {
+            "hosted": list(pl_module.cohort.participants),
+            "most_rows": largest,
+            "verdict": exchange.verdict is not None,
+            "traffic": exchange.traffic is not None,
+            "reputations": exchange.server.reputations is not None,
+            "known_members": sorted(pl_module.exchange.active),
+        }
+        (self.folder / f"rank_{trainer.global_rank}.json").write_text(json.dumps(seen))
+
+
+class Crash(Callback):
+    """Fails on rank 1 in the second round."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        if trainer.global_rank == 1 and trainer.current_epoch == 1:
+            raise RuntimeError("rank 1 gave up")

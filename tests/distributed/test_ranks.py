@@ -1,0 +1,136 @@
+"""Real ranks under torchrun on gloo: the same bits as one process, nothing where it does not belong, no hang."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import QUICK, only_run, torchrun
+
+pytestmark = pytest.mark.distributed
+DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.max_epochs", 8, "--server.removal_from", 4)
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run in one process."""
+    root = tmp_path_factory.mktemp("one")
+    ended = torchrun(1, *DIGITS, root=root)
+    assert ended.code == 0, ended.err
+    return only_run(root)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_give_the_bits_of_one_process(one_process: Path, tmp_path: Path, ranks: int) -> None:
+    """Unequal shards, six participants on two and four ranks, a removal on the way: models and reputations equal."""
+    ended = torchrun(ranks, *DIGITS, root=tmp_path)
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path)
+    alone, together = (
+        torch.load(path / "checkpoints" / "last.ckpt", weights_only=True) for path in (one_process, folder)
+    )
+    assert torch.equal(alone["server"]["rule"]["reputations"], together["server"]["rule"]["reputations"])
+    assert alone["server"]["rule"]["members"].tolist() == [True] * 5 + [False]
+    assert repr(alone["server"]["history"]) == repr(together["server"]["history"])
+    for i in range(6):
+        for key, value in alone["federation"]["participants"][i]["network"].items():
+            assert torch.equal(value, together["federation"]["participants"][i]["network"][key]), (i, key)
+        exported = torch.load(folder / "weights" / f"participant_{i}.pt", weights_only=True)
+        assert all(torch.equal(exported[key], value) for key, value in torch.load(
+            one_process / "weights" / f"participant_{i}.pt", weights_only=True).items())  # fmt: skip
+
+
+def test_only_rank_0_holds_uploads_and_reputations(tmp_path: Path) -> None:
+    """Elsewhere: no verdict, no traffic, no reputation, no membership of others, no matrix beyond one's own rows."""
+    ended = torchrun(
+        3, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Witness",
+        "--trainer.callbacks.folder", tmp_path, root=tmp_path / "runs",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    server, *others = (json.loads((tmp_path / f"rank_{rank}.json").read_text()) for rank in range(3))
+    for held in ("verdict", "traffic", "reputations"):
+        assert server[held]
+        assert not any(other[held] for other in others)
+    assert server["known_members"] == list(range(6))
+    for other in others:
+        assert other["known_members"] == other["hosted"]
+        assert other["most_rows"] == len(other["hosted"]) == 2
+
+
+def test_evaluation_from_a_checkpoint_on_another_number_of_ranks(one_process: Path, tmp_path: Path) -> None:
+    """Two ranks test and predict every participant's own model of a run of one process."""
+    given = ("--config", one_process / "config.yaml", "--ckpt_path", one_process / "checkpoints" / "last.ckpt")
+    final = json.loads((one_process / "summary.json").read_text())["final"]
+    tested = torchrun(2, "test", *given, root=tmp_path)
+    assert tested.code == 0, tested.err
+    for i in range(5):
+        assert f"{i}  {final[i]:>8.1%}" in tested.out
+    predicted = [torchrun(ranks, "predict", *given, root=tmp_path / str(ranks)) for ranks in (1, 2)]
+    assert [ended.code for ended in predicted] == [0, 0], predicted[1].err
+    files = [sorted((tmp_path / str(ranks)).glob("*/*/predictions/*.csv")) for ranks in (1, 2)]
+    assert [path.name for path in files[0]] == [f"participant_{i}.csv" for i in range(6)]
+    assert [path.read_text() for path in files[0]] == [path.read_text() for path in files[1]]
+
+
+def test_resume_on_more_ranks_continues_to_the_same_bits(one_process: Path, tmp_path: Path) -> None:
+    """Four rounds in one process, then four on three ranks, equal eight in one process."""
+    first = torchrun(1, *DIGITS, "--trainer.max_epochs", 4, root=tmp_path / "first")
+    assert first.code == 0, first.err
+    checkpoint = only_run(tmp_path / "first") / "checkpoints" / "last.ckpt"
+    second = torchrun(3, *DIGITS, "--ckpt_path", checkpoint, root=tmp_path / "second")
+    assert second.code == 0, second.err
+    for i in range(6):
+        name = Path("weights") / f"participant_{i}.pt"
+        a, b = (torch.load(folder / name, weights_only=True) for folder in (one_process, only_run(tmp_path / "second")))
+        assert all(torch.equal(a[key], b[key]) for key in a), i
+
+
+def test_more_ranks_than_participants_is_one_sentence(tmp_path: Path) -> None:
+    """Said once, by rank 0, and every rank ends with exit code 2."""
+    ended = torchrun(
+        3, *DIGITS, "--federation.participants", 2, "--federation.adversaries", 0, root=tmp_path, timeout=90
+    )
+    assert ended.code != 0
+    assert ended.err.count("Error: Expected at most one rank per participant, but got 3 ranks for 2 participants") == 1
+    assert (
+        ended.err.count("\nError: ") + ended.err.startswith("Error: ") == 1
+    )  # torchrun names its own ChildFailedError
+    assert "rffl_pl/module.py" not in ended.err
+    assert "exitcode  : 2" in ended.err
+
+
+def test_a_mistake_in_the_data_ends_all_ranks(tmp_path: Path) -> None:
+    """A missing data folder is seen by one rank and ends the others too."""
+    environment = os.environ.get("RFFL_DATA_DIR")
+    assert environment is None or Path(environment) != tmp_path
+    ended = torchrun(
+        2,
+        "fit",
+        "--config",
+        "configs/mnist.yaml",
+        *QUICK,
+        "--data.data_dir",
+        tmp_path / "none",
+        root=tmp_path,
+        timeout=120,
+    )
+    assert ended.code != 0
+    assert ended.err.count("Error: Expected the files of MNIST in") == 1
+
+
+def test_a_failing_rank_ends_the_run(tmp_path: Path) -> None:
+    """No rank waits for one that is gone; what went wrong is shown."""
+    ended = torchrun(3, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Crash", root=tmp_path, timeout=90)
+    assert ended.code != 0
+    assert "rank 1 gave up" in ended.err
+
+
+def test_one_participant_per_rank_is_the_default(tmp_path: Path) -> None:
+    """Without a number of participants every rank hosts one; the saved configuration says how many there were."""
+    ended = torchrun(3, *DIGITS, "--federation.participants", "null", root=tmp_path)
+    assert ended.code == 0, ended.err
+    assert "participants: 2" in (only_run(tmp_path) / "config.yaml").read_text()  # and one adversary

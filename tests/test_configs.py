@@ -1,0 +1,54 @@
+"""Every YAML in configs/ parses, instantiates and names a run; overlays compose."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rffl_pl.cli import FederatedCLI
+from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.module import FederatedModule
+from tests.conftest import ROOT
+
+BASES = ["digits.yaml", "mnist.yaml", "cifar10.yaml"]
+OVERLAYS = {"mnist_paper.yaml": "mnist.yaml", "cifar10_paper.yaml": "cifar10.yaml"}
+
+
+def instantiated(monkeypatch: pytest.MonkeyPatch, *args: str) -> FederatedCLI:
+    """Everything a command would run with, not run."""
+    monkeypatch.setattr(sys, "argv", ["rffl_pl", *args])
+    return FederatedCLI(
+        FederatedModule, FederatedDataModule, subclass_mode_data=True, run=False, auto_configure_optimizers=False
+    )
+
+
+def test_every_config_is_known_here() -> None:
+    """A new file in configs/ must be listed above, so that it is tested."""
+    assert sorted(path.name for path in (ROOT / "configs").rglob("*.yaml")) == sorted([*BASES, *OVERLAYS])
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_config_instantiates(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Network, data, server and optimizer are those of the file, and the network fits the data's classes."""
+    cli = instantiated(monkeypatch, "--config", str(ROOT / "configs" / name), "--federation.participants", "3")
+    assert cli.model.federation.honest == 3
+    assert cli.datamodule.federation is cli.model.federation
+    assert list(cli.model.network.parameters())[-1].shape == (cli.datamodule.num_classes,)
+    assert isinstance(cli.model.optimizer(cli.model.network.parameters()), torch.optim.SGD)
+
+
+@pytest.mark.parametrize(("name", "base"), OVERLAYS.items())
+def test_an_overlay_composes(monkeypatch: pytest.MonkeyPatch, name: str, base: str) -> None:
+    """The paper's schedule over the released one: the overlay's values win, the rest stays."""
+    configs = [argument for file in (base, name) for argument in ("--config", str(ROOT / "configs" / file))]
+    cli = instantiated(monkeypatch, *configs)
+    server = cli.config_init["exchange"].server
+    assert server.steps.normalise
+    assert cli.model.schedule.epochs == 1
+    assert cli.model.schedule.rate(3, 0) == pytest.approx(0.977**3)
+    assert cli.datamodule.split == "POW"
+    assert cli.datamodule.batch_size in (16, 64)
+    assert Path(cli.config["config"][0].absolute).name == base

@@ -1,0 +1,74 @@
+"""Every command of README runs, shortened where it is long, and its example of own data works as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", README, re.S) for line in block.splitlines()]
+PYTHON = re.search(r"```python\n(.*?)```", README, re.S)
+SHORT = ["--trainer.max_epochs", "1", "--run.wandb", "false", "--trainer.enable_progress_bar", "false"]
+TINY = ["--data.examples_per_participant", "16", "--standalone.enabled", "false"]
+TINY += ["--trainer.limit_val_batches", "2", "--trainer.limit_test_batches", "2"]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: configs, the own data module, and a finished run of the demo."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "configs").symlink_to(ROOT / "configs")
+    assert PYTHON is not None
+    (folder / "my_data.py").write_text(PYTHON[1])
+    run(
+        folder,
+        ["python", "-m", "rffl_pl", "fit", "--config", "configs/digits.yaml", *SHORT, "--standalone.enabled", "false"],
+    )
+    return folder
+
+
+def run(folder: Path, command: list[str]) -> str:
+    """Runs a command of README as a user would, in ``folder``."""
+    translated = {
+        "python": [sys.executable],
+        "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone"],
+    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(
+        [*translated[command[0]], *command[1:]],
+        cwd=folder, env=environment, timeout=240, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_make_targets_exist() -> None:
+    """README's first two commands are targets of the Makefile; the demo is the digits run tested elsewhere."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert COMMANDS[:2] == ["make demo", "make test"]
+    assert "-m rffl_pl fit --config configs/digits.yaml" in makefile
+    assert "-m pytest" in makefile
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("command", [line for line in COMMANDS if not line.startswith("make")])
+def test_a_command_runs(workplace: Path, command: str) -> None:
+    """The command line of README, with one round and few examples."""
+    if any(name in command for name in ("mnist", "cifar10")) and "RFFL_DATA_DIR" not in os.environ:
+        pytest.skip("needs real data: RFFL_DATA_DIR is not set")
+    finished = sorted((workplace / "runs" / "digits").iterdir())[0]
+    words = shlex.split(command.replace("runs/digits/RUN", str(finished)))
+    if "fit" in words and "--ckpt_path" not in words:
+        words += [*SHORT, *(TINY if "--config" in words else ["--standalone.enabled", "false"])]
+    elif "fit" in words:
+        words += ["--trainer.max_epochs", "2"]
+    out = run(workplace, words)
+    assert "predictions of" in out if "predict" in words else "mean" in out
