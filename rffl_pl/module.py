@@ -108,7 +108,7 @@ class FederatedModule(LightningModule):
         return uploads
 
     def score(self, batches: DataLoader[Any], cohort: Cohort) -> tuple[Tensor, Tensor]:
-        """Test accuracies and losses ``[n]`` of a cohort's models outside Lightning's test loop, as limited as there."""
+        """Test accuracies and losses ``[n]`` of a cohort outside Lightning's test loop, limited as there."""
         limit = self.trainer.limit_test_batches
         count = limit if isinstance(limit, int) else round(limit * len(batches))
         self._start_scores(cohort)

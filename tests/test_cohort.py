@@ -15,7 +15,7 @@ from rffl_pl.cohort import Batches, Cohort, Schedule, flat_parameters, layer_siz
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.models import CIFAR10CNN, Perceptron, MNISTCNN
+from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron
 
 CPU = torch.device("cpu")
 FEDERATION = Federation(participants=5, seed=3)

@@ -57,9 +57,9 @@ def _accuracies(history: list[dict[str, Any]], summary: dict[str, Any]) -> Figur
     measured = [entry for entry in history if entry["accuracy"][0] == entry["accuracy"][0]]
     rounds = np.array([entry["number"] for entry in measured])
     values = np.array([entry["accuracy"] for entry in measured])[:, : summary["honest"]]
+    axes.plot(rounds, values.mean(1), color="black", linewidth=2.5, label="mean", zorder=4)
     _curves(axes, rounds, values, summary)
-    axes.plot(rounds, values.mean(1), color="black", linewidth=2.5, label="mean")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return figure
 
 
@@ -71,8 +71,7 @@ def _fairness(summary: dict[str, Any]) -> Figure:
     margin = 0.06 * max(high - low, 0.01)
     line = (low - margin, high + margin)
     axes.plot(line, line, color="0.6", linewidth=1, linestyle="--", zorder=1)
-    axes.annotate("no gain", (line[1], line[1]), xytext=(-6, -12), textcoords="offset points", fontsize=8, color="0.4",
-                  ha="right")  # fmt: skip
+    axes.annotate("no gain", (line[0], line[0]), xytext=(14, 3), textcoords="offset points", fontsize=9, color="0.4")
     sizes = 30 + 170 * np.array(summary["examples"][:honest]) / max(summary["examples"][:honest])
     colours = [_colour(i, summary) for i in range(honest)]
     axes.scatter(alone, final, s=sizes, c=colours, edgecolors="white", linewidths=0.8, zorder=3)
@@ -84,7 +83,7 @@ def _fairness(summary: dict[str, Any]) -> Figure:
     axes.set_xlabel("standalone test accuracy")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(PercentFormatter(1.0))
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return figure
 
 
