@@ -1,0 +1,90 @@
+"""Local training and evaluation of the MNIST network: as a newcomer writes them against `rffl_pl.cohort`.
+
+    OMP_NUM_THREADS=1 python benchmarks/training.py
+
+Both take turns in one process and the ratio is taken pair by pair, since machines are noisy; the newcomer's loop runs in
+PyTorch's default layout with tanh before pooling, ours as `Cohort` has it. ``--keep-memory`` has glibc keep freed
+memory, as the command line does; compare the figures of a run with it to those of one without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from rffl_pl.cli import _keep_freed_memory
+from rffl_pl.cohort import Cohort, Schedule
+from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.federation import Federation
+from rffl_pl.models import MNISTCNN
+
+EXAMPLES, BATCH, PAIRS = 960, 32, 7
+
+
+def newcomer() -> nn.Module:
+    """The paper's network with its layers in the order of the paper's text."""
+    return nn.Sequential(
+        nn.Conv2d(1, 64, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(64, 16, 7), nn.Tanh(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(256, 200), nn.Tanh(), nn.Linear(200, 10),
+    )  # fmt: skip
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep-memory", action="store_true")
+    if parser.parse_args().keep_memory:
+        _keep_freed_memory()
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(EXAMPLES, 1, 32, 32), torch.randint(0, 10, (EXAMPLES,)))
+    network = newcomer()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.15)
+    loader = DataLoader(data, batch_size=BATCH, shuffle=True)
+    cohort = Cohort(MNISTCNN(), [0], lambda p: torch.optim.SGD(p, lr=0.15), torch.device("cpu"))
+    shard = Shard(data, torch.arange(EXAMPLES), BATCH)
+    schedule, federation = Schedule(epochs=1), Federation(participants=1)
+
+    def train_newcomer() -> None:
+        network.train()
+        for x, y in loader:
+            optimizer.zero_grad()
+            cross_entropy(network(x), y).backward()
+            optimizer.step()
+
+    @torch.inference_mode()
+    def evaluate_newcomer() -> None:
+        for x, _ in DataLoader(data, batch_size=64):
+            network(x)
+
+    @torch.inference_mode()
+    def evaluate_ours() -> None:
+        for x in data.tensors[0].split(64):
+            cohort.logits(x, 0)
+
+    pairs = {
+        "training": (train_newcomer, lambda: list(cohort.train_round({0: shard}, schedule, federation, 0))),
+        "evaluation": (evaluate_newcomer, evaluate_ours),
+    }
+    for name, (theirs, ours) in pairs.items():
+        theirs(), ours()
+        times = [(seconds(theirs), seconds(ours)) for _ in range(PAIRS)]
+        a, b = (EXAMPLES / statistics.median(side) for side in zip(*times, strict=True))
+        ratio = statistics.median(x / y for x, y in times)
+        print(f"{name}: newcomer {a:,.0f} examples/s, ours {b:,.0f} examples/s, ratio {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()
