@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/training.py
 
-Both take turns in one process and the ratio is taken pair by pair, since machines are noisy; the newcomer's loop runs in
+Both take turns in one process and the ratio is taken pair by pair: machines are noisy. The newcomer's loop runs in
 PyTorch's default layout with tanh before pooling, ours as `Cohort` has it. ``--keep-memory`` has glibc keep freed
 memory, as the command line does; compare the figures of a run with it to those of one without.
 """

@@ -21,6 +21,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
 from rffl_pl.adversaries import Adversary
@@ -118,6 +119,12 @@ class FederatedCLI(LightningCLI):
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": self._callbacks(config, folder)}
         return super().instantiate_trainer(**decided, **kwargs)
 
+    def after_fit(self) -> None:
+        """Complete W&B's files."""
+        for logger in self.trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish()
+
     def _callbacks(self, config: dict[str, Any], folder: Path) -> list[Any]:
         callbacks: list[Any] = [RunReport(str(folder))]
         if config["enable_progress_bar"] is not False:
@@ -185,7 +192,7 @@ def main(args: list[str] | None = None) -> None:
 
 def _mistake(error: BaseException) -> BaseException | None:
     """The user's mistake behind an exception, if there is one; the parser wraps what a constructor raises."""
-    if isinstance(error, UserError | ArgumentError):
+    if isinstance(error, UserError | ArgumentError | MisconfigurationException):
         return error
     return _mistake(error.__cause__) if error.__cause__ is not None else None
 

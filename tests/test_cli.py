@@ -176,6 +176,7 @@ MISTAKES = {
         "leaves participant 7 of 9 without any",
     ),
     "too little data": (("--data.examples_per_participant", 1000), "at least 5000 training examples"),
+    "what Lightning refuses": (("--trainer.gradient_clip_val", 1), "gradient clipping is not supported"),
     "devices": (("--trainer.devices", 2), "ranks come from torchrun"),
     "no such checkpoint": (("--ckpt_path", "nowhere.ckpt"), "nowhere.ckpt, but there is no such file"),
 }
