@@ -89,7 +89,10 @@ class FederatedCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Write the number of participants into the configuration, so that the saved one says it."""
+        if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
+            raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
         federation = self._get(self.config, "federation")
+        federation.seed = int(self._get(self.config, "seed_everything"))  # `true` has been replaced by a number
         if federation.participants is None:
             federation.participants = Federation(**federation.as_dict()).honest
 
@@ -107,9 +110,17 @@ class FederatedCLI(LightningCLI):
         suffix = "" if self.subcommand == "fit" else f"-{self.subcommand}"
         folder = _unused(Path(run.root) / run.name / f"{stamp}{suffix}")
         world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+        if config["precision"] not in (None, 32, "32", "32-true", "bf16", "bf16-mixed"):
+            raise UserError(
+                f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {config['precision']}: uploads are "
+                "float32."
+            )
+        if world % local:
+            raise UserError(f"Expected as many ranks on every node, but {world} ranks are not a multiple of {local}.")
+        strategy = FederatedStrategy(config["accelerator"])
         decided = {
-            "strategy": FederatedStrategy(config["accelerator"]),
-            "accelerator": "auto",
+            "strategy": strategy,
+            "accelerator": strategy.root_device_type,
             "num_nodes": world // local,
             "use_distributed_sampler": False,
             "default_root_dir": str(folder),
@@ -117,7 +128,10 @@ class FederatedCLI(LightningCLI):
         }
         # These come last: the report needs what the exchange and the reference leave.
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": self._callbacks(config, folder)}
-        return super().instantiate_trainer(**decided, **kwargs)
+        try:
+            return super().instantiate_trainer(**decided, **kwargs)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"Expected options that Lightning's Trainer takes, but {_sentence(error)}") from error
 
     def after_fit(self) -> None:
         """Complete W&B's files."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
@@ -92,6 +93,8 @@ class Cohort:
             self.optimizers = [optimizer(net.parameters()) for net in self.networks]
         except ValueError as error:
             raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
+        if isinstance(self.optimizers[0], torch.optim.LBFGS):
+            raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
         self._initial_rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self._buffers_before: list[list[Tensor]] = []
 
@@ -176,7 +179,9 @@ class Cohort:
 
     def state_dict(self, index: int) -> dict[str, Any]:
         """All that a checkpoint keeps of the ``index``-th participant."""
-        return {"network": self.network_state(index), "optimizer": self.optimizers[index].state_dict()}
+        # On the CPU: another rank's GPU may not exist where this is read.
+        optimizer = apply_to_collection(self.optimizers[index].state_dict(), Tensor, lambda t: t.detach().cpu().clone())
+        return {"network": self.network_state(index), "optimizer": optimizer}
 
     def load_state_dict(self, index: int, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
@@ -189,11 +194,12 @@ class Cohort:
             group["lr"] = initial * rate
         total, count = torch.zeros((), device=self.weights.device), 0
         for x, y in batches:
-            y = y.to(self.weights.device, non_blocking=True)
+            y = y.to(self.weights.device, torch.int64, non_blocking=True)
             loss = cross_entropy(network(self.placed(x)), y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
+            torch.clear_autocast_cache()  # the weights it holds in lower precision have just changed
             total += loss.detach() * len(y)  # stays on the device: no synchronisation per step
             count += len(y)
         return total / max(count, 1)
@@ -205,6 +211,8 @@ class Cohort:
 
 def layer_sizes(network: nn.Module) -> list[int]:
     """Number of entries of every parameter tensor, in ``module.parameters()`` order."""
+    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
+        raise UserError(f"Expected --model.network to know its sizes, but {type(network).__name__} has lazy layers.")
     return [p.numel() for p in network.parameters()]
 
 

@@ -124,6 +124,14 @@ class Exchange:
         dist.gather_object(value, gathered)
         return gathered or []
 
+    def scatter_objects(self, values: list[Any]) -> Any:
+        """Bring every rank its own of the picklable objects that rank 0 has, one per rank; empty elsewhere."""
+        if len(self.blocks) == 1:
+            return values[0]
+        received: list[Any] = [None]
+        dist.scatter_object_list(received, values or None)
+        return received[0]
+
     def _members(self, block: range) -> int:
         return sum(self.active.get(i, False) for i in block)
 

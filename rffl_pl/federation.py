@@ -70,7 +70,7 @@ class Federation:
         return range(start, start + block + (rank < extra))
 
     def seed_for(self, purpose: str, *coordinates: int) -> int:
-        """The seed of one random stream, e.g. ``seed_for("batches", participant, round)``.
+        """The seed of one random stream, e.g. ``seed_for("training", participant, round)``.
 
         A hash, so that streams of different purposes, participants and rounds are unrelated and none depends on how
         many ranks there are or on what was drawn before.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import OptimizerCallable
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -110,7 +111,7 @@ class FederatedModule(LightningModule):
     def score(self, batches: DataLoader[Any], cohort: Cohort) -> tuple[Tensor, Tensor]:
         """Test accuracies and losses ``[n]`` of a cohort outside Lightning's test loop, limited as there."""
         limit = self.trainer.limit_test_batches
-        count = limit if isinstance(limit, int) else round(limit * len(batches))
+        count = limit if isinstance(limit, int) else int(limit * len(batches))
         self._start_scores(cohort)
         with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
             for batch in islice(batches, count):
@@ -137,9 +138,11 @@ class FederatedModule(LightningModule):
         return torch.stack(logits).float().softmax(-1)
 
     def identity(self) -> dict[str, dict[str, str]]:
-        """What a checkpoint and the run that loads it must agree on."""
+        """What a checkpoint and the run that loads it must agree on; on ``training`` only to go on training."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, FederatedDataModule)
+        optimizer = self.cohort.optimizers[0]
+        options = {key: str(value) for key, value in optimizer.defaults.items() if key != "lr"}
         parameters = {name: "x".join(map(str, p.shape)) for name, p in self.network.named_parameters()}
         return {
             "model": {"network": type(self.network).__name__, **parameters},
@@ -149,18 +152,19 @@ class FederatedModule(LightningModule):
                 "seed": str(self.federation.seed),
             },
             "data": data.identity(),
+            "training": {"optimizer": type(optimizer).__name__, **options},
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Bring every participant's state to rank 0, which writes; a checkpoint's row belongs to a participant."""
         mine = {
-            participant: self.cohort.state_dict(index) | {"member": self.exchange.active[participant]}
-            for index, participant in enumerate(self.cohort.participants)
+            participant: self.cohort.state_dict(index) for index, participant in enumerate(self.cohort.participants)
         }
         parts = self.exchange.gather_objects(mine)
         checkpoint["federation"] = {
             "identity": self.identity(),
             "round": self.round,
+            "members": dict(self.exchange.active),
             "participants": {i: state for part in parts for i, state in part.items()},
         }
 
@@ -175,8 +179,7 @@ class FederatedModule(LightningModule):
         self.round = saved["round"]
         for index, participant in enumerate(self.cohort.participants):
             self.cohort.load_state_dict(index, saved["participants"][participant])
-        for participant in self.exchange.active:
-            self.exchange.active[participant] = saved["participants"][participant]["member"]
+        self.exchange.active.update(saved["members"])
 
     def initial_weights(self) -> Tensor:
         """The weights ``[D]`` that every participant starts from."""
@@ -185,13 +188,19 @@ class FederatedModule(LightningModule):
     def _check_network(self) -> None:
         """One batch through the network, so that a misfit is told before training and in the user's words."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
-        x, _ = next(iter(data.test_dataloader()))
         name = type(self.network).__name__
         training = self.network.training
         try:
+            x, _ = next(iter(data.test_dataloader()))
+        except (StopIteration, TypeError, ValueError, RuntimeError) as error:
+            raise UserError(
+                f"Expected {type(data).__name__} to give batches of pairs (x, y) of tensors, but its first test batch "
+                f"fails: {type(error).__name__}: {' '.join(str(error).split())}."
+            ) from error
+        try:
             with torch.inference_mode():
                 shape = list(self.network.eval()(x).shape)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
             raise UserError(
                 f"Expected --model.network {name} to take inputs of shape {list(x.shape)}, but it fails: "
                 f"{' '.join(str(error).split())}; give a network for these inputs."
@@ -213,7 +222,7 @@ class FederatedModule(LightningModule):
         self._first = cohort.distinct()
 
     def _score_batch(self, batch: tuple[Tensor, Tensor], cohort: Cohort) -> None:
-        x, y = cohort.placed(batch[0]), batch[1].to(cohort.weights.device)
+        x, y = cohort.placed(batch[0]), batch[1].to(cohort.weights.device, torch.int64)
         for index in sorted(set(self._first)):
             self.scores.update(index, cohort.logits(x, index), y)
 
@@ -226,6 +235,7 @@ class FederatedModule(LightningModule):
         differences = [
             f"{group}: {key} is {saved[group].get(key, 'absent')} there and {mine[group].get(key, 'absent')} here"
             for group in mine
+            if group != "training" or self.trainer.state.fn == TrainerFn.FITTING
             for key in {**mine[group], **saved[group]}
             if mine[group].get(key) != saved[group].get(key)
         ]

@@ -51,13 +51,12 @@ class FederatedStrategy(DDPStrategy):
 
     Args:
         accelerator: ``auto``, ``gpu``, ``cuda`` or ``cpu``.
-        timeout_minutes: How long a collective operation may wait for the slowest rank's local training.
 
     Raises:
         UserError: If a GPU is asked for and there is none.
     """
 
-    def __init__(self, accelerator: str = "auto", timeout_minutes: float = 60) -> None:
+    def __init__(self, accelerator: str = "auto") -> None:
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         gpus = torch.cuda.device_count()
         devices, backend = plan_devices(accelerator, ranks, gpus)
@@ -69,13 +68,21 @@ class FederatedStrategy(DDPStrategy):
         super().__init__(
             parallel_devices=devices,
             process_group_backend=backend,
-            timeout=timedelta(minutes=timeout_minutes),
+            # Ranks wait for the slowest one's local training; whoever fails ends the others through torchrun.
+            timeout=timedelta(hours=12),
         )
+
+    @property
+    def root_device_type(self) -> str:
+        """``cuda`` or ``cpu``."""
+        assert self.parallel_devices is not None
+        return self.parallel_devices[0].type
 
     def exchange_for(self, federation: Federation) -> Exchange:
         """This rank's side of the exchange."""
         blocks = [federation.hosted_by(rank, self.world_size) for rank in range(self.world_size)]
-        return Exchange(blocks, self.global_rank, self.root_device)
+        self.exchange = Exchange(blocks, self.global_rank, self.root_device)
+        return self.exchange
 
     def setup(self, trainer: Any) -> None:
         """As the base class does, less the gradient synchronisation and less copying rank 0's weights everywhere."""
@@ -89,27 +96,40 @@ class FederatedStrategy(DDPStrategy):
         self.setup_precision_plugin()
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Read a checkpoint; nothing in it can run code, and only rank 0 keeps the server's part.
+        """Rank 0 reads the checkpoint, in which nothing can run code, and hands every rank its participants' part.
 
         Raises:
-            UserError: If the file is missing, truncated or no checkpoint.
+            UserError: If the file is missing, truncated or no checkpoint of this package.
         """
+        if self.global_rank != 0:
+            return self.exchange.scatter_objects([])
+        checkpoint = self._read_checkpoint(checkpoint_path)
+        return self.exchange.scatter_objects([_part(checkpoint, block) for block in self.exchange.blocks])
+
+    def _read_checkpoint(self, path: Any) -> dict[str, Any]:
         try:
-            checkpoint = super().load_checkpoint(checkpoint_path, weights_only=True)
+            checkpoint = super().load_checkpoint(path, weights_only=True)
         except FileNotFoundError as error:
+            raise UserError(f"Expected a checkpoint at --ckpt_path {path}, but there is no such file.") from error
+        except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
             raise UserError(
-                f"Expected a checkpoint at --ckpt_path {checkpoint_path}, but there is no such file."
-            ) from error
-        except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
-            raise UserError(
-                f"Expected --ckpt_path {checkpoint_path} to be a whole checkpoint, but it cannot be read "
+                f"Expected --ckpt_path {path} to be a whole checkpoint, but it cannot be read "
                 f"({type(error).__name__}): it is truncated, damaged or no checkpoint; take an earlier one."
             ) from error
         if not isinstance(checkpoint, dict) or "federation" not in checkpoint:
             raise UserError(
-                f"Expected --ckpt_path {checkpoint_path} to be a checkpoint of rffl_pl, but it holds no federation; "
-                "exported weights of single participants load into the bare network only."
+                f"Expected --ckpt_path {path} to be a checkpoint of rffl_pl, but it holds no federation; exported "
+                "weights of single participants load into the bare network only."
             )
-        if self.global_rank != 0:
-            checkpoint.pop("server", None)  # reputations are the server's alone
         return checkpoint
+
+
+def _part(checkpoint: dict[str, Any], block: range) -> dict[str, Any]:
+    """What a rank may have of a checkpoint: the participants of its block and, on rank 0, the server's part."""
+    saved = checkpoint["federation"]
+    mine = {i: state for i, state in saved["participants"].items() if i in block}
+    if 0 in block:
+        return {**checkpoint, "federation": {**saved, "participants": mine}}
+    members = {i: member for i, member in saved["members"].items() if i in block}
+    rest = {key: value for key, value in checkpoint.items() if key != "server"}
+    return {**rest, "federation": {**saved, "participants": mine, "members": members}}

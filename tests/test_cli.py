@@ -156,6 +156,7 @@ MISTAKES = {
     "unknown server": (("--server", "Nope"), "Nope"),
     "unknown attack": (("--adversaries", '[{"class_path": "Nope"}]'), "Nope"),
     "unknown network": (("--model.network", "Nope"), "Nope"),
+    "wrong network for the data": (("--model.network", "MNISTCNN"), "--model.network MNISTCNN to take inputs"),
     "unknown split": (("--data.split", "XYZ"), "'UNI', 'POW', 'CLA', 'DIR'"),
     "no participants": (("--federation.participants", 0), "--federation.participants to be at least 1, but got 0"),
     "negative adversaries": (("--federation.adversaries", -1), "--federation.adversaries to be 0 or more, but got -1"),
@@ -177,6 +178,12 @@ MISTAKES = {
     ),
     "too little data": (("--data.examples_per_participant", 1000), "at least 5000 training examples"),
     "what Lightning refuses": (("--trainer.gradient_clip_val", 1), "gradient clipping is not supported"),
+    "precision": (
+        ("--trainer.precision", "64-true"),
+        "--trainer.precision to be 32-true or bf16-mixed, but got 64-true",
+    ),
+    "options that exclude each other": (("--trainer.barebones", "true"), "options that Lightning's Trainer takes"),
+    "optimizer with closure": (("--model.optimizer", "LBFGS"), "step without a closure, but got LBFGS"),
     "devices": (("--trainer.devices", 2), "ranks come from torchrun"),
     "no such checkpoint": (("--ckpt_path", "nowhere.ckpt"), "nowhere.ckpt, but there is no such file"),
 }
@@ -237,6 +244,54 @@ def test_a_checkpoint_of_another_run_is_refused(
         ended = rffl(command, *given, *args)
         assert ended.code == 2
         assert expected in ended.err
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("--server", "Standalone"), "--server to be the checkpoint's, RFFL, but got Standalone"),
+        (("--model.optimizer", "Adam"), "training: optimizer is SGD there and Adam here"),
+        (("--model.optimizer.init_args.momentum", 0.9), "training: momentum is 0.0 there and 0.9 here"),
+    ],
+)
+def test_training_goes_on_only_as_it_began(rffl: Run, trained: Path, args: tuple[object, ...], expected: str) -> None:
+    """Another server or optimizer cannot take over; for evaluation neither matters."""
+    given = ("--config", trained / "config.yaml", "--ckpt_path", trained / "checkpoints" / "last.ckpt", *args)
+    ended = rffl("fit", *given)
+    assert ended.code == 2
+    assert expected in ended.err
+    assert rffl("test", *given).code == 0
+
+
+@pytest.mark.parametrize("command", ["validate", "test", "predict"])
+def test_evaluation_needs_a_checkpoint(rffl: Run, command: str) -> None:
+    """Nobody wants the accuracy of untrained weights."""
+    ended = rffl(command, "--config", "configs/digits.yaml")
+    assert ended.code == 2
+    assert "--ckpt_path" in ended.err
+
+
+def test_a_run_that_lost_its_end_gets_it_when_resumed(rffl: Run, trained: Path, tmp_path: Path) -> None:
+    """Interrupted after the last round: resuming trains no round and leaves weights, table and figures."""
+    given = ("--config", trained / "config.yaml", "--ckpt_path", trained / "checkpoints" / "last.ckpt")
+    ended = rffl("fit", *given, "--run.name", "again", "--standalone.enabled", "true")
+    assert ended.code == 0, ended.err
+    assert "fairness" in ended.out
+    (again,) = (tmp_path / "runs" / "again").iterdir()
+    assert (again / "fairness.png").is_file()
+    assert_same_bits(trained, again)
+
+
+def test_predictions_of_a_dataset_that_is_not_in_memory(rffl: Run, tmp_path: Path) -> None:
+    """Any map-style dataset trains, is tested and predicted, by worker processes too."""
+    args = ("--data", "tests.own_data.OneByOne", "--model.network", "Perceptron", "--model.network.inputs", 2)
+    args += ("--model.network.classes", 2, "--federation.participants", 2, "--data.num_workers", 1)
+    assert rffl("fit", *args, *QUICK, "--trainer.max_epochs", 1).code == 0
+    folder = only_run(tmp_path / "runs")
+    given = ("--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt")
+    assert rffl("predict", *given).code == 0
+    (predictions,) = (tmp_path / "runs").glob("*/*-predict/predictions")
+    assert len(rows(predictions / "participant_1.csv")) == 20
 
 
 def test_a_damaged_checkpoint_is_refused(rffl: Run, trained: Path, tmp_path: Path) -> None:

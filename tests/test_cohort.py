@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
 
 from rffl_pl.cohort import Batches, Cohort, Schedule, flat_parameters, layer_sizes, random_stream
 from rffl_pl.datamodules.rounds import Shard
@@ -421,3 +422,15 @@ def test_pooling_first_gives_the_same_values(network: nn.Sequential, shape: tupl
     x = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
     assert network(x).shape == (4, 10)
     assert torch.allclose(network(x), nn.Sequential(*modules)(x), atol=1e-6)
+
+
+def test_lower_precision_sees_every_step() -> None:
+    """Autocast keeps cast weights; each optimizer step makes them stale, and the loss would stop falling."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 1, 8, 8)
+    data = TensorDataset(x, (x.flatten(1)[:, 0] > 0).long())
+    cohort = Cohort(Perceptron(64, 16, 2), [0], lambda p: torch.optim.SGD(p, lr=0.5), CPU)
+    shard, federation = Shard(data, torch.arange(64), 16), Federation(participants=1)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=True):
+        losses = [dict(cohort.train_round({0: shard}, Schedule(), federation, r))[0] for r in range(5)]
+    assert losses[-1] < 0.5 * losses[0]

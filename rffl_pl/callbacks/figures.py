@@ -20,8 +20,8 @@ def draw(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -
 
     Args:
         folder: The run folder.
-        history: The rounds, as dictionaries of `rffl_pl.callbacks.report.Round`.
-        summary: The result, as a dictionary of `rffl_pl.callbacks.report.Summary`.
+        history: The rounds, as dictionaries of `rffl_pl.callbacks.records.Round`.
+        summary: The result, as a dictionary of `rffl_pl.callbacks.records.Summary`.
 
     Returns:
         The files written: ``reputation.png``, ``accuracy.png``, ``fairness.png``, those that have data.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,116 +16,13 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from rffl_pl.callbacks import figures
+from rffl_pl.callbacks.records import Round, Summary, percent
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.federation import Federation
 from rffl_pl.metrics import Fairness
 from rffl_pl.module import FederatedModule
-
-
-@dataclass(kw_only=True)
-class Round:
-    """All that is known of one round; lists have one entry per participant, P of them, NaN where there is no value.
-
-    Attributes:
-        number: Rounds completed, this one included.
-        honest: Number N of honest participants, the first ones.
-        accuracy: Accuracy on what is watched (validation by default) after the download.
-        loss: Cross-entropy on the same.
-        train_loss: Mean training loss of the last local epoch.
-        members: Who is a member after the round; all of them where nobody communicates.
-        removed: Who was removed in this round.
-    """
-
-    number: int
-    honest: int
-    accuracy: list[float]
-    loss: list[float]
-    train_loss: list[float]
-    members: list[bool]
-    removed: list[int] = field(default_factory=list)
-    set_aside: list[int] = field(default_factory=list)
-    weight: list[float] = field(default_factory=list)
-    similarity: list[float] = field(default_factory=list)
-    reputation: list[float] = field(default_factory=list)
-    quota: list[float] = field(default_factory=list)
-    bytes_up: list[int] = field(default_factory=list)
-    bytes_down: list[int] = field(default_factory=list)
-
-    @property
-    def mean_accuracy(self) -> float:
-        """Mean over the honest participants."""
-        return sum(self.accuracy[: self.honest]) / self.honest
-
-    def headline(self) -> str:
-        """One line for the progress bar."""
-        accuracy = "" if math.isnan(self.mean_accuracy) else f"mean accuracy {self.mean_accuracy:.1%}, "
-        return f"{accuracy}members {sum(self.members)}/{len(self.members)}"
-
-    def metrics(self) -> dict[str, float]:
-        """Flat, for loggers: ``accuracy/participant_3`` and the like."""
-        flat: dict[str, float] = {"round": self.number, "members": sum(self.members), "removed": len(self.removed)}
-        names = (
-            "accuracy", "loss", "train_loss", "weight", "similarity", "reputation", "quota", "bytes_up", "bytes_down",
-        )  # fmt: skip
-        for name in names:
-            values: list[float] = getattr(self, name)
-            flat |= {f"{name}/participant_{i}": v for i, v in enumerate(values) if not math.isnan(v)}
-        if not math.isnan(self.mean_accuracy):
-            flat["accuracy/mean"] = self.mean_accuracy
-            flat["accuracy/max"] = max(self.accuracy[: self.honest])
-        if self.bytes_up:
-            flat["bytes_up/total"], flat["bytes_down/total"] = sum(self.bytes_up), sum(self.bytes_down)
-        return flat
-
-
-@dataclass(kw_only=True)
-class Summary:
-    """The result of a run; lists have one entry per participant, None where there is no value.
-
-    Attributes:
-        mean: Mean final test accuracy of the honest participants.
-        maximum: Highest final test accuracy of the honest participants.
-        fairness: Pearson's correlation of standalone and final accuracy over the honest participants; None where it
-            is undefined or there is no reference.
-    """
-
-    rounds: int
-    honest: int
-    examples: list[int]
-    standalone: list[float | None]
-    final: list[float]
-    reputation: list[float | None]
-    quota: list[float | None]
-    removed_in_round: list[int | None]
-    mean: float
-    maximum: float
-    fairness: float | None
-
-    def table(self) -> str:
-        """A row per participant, then mean, maximum and fairness."""
-        head = ("participant", "examples", "standalone", "final", "reputation", "quota", "removed in round")
-        rows = [
-            (
-                str(i) if i < self.honest else f"{i} (adversary)",
-                str(self.examples[i]),
-                _percent(self.standalone[i]),
-                _percent(self.final[i]),
-                _number(self.reputation[i]),
-                _percent(self.quota[i]),
-                str(self.removed_in_round[i] or "-"),
-            )
-            for i in range(len(self.examples))
-        ]
-        widths = [max(len(row[c]) for row in (head, *rows)) for c in range(len(head))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        if self.fairness is not None:
-            fairness = f"{self.fairness:.3f}"
-        else:
-            fairness = "not measured" if all(value is None for value in self.standalone) else "undefined (constant)"
-        return "\n".join([*lines, f"mean {_percent(self.mean)}  maximum {_percent(self.maximum)}  fairness {fairness}"])
 
 
 class RunReport(Callback):
@@ -143,10 +40,13 @@ class RunReport(Callback):
         self.history: list[Round] = []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make the round the x-axis of W&B's charts."""
+        """Make the round the x-axis of W&B's charts; end what was interrupted after its last round."""
+        assert isinstance(pl_module, FederatedModule)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger) and trainer.is_global_zero:
                 logger.experiment.define_metric("*", step_metric="round")
+        if pl_module.round and pl_module.round == trainer.max_epochs:
+            self.on_train_end(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Gather the round's metrics on rank 0 and log them."""
@@ -175,10 +75,10 @@ class RunReport(Callback):
         summary = self._summary(trainer, pl_module.federation, data.examples, final)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "summary.json").write_text(json.dumps(asdict(summary), indent=1) + "\n")
-        figures.draw(folder, [asdict(entry) for entry in self.history], asdict(summary))
+        print(f"\n{summary.table()}\nrun folder: {folder}", flush=True)
         for logger in trainer.loggers:
             _log_summary(logger, summary)
-        print(f"\n{summary.table()}\nrun folder: {folder}", flush=True)
+        figures.draw(folder, [asdict(entry) for entry in self.history], asdict(summary))
         for logger in trainer.loggers:
             _say_where(logger)
 
@@ -281,9 +181,9 @@ class RunReport(Callback):
             return
         honest = pl_module.federation.honest
         lines = ["participant  accuracy    loss"]
-        lines += [f"{i:>11}  {_percent(row[0]):>8}  {row[1]:.4f}" for i, row in enumerate(rows[:honest].tolist())]
+        lines += [f"{i:>11}  {percent(row[0]):>8}  {row[1]:.4f}" for i, row in enumerate(rows[:honest].tolist())]
         mean, maximum = rows[:honest, 0].mean().item(), rows[:honest, 0].max().item()
-        print("\n".join([*lines, f"mean {_percent(mean)}  maximum {_percent(maximum)}"]), flush=True)
+        print("\n".join([*lines, f"mean {percent(mean)}  maximum {percent(maximum)}"]), flush=True)
 
 
 def _exchange_of(trainer: Trainer) -> ReputationExchange:
@@ -305,11 +205,3 @@ def _say_where(logger: Logger) -> None:
 
 def _defined(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from rffl_pl.cohort import layer_sizes
 from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.servers import Server, Verdict
@@ -54,7 +56,7 @@ class ReputationExchange(Callback):
 
     def _exchange(self, module: FederatedModule, updates: Tensor) -> None:
         cohort, exchange = module.cohort, module.exchange
-        own = self.server.outgoing(updates)
+        own = self.server.kept(updates)
         uploads, senders = exchange.gather_uploads(self.server.outgoing(module.corrupted(updates)))
         self.verdict = self.server.step(uploads, senders) if exchange.rank == 0 else None
         downloads, self.traffic = exchange.scatter_downloads(
@@ -65,9 +67,19 @@ class ReputationExchange(Callback):
         cohort.integrate(own, downloads)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint.setdefault("server", {})["rule"] = self.server.state_dict()
+        checkpoint.setdefault("server", {}).update(name=type(self.server).__name__, rule=self.server.state_dict())
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Rank 0 takes the server's state; elsewhere the strategy has already dropped it."""
-        if "server" in checkpoint:
-            self.server.load_state_dict(checkpoint["server"]["rule"])
+        """Rank 0 takes the server's state; no other rank has it.
+
+        Raises:
+            UserError: If training is to go on with another server.
+        """
+        if "server" not in checkpoint or trainer.state.fn != TrainerFn.FITTING:
+            return
+        saved, here = checkpoint["server"]["name"], type(self.server).__name__
+        if saved != here:
+            raise UserError(
+                f"Expected --server to be the checkpoint's, {saved}, but got {here}; give --server {saved}."
+            )
+        self.server.load_state_dict(checkpoint["server"]["rule"])

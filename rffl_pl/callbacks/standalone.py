@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -37,6 +38,12 @@ class StandaloneReference(Callback):
         self.cache_dir = cache_dir
         self.accuracies: Tensor | None = None
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A run that was interrupted after its last round has no training left to end."""
+        assert isinstance(pl_module, FederatedModule)
+        if pl_module.round and pl_module.round == trainer.max_epochs:
+            self.on_train_end(trainer, pl_module)
+
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Train the reference or read it from the cache."""
         assert isinstance(pl_module, FederatedModule)
@@ -44,17 +51,16 @@ class StandaloneReference(Callback):
             return
         path = self._folder() / f"{self._key(trainer, pl_module)}.json"
         known = self._read(path) if trainer.is_global_zero else None
-        known = trainer.strategy.broadcast(known)
-        if known is None:
+        if not trainer.strategy.broadcast(known is not None):
             accuracies = self._train(trainer, pl_module)
+            known = accuracies[: pl_module.federation.honest].tolist()
             if trainer.is_global_zero:
-                known = accuracies[: pl_module.federation.honest].tolist()
                 self._write(path, known)
         if trainer.is_global_zero:
             self.accuracies = torch.tensor(known)
 
     def _train(self, trainer: Trainer, module: FederatedModule) -> Tensor:
-        """Test accuracies of all participants, ``[P]``, on rank 0; NaN for adversaries."""
+        """Test accuracies of all participants, ``[P]``, on rank 0; adversaries have the untrained network's."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, FederatedDataModule)
         cohort = module.new_cohort()
@@ -82,7 +88,7 @@ class StandaloneReference(Callback):
 
     @staticmethod
     def _key(trainer: Trainer, module: FederatedModule) -> str:
-        """A digest of all that the reference depends on."""
+        """A digest of what the reference depends on: of the inputs, a sample; of the network, what it prints."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         parts = (
             module.identity(),
@@ -92,10 +98,15 @@ class StandaloneReference(Callback):
             module.round,
             data.batch_size,
             str(trainer.precision),
+            str(trainer.limit_test_batches),
+            module.exchange.device.type,
+            repr(module.network),
             torch.__version__,
         )
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
-        digest.update(module.initial_weights().cpu().numpy().tobytes())
+        inputs = [next(iter(data.test_dataloader()))[0], data.sources.train[int(data.shards[0][0])][0]]
+        for tensor in (module.initial_weights(), *inputs):
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:24]
 
     @staticmethod
@@ -107,7 +118,10 @@ class StandaloneReference(Callback):
 
     @staticmethod
     def _write(path: Path, accuracies: list[float]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps({"accuracies": accuracies}))
-        partial.replace(path)  # at once: a reader never sees half a file
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps({"accuracies": accuracies}))
+            partial.replace(path)  # at once: a reader never sees half a file
+        except OSError as error:
+            warnings.warn(f"The standalone reference cannot be kept in {path.parent}: {error}.", stacklevel=2)

@@ -91,6 +91,10 @@ class FederatedDataModule(LightningDataModule, ABC):
             raise UserError(f"Expected --data.validation to lie between 0 and 1, but got {validation}; try 0.1.")
         if not dirichlet_alpha > 0:
             raise UserError(f"Expected --data.dirichlet_alpha to be positive, but got {dirichlet_alpha}; try 0.5.")
+        if not hasattr(self, "num_classes"):
+            raise UserError(
+                f"Expected {type(self).__name__} to say its number of classes; set num_classes in the class."
+            )
         self.federation = federation
         self.split: Split = split
         self.examples_per_participant = examples_per_participant
@@ -146,6 +150,7 @@ class FederatedDataModule(LightningDataModule, ABC):
         """What a checkpoint of this data must agree with."""
         assert self.sources is not None
         digest = hashlib.sha256(labels_of(self.sources.train).numpy().tobytes())
+        digest.update(labels_of(self.sources.test).numpy().tobytes())
         for shard in self.shards:
             digest.update(shard.numpy().tobytes())
         return {
@@ -219,12 +224,22 @@ class FederatedDataModule(LightningDataModule, ABC):
 
 def labels_of(dataset: Dataset[Any]) -> Tensor:
     """The class of every example, ``[n]`` int64: from ``targets`` or ``labels`` if the dataset has them."""
-    if isinstance(dataset, TensorDataset):
-        return dataset.tensors[1].long()
-    for name in ("targets", "labels"):
-        if hasattr(dataset, name):
-            return torch.as_tensor(getattr(dataset, name)).long()
-    return torch.tensor([int(dataset[i][1]) for i in range(_length(dataset))])
+    count = _length(dataset)
+    given = [dataset.tensors[1]] if isinstance(dataset, TensorDataset) else []
+    for candidate in [*given, getattr(dataset, "targets", None), getattr(dataset, "labels", None)]:
+        try:
+            labels = torch.as_tensor(candidate)
+        except (TypeError, ValueError, RuntimeError):
+            continue  # names of classes, say
+        if labels.shape == (count,):
+            return labels.long()
+    try:
+        return torch.tensor([int(dataset[i][1]) for i in range(count)])
+    except (TypeError, ValueError, IndexError) as error:
+        raise UserError(
+            f"Expected every example of {type(dataset).__name__} to be a pair (x, y) with y a class number, but got "
+            f"{type(error).__name__}: {error}."
+        ) from error
 
 
 def _length(dataset: Dataset[Any]) -> int:

@@ -7,12 +7,12 @@ sees exactly one per epoch, and the mini-batches are drawn inside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 
 def batch_loader(dataset: Dataset[Any], indices: Tensor, batch_size: int, num_workers: int = 0) -> DataLoader[Any]:
@@ -23,7 +23,20 @@ def batch_loader(dataset: Dataset[Any], indices: Tensor, batch_size: int, num_wo
     batches = indices.split(batch_size)
     if isinstance(dataset, TensorDataset):
         return DataLoader(dataset, sampler=batches, batch_size=None)
-    return DataLoader(dataset, batch_sampler=[batch.tolist() for batch in batches], num_workers=num_workers)
+    return DataLoader(dataset, batch_sampler=_Batches(batches), num_workers=num_workers)
+
+
+class _Batches(Sampler[list[int]]):
+    """Batches that are known beforehand."""
+
+    def __init__(self, batches: Sequence[Tensor]) -> None:
+        self.batches = [batch.tolist() for batch in batches]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
 
 
 class Shard:

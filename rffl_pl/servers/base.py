@@ -40,7 +40,7 @@ class Verdict:
 
 
 class Server(ABC):
-    """Base of all servers. It lives on rank 0; `outgoing` alone also runs where the participants are.
+    """Base of all servers. It lives on rank 0; `outgoing` and `kept` alone also run where the participants are.
 
     A server of your own implements `rule` and is given by class path: ``--server my_package.MyServer``.
     """
@@ -72,6 +72,10 @@ class Server(ABC):
     def outgoing(self, updates: Tensor) -> Tensor:
         """What participants make of their local updates ``[n, D]`` before they send them (and apply them)."""
         return updates
+
+    def kept(self, updates: Tensor) -> Tensor:
+        """What participants keep of their local updates ``[n, D]``: by default what they send."""
+        return self.outgoing(updates)
 
     def step(self, uploads: Tensor, senders: Sequence[int]) -> Verdict:
         """One round: screen the uploads, then apply the rule.

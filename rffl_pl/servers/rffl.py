@@ -111,7 +111,7 @@ class RFFL(Server):
         subtract_own: bool | None = None,
     ) -> None:
         super().__init__()
-        if gamma <= 0:
+        if not gamma > 0:
             raise UserError(f"Expected --server.gamma to be positive, but got {gamma}; MNIST takes 0.5.")
         if not 0 <= alpha <= 1:
             raise UserError(f"Expected --server.alpha to lie in [0, 1], but got {alpha}; the paper takes 0.95.")
@@ -130,7 +130,7 @@ class RFFL(Server):
         self.gamma, self.alpha = gamma, alpha
         self.removes = removal_from != "never"
         self.steps = _Steps(**_PRESETS[preset] | {name: value for name, value in chosen.items() if value is not None})
-        self.reputations: Tensor | None = None  # None until a round gave valid ones
+        self.reputations: Tensor | None = None  # None before the first round
         self._warned: set[str] = set()
 
     def start(self, examples: Sequence[int], layers: Sequence[int]) -> None:
@@ -222,7 +222,7 @@ class RFFL(Server):
         quotas = reputation.relative_quota(reputations * members)
         quotas = reputation.altruistic(quotas) if self.steps.altruism else quotas
         # Equal reputations differ by the rounding of a single-precision aggregate; that must not cost an entry.
-        return quotas.round(decimals=7)
+        return torch.where(quotas > 0.5, quotas.round(decimals=7), quotas)
 
     def _groups(self, aggregate: Tensor) -> list[int]:
         return list(self.layers) if self.steps.quota == "layer" else [aggregate.numel()]

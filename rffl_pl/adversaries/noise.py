@@ -1,0 +1,45 @@
+"""Attacks that distort the honest update (Xu & Lyu 2021, Section 5; variants as the paper has them and its code)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rffl_pl.adversaries.base import Adversary
+
+
+class Rescale(Adversary):
+    r"""Blows the update up.
+
+    Args:
+        variant: ``released``, every entry times :math:`10 \cdot U[-10, 10]`; ``paper``, the update times -100.
+    """
+
+    def __init__(self, *, variant: Literal["released", "paper"] = "released") -> None:
+        self.variant = variant
+
+    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
+        if self.variant == "paper":
+            return -100 * update
+        return update * _uniform(update, generator).mul(20).sub(10).mul(10)
+
+
+class SignRandom(Adversary):
+    """Gives every entry a random sign."""
+
+    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.where(_uniform(update, generator) < 0.5, -update, update)
+
+
+class ValueInvert(Adversary):
+    r"""Replaces every entry x, with probability one half, by :math:`1 / (x + 10^{-10})`."""
+
+    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.where(_uniform(update, generator) < 0.5, 1 / (update + 1e-10), update)
+
+
+def _uniform(update: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform in [0, 1), shaped like the update; drawn on the CPU, so that every device gets the same."""
+    return torch.rand(update.shape, generator=generator, dtype=update.dtype).to(update.device)

@@ -1,0 +1,68 @@
+"""FoolsGold (Fung et al. 2020, https://arxiv.org/abs/1808.04866)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.functional.aggregation import foolsgold_weights
+from rffl_pl.functional.reputation import row_norms, weighted_sum
+from rffl_pl.servers.consensus import Consensus
+
+
+class FoolsGold(Consensus):
+    r"""Weights uploads by how little their accumulated direction resembles anybody else's.
+
+    :math:`H_i \leftarrow H_i + u_i / \max(1, \|u_i\|)` by participant, weights
+    `rffl_pl.functional.aggregation.foolsgold_weights`, and :math:`w \leftarrow w + \sum_i a_i u_i / \sum_i a_i`.
+
+    Args:
+        confidence: :math:`\kappa` of the logit.
+        scale: ``mean`` as above; ``sum`` leaves out the division, as the official code does: P times longer steps.
+
+    Raises:
+        UserError: If `confidence` is not positive.
+
+    Where all directions are equal, or no weight is left, everybody weighs the same (a warning, once).
+    """
+
+    def __init__(self, *, confidence: float = 1.0, scale: Literal["mean", "sum"] = "mean") -> None:
+        super().__init__()
+        if not confidence > 0:
+            raise UserError(f"Expected --server.confidence to be positive, but got {confidence}; the paper takes 1.")
+        self.confidence, self.scale = confidence, scale
+        self.history: dict[int, Tensor] = {}
+        self._warned = False
+
+    def start(self, examples: Sequence[int], layers: Sequence[int]) -> None:
+        super().start(examples, layers)
+        self.history = {}
+
+    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
+        units = uploads / row_norms(uploads).clamp_min(1).to(uploads.dtype).unsqueeze(1)
+        for participant, unit in zip(senders.tolist(), units, strict=True):
+            past = self.history.get(participant)
+            self.history[participant] = unit.clone() if past is None else past.to(unit.device) + unit
+        weights = foolsgold_weights(torch.stack([self.history[i] for i in senders.tolist()]), self.confidence)
+        if weights is None or not weights.sum() > 0:
+            if not self._warned:
+                warnings.warn(
+                    f"Round {self.round}: FoolsGold cannot tell uploads apart; all weigh the same.", stacklevel=2
+                )
+                self._warned = True
+            weights = torch.ones(len(senders), dtype=torch.float64, device=uploads.device)
+        if self.scale == "mean":
+            weights = weights / weights.sum()
+        return weighted_sum(uploads, weights), weights
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"history": dict(self.history)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.history = dict(state["history"])

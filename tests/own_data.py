@@ -1,0 +1,36 @@
+"""A user's data set that is no tensor in memory."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from rffl_pl.datamodules import FederatedDataModule, Sources
+
+
+class Halves(Dataset[tuple[Tensor, int]]):
+    """Points of the plane, classed by the side they lie on; made one at a time."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if not 0 <= index < self.size:
+            raise IndexError(index)
+        point = torch.randn(2, generator=torch.Generator().manual_seed(index))
+        return point, int(point[0] > 0)
+
+
+class OneByOne(FederatedDataModule):
+    """Two classes."""
+
+    num_classes: ClassVar[int] = 2
+
+    def load(self) -> Sources:
+        return Sources(train=Halves(80), test=Halves(20))

@@ -1,0 +1,432 @@
+"""FedAvg, the median, Multi-Krum and FoolsGold as servers: steps, laws, bad uploads, refusals and resuming."""
+
+import io
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.servers import FedAvg, FoolsGold, Median, MultiKrum, Server, Verdict
+from tests.functional.test_aggregation import (
+    FOOLSGOLD_ROWS,
+    KRUM_ROWS,
+    ReferenceHistory,
+    close,
+    permuted,
+    reference_fedavg,
+    reference_foolsgold,
+    reference_median,
+    reference_multi_krum,
+    uploads,
+)
+
+RULES: dict[str, Callable[[], Server]] = {
+    "fedavg": FedAvg,
+    "fedavg-released": lambda: FedAvg(preset="released"),
+    "median": Median,
+    "krum": lambda: MultiKrum(selected=1),
+    "multi_krum": MultiKrum,
+    "foolsgold": FoolsGold,
+    "foolsgold-sum": lambda: FoolsGold(scale="sum"),
+}
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+every_size = pytest.mark.parametrize(
+    ("m", "entries", "seed"), [(m, d, 100 * m + d) for m in range(3, 13) for d in (1, 7, 53)]
+)
+cannot_tell_apart = pytest.mark.filterwarnings("ignore:Round .*FoolsGold cannot tell uploads apart")
+NAN, INF = float("nan"), float("inf")
+
+
+def shards(participants: int) -> list[int]:
+    """Unequal shard sizes: 11, 18, 25, ..."""
+    return [11 + 7 * i for i in range(participants)]
+
+
+def started(server: Server, examples: Sequence[int], entries: int) -> Server:
+    """The server before its first round."""
+    server.start(examples, [entries])
+    return server
+
+
+def one_round(server: Server, rows: Tensor, examples: Sequence[int] | None = None) -> Verdict:
+    """The first round, in which all send."""
+    started(server, examples or shards(len(rows)), rows.shape[1])
+    return server.step(rows, list(range(len(rows))))
+
+
+def step_of(verdict: Verdict) -> Tensor:
+    """The step, after a look at whether it is everybody's."""
+    step = verdict.download(0)
+    assert all(torch.equal(verdict.download(i), step) for i in range(len(verdict.members)))
+    return step
+
+
+def rounds(participants: int, entries: int, count: int, seed: int) -> Iterable[tuple[Tensor, list[int]]]:
+    """Uploads and senders of some rounds; from the second on somebody else is missing in every round.
+
+    Everybody has a direction of its own that lasts, all the more alike the more they share the common one.
+    """
+    lasting = uploads(participants, entries, 1000 * seed)
+    for now in range(count):
+        rows = lasting + 0.3 * uploads(participants, entries, 1000 * seed + now + 1)
+        yield rows, [i for i in range(participants) if now == 0 or i != (now + seed) % participants]
+
+
+@every_size
+def test_fedavg(m: int, entries: int, seed: int) -> None:
+    """The step is not the mean weighted by shard sizes."""
+    rows = uploads(m, entries, seed)
+    verdict = one_round(FedAvg(), rows)
+    close(step_of(verdict), reference_fedavg(rows.tolist(), shards(m)))
+    close(verdict.weights, np.array(shards(m)) / sum(shards(m)), 1e-12)
+
+
+def test_fedavg_weighs_the_senders_alone() -> None:
+    """With somebody missing the others' weights do not add up to 1."""
+    rows, senders = uploads(5, 7, seed=1), [0, 2, 3]
+    verdict = started(FedAvg(), [10, 20, 30, 60, 80], 7).step(rows[senders], senders)
+    close(verdict.weights, [0.1, 0, 0.3, 0.6, 0], 1e-12)
+    close(step_of(verdict), reference_fedavg(rows[senders].tolist(), [10, 30, 60]))
+
+
+def test_fedavg_is_linear() -> None:
+    """The step of a combination of uploads is not the combination of the steps."""
+    a, b = uploads(6, 53, seed=1), uploads(6, 53, seed=2)
+    steps = [step_of(one_round(FedAvg(), rows)) for rows in (a, b, 3 * a - 2 * b)]
+    close(steps[2], 3 * steps[0] - 2 * steps[1])
+
+
+@every_rule
+def test_who_keeps_its_own_update(rule: Callable[[], Server]) -> None:
+    """Others than the released FedAvg keep own updates, that one does not, or the step changes with it."""
+    rows = uploads(5, 7, seed=1)
+    server = started(rule(), shards(5), 7)
+    released = isinstance(server, FedAvg) and server.preset == "released"
+    assert torch.equal(server.kept(rows), rows if released else torch.zeros_like(rows))
+    assert torch.equal(server.outgoing(rows), rows)
+    if released:
+        assert torch.equal(step_of(one_round(server, rows)), step_of(one_round(FedAvg(), rows)))
+
+
+@every_size
+def test_median(m: int, entries: int, seed: int) -> None:
+    """The step is not the coordinates' median, or hangs on shard sizes."""
+    rows = uploads(m, entries, seed)
+    verdict = one_round(Median(), rows)
+    close(step_of(verdict), reference_median(rows.tolist()))
+    assert torch.equal(step_of(one_round(Median(), rows, [1] * m)), step_of(verdict))
+
+
+@every_size
+def test_multi_krum(m: int, entries: int, seed: int) -> None:
+    """Others than the m rows of smallest score are averaged, or they are not weighted alike, at some f and m."""
+    rows = uploads(m, entries, seed)
+    choices = [(f, selected) for f in range((m - 1) // 2) for selected in {1, 2, m - f, m}]
+    for f, selected in choices:
+        chosen, expected = reference_multi_krum(rows.tolist(), f, selected)
+        verdict = one_round(MultiKrum(byzantine=f, selected=selected), rows)
+        assert verdict.weights.nonzero().flatten().tolist() == chosen
+        close(verdict.weights[chosen], [1 / selected] * selected, 1e-12)
+        close(step_of(verdict), expected)
+
+
+@pytest.mark.parametrize("m", range(3, 13))
+def test_multi_krum_defaults(m: int) -> None:
+    """By default f is not a fifth of all, rounded down, or m is not P - f."""
+    rows = uploads(m, 7, seed=m)
+    chosen, expected = reference_multi_krum(rows.tolist(), m // 5, m - m // 5)
+    verdict = one_round(MultiKrum(), rows)
+    assert verdict.weights.nonzero().flatten().tolist() == chosen
+    close(step_of(verdict), expected)
+
+
+@pytest.mark.parametrize(("selected", "expected"), [(1, (0.5, 0.5)), (3, (0.5, 0.5)), (6, (0.25, 7 / 12))])
+def test_multi_krum_golden(selected: int, expected: tuple[float, float]) -> None:
+    """The worked example, or its outlier is averaged."""
+    verdict = one_round(MultiKrum(byzantine=1, selected=selected), torch.tensor(KRUM_ROWS))
+    close(step_of(verdict), expected, 1e-6)
+    assert verdict.weights[4] == 0
+
+
+def test_multi_krum_of_all_is_the_mean() -> None:
+    """With m = P something is left out or weighted by shards."""
+    for m in range(3, 13):
+        rows = uploads(m, 7, seed=m)
+        close(step_of(one_round(MultiKrum(byzantine=0, selected=m), rows)), rows.double().mean(0))
+
+
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+@pytest.mark.parametrize("kappa", [1.0, 0.3])
+@pytest.mark.parametrize(("participants", "entries"), [(3, 7), (5, 53), (8, 7), (12, 53)])
+def test_foolsgold(participants: int, entries: int, kappa: float, scale: Any) -> None:
+    """Weights or step of some round differ, with histories by identity and somebody else missing in every round."""
+    for seed in range(3):
+        server = started(FoolsGold(confidence=kappa, scale=scale), shards(participants), entries)
+        memory = ReferenceHistory()
+        for rows, senders in rounds(participants, entries, 5, seed):
+            a = reference_foolsgold([memory.add(i, rows[i].tolist()) for i in senders], kappa)[2]
+            a = a / a.sum() if scale == "mean" else a
+            verdict = server.step(rows[senders], senders)
+            close(verdict.weights[senders], a)
+            assert verdict.weights.count_nonzero() == np.count_nonzero(a)
+            close(step_of(verdict), a @ rows[senders].double().numpy())
+
+
+def test_foolsgold_golden() -> None:
+    """The worked example through a server: the two Sybils weigh something."""
+    rows = torch.tensor(FOOLSGOLD_ROWS)
+    verdict = one_round(FoolsGold(), rows)
+    assert verdict.weights.tolist() == [0.5, 0.5, 0, 0]
+    close(step_of(verdict), [0.5, 0.5, 0], 1e-6)
+    assert one_round(FoolsGold(scale="sum"), rows).weights.tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+@pytest.mark.parametrize("lengths", ["equal", "different"])
+def test_foolsgold_of_one_direction(lengths: str, scale: Any) -> None:
+    """Uploads that all point the same way do not weigh the same, are NaN, or are not warned of exactly once."""
+    for m in range(3, 13):
+        lengthened = torch.ones(m, 1) if lengths == "equal" else torch.linspace(0.3, 3, m)[:, None]
+        server = started(FoolsGold(scale=scale), shards(m), 53)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            verdicts = [server.step(uploads(1, 53, seed=m) * lengthened, list(range(m))) for _ in range(3)]
+        for verdict in verdicts:
+            close(verdict.weights, [1.0 if scale == "sum" else 1 / m] * m, 1e-12)
+            assert step_of(verdict).isfinite().all()
+        assert len(caught) == 1, f"{m} participants"
+        assert "Round 0: FoolsGold" in str(caught[0].message)
+
+
+def test_foolsgold_remembers() -> None:
+    """Twins of the first rounds weigh something as soon as they part, or histories follow the rows, not identities."""
+    server = started(FoolsGold(), shards(4), 6)
+    base = torch.eye(6)[:4]
+    twins = torch.stack([base[0], base[1], base[2], base[2]])
+    for _ in range(5):
+        server.step(twins, [0, 1, 2, 3])
+    assert server.step(base, [0, 1, 2, 3]).weights.tolist() == [0.5, 0.5, 0, 0]
+    assert server.step(base[1:], [1, 2, 3]).weights.tolist() == [0, 1, 0, 0]
+
+
+@every_rule
+def test_order_of_participants(rule: Callable[[], Server]) -> None:
+    """Numbering the participants otherwise changes the step, or the weights do not follow them."""
+    for seed, m in enumerate((5, 8, 12)):
+        rows, order = uploads(m, 53, seed), permuted(m, seed)
+        verdict = one_round(rule(), rows)
+        other = one_round(rule(), rows[order], [shards(m)[i] for i in order.tolist()])
+        close(step_of(other), step_of(verdict))
+        close(other.weights, verdict.weights[order], 1e-9)
+
+
+@pytest.mark.parametrize("rule", [FedAvg, Median, RULES["krum"], MultiKrum])
+def test_translation_and_scale(rule: Callable[[], Server]) -> None:
+    """The step does not move with a common shift of all uploads, or does not scale with them."""
+    for seed, m in enumerate((5, 8, 12)):
+        rows, shift = uploads(m, 53, seed), uploads(1, 53, seed + 50)[0]
+        step = step_of(one_round(rule(), rows))
+        close(step_of(one_round(rule(), rows + shift)), step + shift)
+        close(step_of(one_round(rule(), rows * -4)), step * -4)
+
+
+@cannot_tell_apart
+@every_rule
+def test_equal_uploads(rule: Callable[[], Server]) -> None:
+    """Everybody sends the same and the step is another; a sum over P of them is P times as long."""
+    server = rule()
+    row = uploads(1, 53, seed=1)
+    step = step_of(one_round(server, row.repeat(7, 1)))
+    close(step, row[0] * (7 if isinstance(server, FoolsGold) and server.scale == "sum" else 1))
+
+
+@every_rule
+def test_verdict(rule: Callable[[], Server]) -> None:
+    """A member is removed, gets less than everything, or a clean round sets somebody aside."""
+    rows = uploads(6, 7, seed=1)
+    verdict = one_round(rule(), rows)
+    assert torch.equal(rows, uploads(6, 7, seed=1))
+    assert verdict.members.all()
+    assert (verdict.removed, verdict.set_aside) == ((), ())
+    assert verdict.quotas.tolist() == [1] * 6
+    assert torch.equal(verdict.reputations, verdict.weights)
+    assert step_of(verdict).dtype == rows.dtype
+
+
+def spoil(rows: Tensor, bad: Sequence[int], kind: str) -> Tensor:
+    """The rows with those of the given indices made unfit to compute with."""
+    spoiled = rows.clone()
+    for i in bad:
+        if kind == "one NaN":
+            spoiled[i, i % rows.shape[1]] = NAN
+        elif kind == "1e38":
+            spoiled[i] = 1e38 * spoiled[i].sign()
+        else:
+            spoiled[i] = {"NaN": NAN, "Inf": INF, "-Inf": -INF}[kind]
+    return spoiled
+
+
+every_kind = pytest.mark.parametrize("kind", ["NaN", "one NaN", "Inf", "-Inf", "1e38"])
+
+
+@every_kind
+@every_rule
+@pytest.mark.parametrize("bad", [[2], [0, 9], [0, 1, 2, 3, 4, 5], [*range(8)], [*range(1, 10)]], ids=str)
+def test_bad_uploads_do_not_count(rule: Callable[[], Server], kind: str, bad: list[int]) -> None:
+    """A bad upload gets into the step, is not named, or makes another step than if it had not been sent."""
+    rows, good = uploads(10, 53, seed=1), [i for i in range(10) if i not in bad]
+    verdict = one_round(rule(), spoil(rows, bad, kind))
+    assert verdict.set_aside == tuple(bad)
+    assert (verdict.weights[bad] == 0).all()
+    assert verdict.weights.isfinite().all()
+    assert step_of(verdict).isfinite().double().mean() == 1
+    absent = started(rule(), shards(10), 53).step(rows[good], good)
+    assert torch.equal(step_of(verdict), step_of(absent))
+    assert torch.equal(verdict.weights, absent.weights)
+
+
+@every_kind
+@every_rule
+def test_nothing_but_bad_uploads(rule: Callable[[], Server], kind: str) -> None:
+    """With every upload bad there is a step, or the next round does not begin as if that one had not been."""
+    rows = uploads(5, 7, seed=1)
+    server = started(rule(), shards(5), 7)
+    verdict = server.step(spoil(rows, range(5), kind), list(range(5)))
+    assert torch.equal(step_of(verdict), torch.zeros(7))
+    assert verdict.weights.tolist() == [0] * 5
+    assert verdict.set_aside == (0, 1, 2, 3, 4)
+    assert torch.equal(step_of(server.step(rows, list(range(5)))), step_of(one_round(rule(), rows)))
+
+
+@every_rule
+def test_nobody_sends(rule: Callable[[], Server]) -> None:
+    """A round without senders stops the run or makes a step."""
+    verdict = started(rule(), shards(5), 7).step(torch.empty(0, 7), [])
+    assert torch.equal(step_of(verdict), torch.zeros(7))
+    assert verdict.set_aside == ()
+
+
+@pytest.mark.parametrize("settings", [{}, {"byzantine": 3, "selected": 5}], ids=str)
+def test_multi_krum_of_what_is_left(settings: dict[str, int]) -> None:
+    """With uploads set aside f is more than 2f + 2 < m allows, m more than are left, or somebody bad is chosen."""
+    rows = uploads(10, 7, seed=1)
+    for left in range(1, 11):
+        good = list(range(10 - left, 10))
+        f = max(0, min(settings.get("byzantine", 2), (left - 3) // 2))
+        selected = min(left, settings.get("selected", left - f))
+        # One or two have no neighbours to be scored by; so few are within m anyway.
+        chosen, expected = reference_multi_krum(rows[good].tolist(), f, selected)
+        verdict = one_round(MultiKrum(**settings), spoil(rows, range(10 - left), "NaN"))
+        assert verdict.weights.nonzero().flatten().tolist() == [good[i] for i in chosen]
+        close(step_of(verdict), expected)
+
+
+@every_kind
+def test_foolsgold_forgets_bad_uploads(kind: str) -> None:
+    """A bad upload stays in the history, or takes the sender's or others' past with it."""
+    spoiled, absent = (started(FoolsGold(), shards(6), 53) for _ in range(2))
+    everybody, good = list(range(6)), [0, 1, 3, 4]
+    for now in range(6):
+        rows = uploads(6, 53, seed=now)
+        if now in (0, 3):
+            last = spoiled.step(spoil(rows, [2, 5], kind), everybody), absent.step(rows[good], good)
+        else:
+            last = spoiled.step(rows, everybody), absent.step(rows, everybody)
+        assert torch.equal(last[0].weights, last[1].weights)
+        assert torch.equal(step_of(last[0]), step_of(last[1]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "participants", "named"),
+    [
+        ({"byzantine": 1}, 4, ["byzantine", "f = 1", "P = 4"]),
+        ({"byzantine": 2}, 6, ["byzantine", "f = 2", "P = 6", "at most 1"]),
+        ({"byzantine": 7}, 10, ["byzantine", "f = 7", "P = 10", "at most 3"]),
+        ({"byzantine": -1}, 10, ["byzantine", "f = -1"]),
+        ({}, 2, ["byzantine", "f = 0", "P = 2"]),
+        ({}, 1, ["byzantine", "P = 1"]),
+        ({"selected": 0}, 10, ["selected", "1 .. 10", "got 0"]),
+        ({"selected": -3}, 10, ["selected", "1 .. 10", "got -3"]),
+        ({"selected": 11}, 10, ["selected", "1 .. 10", "got 11"]),
+    ],
+    ids=str,
+)
+def test_multi_krum_refuses(settings: dict[str, int], participants: int, named: list[str]) -> None:
+    """Too few participants, a negative f or a wrong m get through, or the message does not say what and where."""
+    server = MultiKrum(**settings)
+    with pytest.raises(UserError) as refusal:
+        server.start(shards(participants), [7])
+    assert [part for part in ["--server.", *named] if part not in str(refusal.value)] == []
+
+
+@pytest.mark.parametrize(("byzantine", "participants"), [(0, 3), (1, 5), (2, 7), (3, 9), (4, 11)])
+def test_multi_krum_accepts_the_least_number(byzantine: int, participants: int) -> None:
+    """2f + 3 participants are refused, or their outliers averaged."""
+    rows = uploads(participants, 7, seed=1)
+    rows[:byzantine] += 1000 * uploads(byzantine, 7, seed=2).sign()
+    verdict = one_round(MultiKrum(byzantine=byzantine, selected=1), rows)
+    assert (verdict.weights[:byzantine] == 0).all()
+    assert verdict.weights.sum() == 1
+
+
+@pytest.mark.parametrize("confidence", [0.0, -1.0, NAN])
+def test_foolsgold_refuses(confidence: float) -> None:
+    """A confidence that is not positive gets through to the first round, or the message does not name it."""
+    with pytest.raises(UserError, match=r"--server\.confidence") as refusal:
+        started(FoolsGold(confidence=confidence), shards(5), 7)
+    assert str(confidence) in str(refusal.value)
+
+
+@every_rule
+def test_resumes_to_the_same_bits(rule: Callable[[], Server]) -> None:
+    """A run that was interrupted after any round ends elsewhere than one that was not, or a saved state moves on."""
+    played = list(rounds(6, 53, 6, seed=1))
+    whole = started(rule(), shards(6), 53)
+    saved = [whole.state_dict()]
+    for rows, senders in played:
+        verdict = whole.step(rows[senders], senders)
+        saved.append(whole.state_dict())
+    for done in (0, 2, 4):
+        file = io.BytesIO()
+        torch.save(saved[done], file)
+        file.seek(0)
+        resumed = started(rule(), shards(6), 53)
+        resumed.load_state_dict(torch.load(file, weights_only=True))
+        for rows, senders in played[done:]:
+            again = resumed.step(rows[senders], senders)
+        assert torch.equal(again.weights, verdict.weights)
+        assert torch.equal(step_of(again), step_of(verdict))
+        assert resumed.round == whole.round == 6
+
+
+def test_foolsgold_saved_at_once_resumes() -> None:
+    """A state that is written out before the next round does not bring the histories back."""
+    played = list(rounds(6, 53, 6, seed=2))
+    whole, file = started(FoolsGold(), shards(6), 53), io.BytesIO()
+    for rows, senders in played[:3]:
+        whole.step(rows[senders], senders)
+    torch.save(whole.state_dict(), file)
+    file.seek(0)
+    resumed = started(FoolsGold(), shards(6), 53)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    for rows, senders in played[3:]:
+        verdict, again = whole.step(rows[senders], senders), resumed.step(rows[senders], senders)
+        assert torch.equal(again.weights, verdict.weights)
+        assert torch.equal(step_of(again), step_of(verdict))
+
+
+@cannot_tell_apart
+@every_rule
+def test_starts_afresh(rule: Callable[[], Server]) -> None:
+    """A second run of the same server goes on with the first one's memory."""
+    server = rule()
+    runs = []
+    for _ in range(2):
+        started(server, shards(6), 53)
+        runs.append([step_of(server.step(rows[senders], senders)) for rows, senders in rounds(6, 53, 3, seed=1)])
+    assert all(torch.equal(*steps) for steps in zip(*runs, strict=True))
