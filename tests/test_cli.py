@@ -95,6 +95,18 @@ def test_resume_continues_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
     assert a == b
 
 
+def test_a_server_with_history_resumes_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
+    """FoolsGold remembers every participant's past uploads over an interruption."""
+    args = (*DIGITS, "--config", "configs/servers/foolsgold.yaml")
+    assert rffl(*args, "--trainer.max_epochs", 4, "--run.name", "whole").code == 0
+    assert rffl(*args, "--trainer.max_epochs", 2, "--run.name", "half").code == 0
+    (half,) = (tmp_path / "runs" / "half").iterdir()
+    resume = ("--ckpt_path", half / "checkpoints" / "last.ckpt", "--trainer.max_epochs", 4, "--run.name", "resumed")
+    assert rffl(*args, *resume).code == 0
+    whole, resumed = (next((tmp_path / "runs" / name).iterdir()) for name in ("whole", "resumed"))
+    assert_same_bits(whole, resumed)
+
+
 def test_identical_runs_share_one_standalone_reference(rffl: Run, tmp_path: Path) -> None:
     """The reference is trained once and read afterwards; another seed trains its own."""
     cache = tmp_path / "standalone"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ import torch
 from rffl_pl.cli import FederatedCLI
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.module import FederatedModule
-from tests.conftest import ROOT
+from tests.conftest import QUICK, ROOT, Ended, only_run
 
+SERVERS, ATTACKS = (
+    sorted(path.stem for path in (ROOT / "configs" / folder).iterdir()) for folder in ("servers", "adversaries")
+)
 BASES = ["digits.yaml", "mnist.yaml", "cifar10.yaml"]
 OVERLAYS = {"mnist_paper.yaml": "mnist.yaml", "cifar10_paper.yaml": "cifar10.yaml"}
 
@@ -26,8 +30,23 @@ def instantiated(monkeypatch: pytest.MonkeyPatch, *args: str) -> FederatedCLI:
 
 
 def test_every_config_is_known_here() -> None:
-    """A new file in configs/ must be listed above, so that it is tested."""
-    assert sorted(path.name for path in (ROOT / "configs").rglob("*.yaml")) == sorted([*BASES, *OVERLAYS])
+    """A new file in configs/ must be listed above, so that it is tested; servers and adversaries are, all of them."""
+    assert sorted(path.name for path in (ROOT / "configs").glob("*.yaml")) == sorted([*BASES, *OVERLAYS])
+    assert {path.parent.name for path in (ROOT / "configs").glob("*/*.yaml")} == {"servers", "adversaries"}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_every_server_trains_against_every_attack(
+    rffl: Callable[..., Ended], tmp_path: Path, server: str, attack: str
+) -> None:
+    """Overlays compose: a round under each server with two adversaries of each kind leaves finite models."""
+    files = ("configs/digits.yaml", f"configs/servers/{server}.yaml", f"configs/adversaries/{attack}.yaml")
+    configs = [argument for file in files for argument in ("--config", file)]
+    ended = rffl("fit", *configs, "--federation.adversaries", 2, *QUICK, "--trainer.max_epochs", 1)
+    assert ended.code == 0, ended.err
+    for path in (only_run(tmp_path / "runs") / "weights").iterdir():
+        assert all(value.isfinite().all() for value in torch.load(path, weights_only=True).values())
 
 
 @pytest.mark.parametrize("name", BASES)

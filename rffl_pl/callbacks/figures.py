@@ -37,7 +37,9 @@ def draw(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -
 
 
 def _reputations(history: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
-    figure, axes = _canvas("Reputation", "reputation")
+    last = history[-1]
+    weight = last["reputation"] == last["weight"]  # servers without reputations
+    figure, axes = _canvas(*(("Weight of the uploads", "weight") if weight else ("Reputation", "reputation")))
     rounds = np.array([entry["number"] for entry in history])
     values = np.array([entry["reputation"] for entry in history])
     _curves(axes, rounds, values, summary)
