@@ -81,6 +81,13 @@ class FederatedModule(LightningModule):
         self.scores = ParticipantScores(len(self.cohort.participants)).to(self.cohort.weights.device)
         self._first: list[int] = []
 
+    @property
+    def data(self) -> FederatedDataModule:
+        """The run's data module."""
+        data = getattr(self.trainer, "datamodule")  # noqa: B009  # Lightning sets it where mypy cannot see
+        assert isinstance(data, FederatedDataModule)
+        return data
+
     def new_cohort(self) -> Cohort:
         """This rank's participants with the initial weights."""
         return Cohort(self.network, self.exchange.hosted, self.optimizer, self.exchange.device)
@@ -139,8 +146,6 @@ class FederatedModule(LightningModule):
 
     def identity(self) -> dict[str, dict[str, str]]:
         """What a checkpoint and the run that loads it must agree on; on ``training`` only to go on training."""
-        data = self.trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, FederatedDataModule)
         optimizer = self.cohort.optimizers[0]
         options = {key: str(value) for key, value in optimizer.defaults.items() if key != "lr"}
         parameters = {name: "x".join(map(str, p.shape)) for name, p in self.network.named_parameters()}
@@ -151,7 +156,7 @@ class FederatedModule(LightningModule):
                 "adversaries": str(self.federation.adversaries),
                 "seed": str(self.federation.seed),
             },
-            "data": data.identity(),
+            "data": self.data.identity(),
             "training": {"optimizer": type(optimizer).__name__, **options},
         }
 
@@ -187,7 +192,7 @@ class FederatedModule(LightningModule):
 
     def _check_network(self) -> None:
         """One batch through the network, so that a misfit is told before training and in the user's words."""
-        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        data = self.data
         name = type(self.network).__name__
         training = self.network.training
         try:

@@ -9,6 +9,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
+from rffl_pl.callbacks.find import find
 from rffl_pl.callbacks.report import RunReport
 
 
@@ -35,7 +36,7 @@ class RoundProgress(ProgressBar):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._bar is None:
             return
-        report = next((c for c in trainer.callbacks if isinstance(c, RunReport)), None)  # type: ignore[attr-defined]
+        report = find(trainer, RunReport)
         if report is not None and report.history:
             self._bar.set_postfix_str(report.history[-1].headline(), refresh=False)
         self._bar.update()

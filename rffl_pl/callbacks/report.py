@@ -16,10 +16,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from rffl_pl.callbacks import figures
+from rffl_pl.callbacks.find import find
 from rffl_pl.callbacks.records import Round, Summary, percent
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
-from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.federation import Federation
 from rffl_pl.metrics import Fairness
 from rffl_pl.module import FederatedModule
@@ -55,7 +55,9 @@ class RunReport(Callback):
         pl_module.watched = None
         if not trainer.is_global_zero:
             return
-        this = self._round(_exchange_of(trainer), pl_module, rows)
+        exchange = find(trainer, ReputationExchange)
+        assert exchange is not None
+        this = self._round(exchange, pl_module, rows)
         self.history.append(this)
         self._warn(this, pl_module.federation)
         for logger in trainer.loggers:
@@ -64,8 +66,7 @@ class RunReport(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the final models and leave the run folder complete."""
         assert isinstance(pl_module, FederatedModule)
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, FederatedDataModule)
+        data = pl_module.data
         accuracies, _ = pl_module.score(data.test_dataloader(), pl_module.cohort)
         final = pl_module.exchange.gather_rows(accuracies.unsqueeze(1)).squeeze(1).cpu()
         folder = Path(trainer.strategy.broadcast(str(self.folder)))
@@ -143,7 +144,7 @@ class RunReport(Callback):
 
     def _summary(self, trainer: Trainer, federation: Federation, examples: list[int], final: Tensor) -> Summary:
         honest, total = federation.honest, federation.total
-        reference = next((c for c in trainer.callbacks if isinstance(c, StandaloneReference)), None)  # type: ignore[attr-defined]
+        reference = find(trainer, StandaloneReference)
         alone = reference.accuracies if reference is not None else None
         fairness = None
         if alone is not None:
@@ -184,10 +185,6 @@ class RunReport(Callback):
         lines += [f"{i:>11}  {percent(row[0]):>8}  {row[1]:.4f}" for i, row in enumerate(rows[:honest].tolist())]
         mean, maximum = rows[:honest, 0].mean().item(), rows[:honest, 0].max().item()
         print("\n".join([*lines, f"mean {percent(mean)}  maximum {percent(maximum)}"]), flush=True)
-
-
-def _exchange_of(trainer: Trainer) -> ReputationExchange:
-    return next(c for c in trainer.callbacks if isinstance(c, ReputationExchange))  # type: ignore[attr-defined]
 
 
 def _log_summary(logger: Logger, summary: Summary) -> None:

@@ -9,7 +9,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from rffl_pl.cohort import layer_sizes
-from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
@@ -34,10 +33,8 @@ class ReputationExchange(Callback):
         self.traffic: Traffic | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(pl_module, FederatedModule)
-        assert isinstance(data, FederatedDataModule)
-        self.server.start(data.examples, layer_sizes(pl_module.network))
+        self.server.start(pl_module.data.examples, layer_sizes(pl_module.network))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

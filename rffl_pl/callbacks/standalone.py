@@ -14,7 +14,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from tqdm import tqdm
 
-from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.module import FederatedModule
 
 
@@ -61,8 +60,7 @@ class StandaloneReference(Callback):
 
     def _train(self, trainer: Trainer, module: FederatedModule) -> Tensor:
         """Test accuracies of all participants, ``[P]``, on rank 0; adversaries have the untrained network's."""
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, FederatedDataModule)
+        data = module.data
         cohort = module.new_cohort()
         shards = next(iter(data.train_dataloader()))
         honest = {i: shard for i, shard in shards.items() if module.federation.is_honest(i)}
@@ -89,7 +87,8 @@ class StandaloneReference(Callback):
     @staticmethod
     def _key(trainer: Trainer, module: FederatedModule) -> str:
         """A digest of what the reference depends on: of the inputs, a sample; of the network, what it prints."""
-        data = trainer.datamodule  # type: ignore[attr-defined]
+        data = module.data
+        assert data.sources is not None
         parts = (
             module.identity(),
             repr(module.schedule),

@@ -1,0 +1,15 @@
+"""How one callback finds another."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from lightning.pytorch import Callback, Trainer
+
+C = TypeVar("C", bound=Callback)
+
+
+def find(trainer: Trainer, kind: type[C]) -> C | None:
+    """The trainer's callback of a class, if it has one."""
+    callbacks: list[Callback] = getattr(trainer, "callbacks")  # noqa: B009  # Lightning sets it where mypy cannot see
+    return next((callback for callback in callbacks if isinstance(callback, kind)), None)
