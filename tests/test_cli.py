@@ -56,6 +56,7 @@ def test_a_run_leaves_a_complete_folder(rffl: Run, tmp_path: Path) -> None:
         assert sum(down) == float(row["bytes_down/total"])
         removed = int(row["step"]) >= 11
         assert (down[5] == 0) == removed
+        assert [float(row[f"member/participant_{i}"]) for i in range(6)] == [1] * 5 + [not removed]
         if int(row["step"]) > 11:
             assert float(row["bytes_up/participant_5"]) == 0
             assert float(row["reputation/participant_5"]) == 0

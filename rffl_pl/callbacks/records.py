@@ -54,6 +54,7 @@ class Round:
         for name in names:
             values: list[float] = getattr(self, name)
             flat |= {f"{name}/participant_{i}": v for i, v in enumerate(values) if not math.isnan(v)}
+        flat |= {f"member/participant_{i}": float(member) for i, member in enumerate(self.members)}
         if not math.isnan(self.mean_accuracy):
             flat["accuracy/mean"] = self.mean_accuracy
             flat["accuracy/max"] = max(self.accuracy[: self.honest])

@@ -23,14 +23,11 @@ class Witness(Callback):
         exchange = next(c for c in trainer.callbacks if isinstance(c, ReputationExchange))
         dimension = pl_module.cohort.weights.shape[1]
         gc.collect()
-        largest = max(
-            value.numel() // dimension
-            for value in gc.get_objects()
-            if torch.is_tensor(value) and value.dim() == 2 and value.shape[1] == dimension
-        )
+        held = [x for x in gc.get_objects() if torch.is_tensor(x) and x.numel() and x.numel() % dimension == 0]
+        by_memory = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() // (4 * dimension) for x in held}
         seen = {
             "hosted": list(pl_module.cohort.participants),
-            "most_rows": largest,
+            "rows": sum(by_memory.values()),
             "verdict": exchange.verdict is not None,
             "traffic": exchange.traffic is not None,
             "reputations": exchange.server.reputations is not None,

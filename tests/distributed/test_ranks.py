@@ -45,7 +45,7 @@ def test_ranks_give_the_bits_of_one_process(one_process: Path, tmp_path: Path, r
 
 
 def test_only_rank_0_holds_uploads_and_reputations(tmp_path: Path) -> None:
-    """Elsewhere: no verdict, no traffic, no reputation, no membership of others, no matrix beyond one's own rows."""
+    """Elsewhere: no verdict, no traffic, no reputation, no membership of others, no vector of D beyond one's own."""
     ended = torchrun(
         3, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Witness",
         "--trainer.callbacks.folder", tmp_path, root=tmp_path / "runs",
@@ -58,7 +58,8 @@ def test_only_rank_0_holds_uploads_and_reputations(tmp_path: Path) -> None:
     assert server["known_members"] == list(range(6))
     for other in others:
         assert other["known_members"] == other["hosted"]
-        assert other["most_rows"] == len(other["hosted"]) == 2
+        assert len(other["hosted"]) == 2
+        assert other["rows"] == 2 * 2  # what the two hosted participants have now and had before the round
 
 
 def test_evaluation_from_a_checkpoint_on_another_number_of_ranks(one_process: Path, tmp_path: Path) -> None:
