@@ -31,7 +31,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
 from rffl_pl.servers import Server
-from rffl_pl.strategy import FederatedStrategy
+from rffl_pl.strategy import FederatedStrategy, leave_process_group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +195,7 @@ def main(args: list[str] | None = None) -> None:
             auto_configure_optimizers=False,
             args=args,
         )
+        leave_process_group()
     except Exception as error:
         mistake = _mistake(error)
         if mistake is None:

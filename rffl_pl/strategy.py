@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -122,6 +123,17 @@ class FederatedStrategy(DDPStrategy):
                 "weights of single participants load into the bare network only."
             )
         return checkpoint
+
+
+def leave_process_group() -> None:
+    """Wait for all ranks and close the connections.
+
+    A gloo process that exits with them open can be aborted by its own threads, and a rank that exits early takes the
+    store with it.
+    """
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
 
 
 def _part(checkpoint: dict[str, Any], block: range) -> dict[str, Any]:
