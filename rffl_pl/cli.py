@@ -43,12 +43,14 @@ class Run:
         root: Folder of all runs.
         wandb: Log to Weights & Biases; offline where nobody is logged in.
         wandb_project: The project there.
+        figures: Draw pictures at the end.
     """
 
     name: str = "run"
     root: str = "runs"
     wandb: bool = True
     wandb_project: str = "rffl_pl"
+    figures: bool = True
 
 
 class ConfigKeeper(SaveConfigCallback):
@@ -127,7 +129,7 @@ class FederatedCLI(LightningCLI):
             "logger": self._loggers(config["logger"], run, folder),
         }
         # These come last: the report needs what the exchange and the reference leave.
-        self.trainer_defaults = {**self.trainer_defaults, "callbacks": self._callbacks(config, folder)}
+        self.trainer_defaults = {**self.trainer_defaults, "callbacks": self._callbacks(config, folder, run.figures)}
         try:
             return super().instantiate_trainer(**decided, **kwargs)
         except (ValueError, TypeError) as error:
@@ -139,8 +141,8 @@ class FederatedCLI(LightningCLI):
             if isinstance(logger, WandbLogger):
                 logger.experiment.finish()
 
-    def _callbacks(self, config: dict[str, Any], folder: Path) -> list[Any]:
-        callbacks: list[Any] = [RunReport(str(folder))]
+    def _callbacks(self, config: dict[str, Any], folder: Path, figures: bool) -> list[Any]:
+        callbacks: list[Any] = [RunReport(str(folder), figures)]
         if config["enable_progress_bar"] is not False:
             callbacks.append(RoundProgress())
         if self.subcommand == "predict":
@@ -177,8 +179,9 @@ def main(args: list[str] | None = None) -> None:
     _keep_freed_memory()
     _be_quiet()
     raising = {"exit_on_error": False}
+    cli = _cli_for(sys.argv[1:] if args is None else args)
     try:
-        FederatedCLI(
+        cli(
             FederatedModule,
             FederatedDataModule,
             subclass_mode_data=True,
@@ -191,7 +194,7 @@ def main(args: list[str] | None = None) -> None:
                 "log_every_n_steps": 1,
             },
             seed_everything_default=1,
-            parser_kwargs={**raising, **{name: dict(raising) for name in FederatedCLI.subcommands()}},
+            parser_kwargs={**raising, **{name: dict(raising) for name in cli.subcommands()}},
             auto_configure_optimizers=False,
             args=args,
         )
@@ -203,6 +206,19 @@ def main(args: list[str] | None = None) -> None:
         if os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"Error: {_sentence(mistake)}", file=sys.stderr, flush=True)
         sys.exit(2)
+
+
+def _cli_for(args: list[str]) -> type[FederatedCLI]:
+    """The command line with the parser of the one subcommand that is asked for: building all four takes seconds."""
+    everything = FederatedCLI.subcommands()
+    wanted = {name: skipped for name, skipped in everything.items() if [name] == args[:1]} or everything
+
+    class Wanted(FederatedCLI):
+        @staticmethod
+        def subcommands() -> dict[str, set[str]]:
+            return wanted
+
+    return Wanted
 
 
 def _mistake(error: BaseException) -> BaseException | None:

@@ -27,6 +27,9 @@ class Examples(Protocol):
     def epoch(self) -> Batches:
         """Mini-batches of one pass, in an order drawn from the surrounding random stream."""
 
+    def in_order(self) -> Batches:
+        """Mini-batches of one pass in a fixed order."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
@@ -75,27 +78,22 @@ class Cohort:
         before: ``[n, D]``, the weights at the start of the round.
         networks: The n networks.
         optimizers: The n optimizers; their state stays with the participant over the rounds.
+        memories: What else a participant keeps over the rounds: one dictionary each, the server's class fills it.
     """
 
     def __init__(
         self, network: nn.Module, participants: Sequence[int], optimizer: OptimizerFactory, device: torch.device
     ) -> None:
-        if not layer_sizes(network) or any(p.dtype != torch.float32 for p in network.parameters()):
-            raise UserError(
-                f"Expected --model.network to have parameters, all of them float32, but {type(network).__name__} has "
-                f"{len(layer_sizes(network)) or 'none'}; for lower precision give --trainer.precision bf16-mixed."
-            )
         self.participants = list(participants)
+        layer_sizes(network)  # refuses what cannot be hosted
         self.weights = _aligned_rows(flat_parameters(network).to(device), len(self.participants))
         self.before = self.weights.clone()
         self.networks = [_bind(copy.deepcopy(network).to(device), row) for row in self.weights]
-        try:
-            self.optimizers = [optimizer(net.parameters()) for net in self.networks]
-        except ValueError as error:
-            raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
+        self.optimizers = [make_optimizer(optimizer, net) for net in self.networks]
         if isinstance(self.optimizers[0], torch.optim.LBFGS):
             raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
         self._initial_rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
+        self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self._buffers_before: list[list[Tensor]] = []
 
     def train_round(
@@ -153,6 +151,20 @@ class Cohort:
             for buffer, value in zip(self.networks[index].buffers(), self._buffers_before[index], strict=True):
                 buffer.copy_(value)
 
+    @torch.no_grad()
+    def losses(self, examples: Mapping[int, Examples]) -> Tensor:
+        """Mean cross-entropy of every hosted participant on its own examples, ``[n]`` float64; NaN without any."""
+        means = torch.full((len(self.participants),), torch.nan, dtype=torch.float64)
+        for index, participant in enumerate(self.participants):
+            if participant in examples:
+                total, count = torch.zeros((), dtype=torch.float64, device=self.weights.device), 0
+                for x, y in examples[participant].in_order():
+                    y = y.to(self.weights.device, torch.int64, non_blocking=True)
+                    total += cross_entropy(self.logits(x, index).float(), y, reduction="sum")
+                    count += len(y)
+                means[index] = total / max(count, 1)
+        return means
+
     def logits(self, x: Tensor, index: int) -> Tensor:
         """Class logits ``[B, C]`` of the ``index``-th hosted participant for inputs ``[B, ...]``."""
         return self.networks[index].eval()(self.placed(x))
@@ -181,12 +193,15 @@ class Cohort:
         """All that a checkpoint keeps of the ``index``-th participant."""
         # On the CPU: another rank's GPU may not exist where this is read.
         optimizer = apply_to_collection(self.optimizers[index].state_dict(), Tensor, lambda t: t.detach().cpu().clone())
-        return {"network": self.network_state(index), "optimizer": optimizer}
+        memory = {name: value.cpu().clone() for name, value in self.memories[index].items()}
+        return {"network": self.network_state(index), "optimizer": optimizer, "memory": memory}
 
     def load_state_dict(self, index: int, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self.networks[index].load_state_dict(state["network"])
         self.optimizers[index].load_state_dict(state["optimizer"])
+        memory = {name: value.to(self.weights.device) for name, value in state.get("memory", {}).items()}
+        self.memories[index] = memory
 
     def _train_epoch(self, index: int, batches: Batches, rate: float) -> Tensor:
         network, optimizer = self.networks[index].train(), self.optimizers[index]
@@ -209,11 +224,29 @@ class Cohort:
         return all(torch.equal(x, y) for x, y in pairs)
 
 
+def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
+    """A network's optimizer."""
+    try:
+        return factory(network.parameters())
+    except ValueError as error:
+        raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
+
+
 def layer_sizes(network: nn.Module) -> list[int]:
-    """Number of entries of every parameter tensor, in ``module.parameters()`` order."""
+    """Number of entries of every parameter tensor, in ``module.parameters()`` order.
+
+    Raises:
+        UserError: If the network has no parameters, lazy ones or some that are not float32.
+    """
     if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
         raise UserError(f"Expected --model.network to know its sizes, but {type(network).__name__} has lazy layers.")
-    return [p.numel() for p in network.parameters()]
+    sizes = [p.numel() for p in network.parameters()]
+    if not sizes or any(p.dtype != torch.float32 for p in network.parameters()):
+        raise UserError(
+            f"Expected --model.network to have parameters, all of them float32, but {type(network).__name__} has "
+            f"{len(sizes) or 'none'}; for lower precision give --trainer.precision bf16-mixed."
+        )
+    return sizes
 
 
 def flat_parameters(network: nn.Module) -> Tensor:

@@ -50,24 +50,38 @@ class Exchange:
         self.wire_device = device if len(blocks) == 1 or dist.get_backend() != "gloo" else torch.device("cpu")
         # Rank 0 follows every participant's membership, the others only their own participants'.
         self.active = {i: True for block in (blocks if rank == 0 else [blocks[rank]]) for i in block}
+        self._sent: dict[int, int] = {}  # bytes of every member's upload in this round; rank 0 only
 
     @property
     def hosted(self) -> range:
         """The participants of this rank."""
         return self.blocks[self.rank]
 
-    def gather_uploads(self, uploads: Tensor) -> tuple[Tensor, list[int]]:
-        """Bring the members' uploads to rank 0.
+    def gather_uploads(self, payloads: Tensor) -> tuple[Tensor, list[int]]:
+        """Bring the members' uploads to rank 0; float32 rows travel packed, without what is zero.
 
         Args:
-            uploads: Uploads of the hosted participants, ``[n, D]``; rows of removed participants are not sent.
+            payloads: What the hosted participants send, ``[n, K]`` of any dtype; rows of the removed stay.
 
         Returns:
-            On rank 0 the members' uploads ``[m, D]`` and their participants, ascending; elsewhere no rows, no one.
+            On rank 0 the members' payloads ``[m, K]`` and their participants, ascending; elsewhere no rows, no one.
         """
-        mine = torch.tensor([self.active[i] for i in self.hosted], device=uploads.device)
-        rows = self._to_server(uploads[mine], [self._members(block) for block in self.blocks])
-        return rows.to(self.device), [i for i, active in self.active.items() if active] if self.rank == 0 else []
+        mine = [row for i, row in zip(self.hosted, payloads, strict=True) if self.active[i]]
+        packed = [wire.pack(row) if row.dtype == torch.float32 else row.view(torch.uint8) for row in mine]
+        sizes = torch.tensor([[part.numel()] for part in packed], dtype=torch.int64).view(-1, 1)
+        counts = [self._members(block) for block in self.blocks]
+        told = self._to_server(sizes, counts).flatten().tolist()
+        entries = torch.cat(packed).unsqueeze(1) if packed else torch.empty((0, 1), dtype=torch.uint8)
+        totals = [sum(part.tolist()) for part in torch.tensor(told).split(counts)] if self.rank == 0 else []
+        received = self._to_server(entries, totals).flatten()
+        if self.rank != 0:
+            return payloads[:0], []
+        senders = [i for i, active in self.active.items() if active]
+        self._sent = dict(zip(senders, told, strict=True))
+        rows = payloads.new_empty((len(senders), payloads.shape[1]))
+        for row, part in zip(rows, received.split(told), strict=True):
+            row.copy_(wire.unpack(part, len(row)) if row.dtype == torch.float32 else part.clone().view(row.dtype))
+        return rows, senders
 
     def scatter_downloads(
         self, download: Callable[[int], Tensor] | None, removed: Sequence[int], dimension: int
@@ -83,7 +97,7 @@ class Exchange:
             The downloads of the hosted participants that are still members, and on rank 0 the traffic of the round.
         """
         addressees = [[i for i in block if self.active.get(i)] for block in self.blocks]
-        up = {i: 4 * dimension for block in addressees for i in block}
+        up, self._sent = self._sent, {}
         packed: dict[int, Tensor] = {}
         if download is not None:
             members = [i for block in addressees for i in block if i not in removed]
@@ -110,6 +124,21 @@ class Exchange:
         total = sum(map(len, self.blocks))
         down = {i: part.numel() for i, part in packed.items()}
         return downloads, Traffic(up=[up.get(i, 0) for i in range(total)], down=[down.get(i, 0) for i in range(total)])
+
+    def gather_losses(self, losses: Tensor) -> Tensor:
+        """Bring the members' reported losses, of the hosted ``[n]`` on the CPU, to rank 0.
+
+        Returns:
+            ``[P]`` there, NaN for the removed; empty elsewhere.
+        """
+        self._sent = {i: size + losses.element_size() for i, size in self._sent.items()}
+        mine = torch.tensor([self.active[i] for i in self.hosted])
+        told = self._to_server(losses[mine].unsqueeze(1), [self._members(block) for block in self.blocks]).flatten()
+        if self.rank != 0:
+            return told
+        everybody = torch.full((len(self.active),), torch.nan, dtype=losses.dtype, device=told.device)
+        everybody[[i for i, active in self.active.items() if active]] = told
+        return everybody
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """Bring one row per hosted participant, ``[n, ...]``, to rank 0: ``[P, ...]`` there, no rows elsewhere."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -12,14 +14,20 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from rffl_pl.adversaries import Adversary
-from rffl_pl.cohort import Cohort, Examples, Schedule, flat_parameters
+from rffl_pl.adversaries import Adversary, LabelFlip, OmniscientAdversary
+from rffl_pl.cohort import Cohort, Examples, Schedule, flat_parameters, layer_sizes, make_optimizer
 from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
-from rffl_pl.metrics import ParticipantScores
+from rffl_pl.metrics import ParticipantScores, TargetedAttack
+from rffl_pl.servers import Task
 from rffl_pl.strategy import FederatedStrategy
+
+Scores = dict[str, Tensor]
+"""Measured of the hosted participants' models, ``[n]`` each: ``accuracy``, ``loss`` and, where labels are flipped,
+``target_accuracy`` and ``attack_success``."""
 
 
 class FederatedModule(LightningModule):
@@ -64,9 +72,10 @@ class FederatedModule(LightningModule):
         self.optimizer = optimizer
         self.schedule = Schedule(epochs=local_epochs, decay=lr_decay, decay_every=lr_decay_every)
         self.attacks = adversaries or []
+        self._server_model: Cohort | None = None
         self.round = 0
         self.losses: dict[int, float] = {}
-        self.watched: tuple[Tensor, Tensor] | None = None
+        self.watched: Scores = {}
 
     def setup(self, stage: str) -> None:
         """Take in the participants that this rank hosts."""
@@ -78,7 +87,16 @@ class FederatedModule(LightningModule):
         self.exchange: Exchange = self.trainer.strategy.exchange_for(self.federation)
         self._check_network()
         self.cohort = self.new_cohort()
-        self.scores = ParticipantScores(len(self.cohort.participants)).to(self.cohort.weights.device)
+        for attack in self.attacks_carried_out():
+            attack.prepare(self.data.num_classes)
+        count, device = len(self.cohort.participants), self.cohort.weights.device
+        self.scores = ParticipantScores(count).to(device)
+        flips = {(a.source, a.target) for a in self.attacks_carried_out() if isinstance(a, LabelFlip)}
+        if len(flips) > 1:
+            raise UserError(
+                f"Expected all LabelFlip adversaries to flip the same two classes, but got {sorted(flips)}."
+            )
+        self.targeted = TargetedAttack(count, *flips.pop()).to(device) if flips else None
         self._first: list[int] = []
 
     @property
@@ -98,30 +116,70 @@ class FederatedModule(LightningModule):
             return None
         return self.attacks[(participant - self.federation.honest) % len(self.attacks)]
 
+    def attacks_carried_out(self) -> list[Adversary]:
+        """What every adversary does, in the adversaries' order."""
+        return [attack for i in range(self.federation.total) if (attack := self.attack_of(i)) is not None]
+
+    @property
+    def omniscient(self) -> dict[int, OmniscientAdversary]:
+        """The adversaries who are shown the honest uploads."""
+        attacks = {i: self.attack_of(i) for i in range(self.federation.honest, self.federation.total)}
+        return {i: attack for i, attack in attacks.items() if isinstance(attack, OmniscientAdversary)}
+
+    def task(self) -> Task:
+        """What a server is told before the first round."""
+        held_out = self.data.held_out_dataloader()
+        return Task(
+            examples=self.data.examples,
+            classes=self.data.classes,
+            layers=layer_sizes(self.network),
+            learning_rate=make_optimizer(self.optimizer, self.network).param_groups[0]["lr"],
+            seed=self.federation.seed_for("server"),
+            initial=self.initial_weights(),
+            accuracy=None if held_out is None else partial(self._accuracy_of, held_out),
+        )
+
     def configure_optimizers(self) -> None:
         """Lightning steps no optimizer: every participant has its own."""
 
-    def training_step(self, batch: dict[int, Examples], batch_idx: int) -> None:
+    def examples(self, batch: dict[int, Shard]) -> dict[int, Examples]:
+        """What the hosted participants take for their training examples."""
+        taken: dict[int, Examples] = dict(batch)
+        for i, shard in batch.items():
+            if (attack := self.attack_of(i)) is not None:
+                taken[i] = shard.relabelled(attack.labels)
+        return taken
+
+    def training_step(self, batch: dict[int, Shard], batch_idx: int) -> None:
         """Local training of one round."""
-        training = {i: shard for i, shard in batch.items() if self._trains(i)}
+        training = {i: shard for i, shard in self.examples(batch).items() if self._trains(i)}
         self.losses = dict(self.cohort.train_round(training, self.schedule, self.federation, self.round))
 
     def corrupted(self, updates: Tensor) -> Tensor:
         """What the hosted participants upload, ``[n, D]``: adversaries their attack, the honest their updates."""
         uploads = updates.clone()
         for index, participant in enumerate(self.cohort.participants):
-            if (attack := self.attack_of(participant)) is not None:
-                seed = self.federation.seed_for("attack", participant, self.round)
-                uploads[index] = attack.upload(updates[index], torch.Generator().manual_seed(seed))
+            attack = self.attack_of(participant)
+            if attack is not None and not isinstance(attack, OmniscientAdversary):
+                upload = attack.upload(updates[index], self.stream_of(participant))
+                uploads[index] = self.shaped(upload, like=updates[index])
         return uploads
 
-    def score(self, batches: DataLoader[Any], cohort: Cohort) -> tuple[Tensor, Tensor]:
-        """Test accuracies and losses ``[n]`` of a cohort outside Lightning's test loop, limited as there."""
-        limit = self.trainer.limit_test_batches
-        count = limit if isinstance(limit, int) else int(limit * len(batches))
+    def stream_of(self, participant: int) -> torch.Generator:
+        """An adversary's own random stream of this round, on the CPU."""
+        return torch.Generator().manual_seed(self.federation.seed_for("attack", participant, self.round))
+
+    @staticmethod
+    def shaped(upload: Any, like: Tensor) -> Tensor:
+        """An upload in the dtype of ``like``, or NaN if it has another shape: nothing of it can be used."""
+        fits = isinstance(upload, Tensor) and upload.shape == like.shape
+        return upload.to(like) if fits else torch.full_like(like, torch.nan)
+
+    def score(self, batches: DataLoader[Any], cohort: Cohort) -> Scores:
+        """Scores of a cohort on the test set outside Lightning's test loop, limited as there."""
         self._start_scores(cohort)
         with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
-            for batch in islice(batches, count):
+            for batch in _limited(batches, self.trainer.limit_test_batches):
                 self._score_batch(batch, cohort)
         return self._finished_scores()
 
@@ -222,18 +280,43 @@ class FederatedModule(LightningModule):
         attack = self.attack_of(participant)
         return attack is None or attack.trains
 
+    def _accuracy_of(self, batches: DataLoader[Any], weights: Tensor) -> float:
+        """Accuracy of weights ``[D]`` with the network's initial buffers; rank 0 alone, for its server.
+
+        On as many batches as validation is limited to; on all of them where it is turned off.
+        """
+        if self._server_model is None:
+            self._server_model = Cohort(self.network, [0], self.optimizer, self.exchange.device)
+        model, correct, count = self._server_model, 0, 0
+        model.weights[0] = weights
+        with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
+            for x, y in _limited(batches, self.trainer.limit_val_batches or 1.0):
+                correct += int((model.logits(x, 0).argmax(1).cpu() == y.cpu()).sum())
+                count += len(y)
+        return correct / count
+
     def _start_scores(self, cohort: Cohort) -> None:
         self.scores.reset()
+        if self.targeted is not None:
+            self.targeted.reset()
         self._first = cohort.distinct()
 
     def _score_batch(self, batch: tuple[Tensor, Tensor], cohort: Cohort) -> None:
         x, y = cohort.placed(batch[0]), batch[1].to(cohort.weights.device, torch.int64)
         for index in sorted(set(self._first)):
-            self.scores.update(index, cohort.logits(x, index), y)
+            logits = cohort.logits(x, index)
+            self.scores.update(index, logits, y)
+            if self.targeted is not None:
+                self.targeted.update(index, logits, y)
 
-    def _finished_scores(self) -> tuple[Tensor, Tensor]:
-        accuracies, losses = (values.view(-1) for values in self.scores.compute())  # torchmetrics squeezes one model
-        return accuracies[self._first], losses[self._first]
+    def _finished_scores(self) -> Scores:
+        names = ["accuracy", "loss"]
+        values = list(self.scores.compute())
+        if self.targeted is not None:
+            names += ["target_accuracy", "attack_success"]
+            values += self.targeted.compute()
+        # torchmetrics squeezes what is measured of one model
+        return {name: value.view(-1)[self._first] for name, value in zip(names, values, strict=True)}
 
     def _check_identity(self, saved: dict[str, dict[str, str]]) -> None:
         mine = self.identity()
@@ -250,3 +333,8 @@ class FederatedModule(LightningModule):
                 f"Expected the checkpoint at --ckpt_path to be of this run, but {'; '.join(differences[:3])}{more}; "
                 "give the config.yaml that lies beside it."
             )
+
+
+def _limited(batches: DataLoader[Any], limit: float) -> Iterator[Any]:
+    """The first batches: as many as an integer says, or a share of them, as Lightning reads its limits."""
+    return islice(batches, limit if isinstance(limit, int) else int(limit * len(batches)))

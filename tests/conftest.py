@@ -15,7 +15,10 @@ import pytest
 from rffl_pl.cli import main
 
 ROOT = Path(__file__).parent.parent
-QUICK = ("--run.wandb", "false", "--standalone.enabled", "false", "--trainer.enable_progress_bar", "false")
+QUICK = (
+    "--run.wandb", "false", "--run.figures", "false", "--standalone.enabled", "false", "--trainer.enable_progress_bar",
+    "false",
+)  # fmt: skip
 
 
 @dataclass
@@ -59,8 +62,8 @@ def rffl(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp
     return run
 
 
-def torchrun(ranks: int, *args: object, root: Path, timeout: float = 180) -> Ended:
-    """Runs ``torchrun --nproc_per_node=<ranks> -m rffl_pl`` with one thread per rank and results below ``root``."""
+def torchrun(ranks: int, *args: object, root: Path, timeout: float = 180, module: str = "rffl_pl") -> Ended:
+    """Runs ``torchrun --nproc_per_node=<ranks> -m <module>`` with one thread per rank and results below ``root``."""
     command = [
         sys.executable,
         "-m",
@@ -68,7 +71,7 @@ def torchrun(ranks: int, *args: object, root: Path, timeout: float = 180) -> End
         "--standalone",
         f"--nproc_per_node={ranks}",
         "-m",
-        "rffl_pl",
+        module,
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     process = subprocess.run(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import log_softmax
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
@@ -31,6 +34,9 @@ class Shuffled:
     def epoch(self) -> Batches:
         for part in torch.randperm(len(self.y)).split(self.batch_size):
             yield self.x[part], self.y[part]
+
+    def in_order(self) -> Batches:
+        return zip(self.x.split(self.batch_size), self.y.split(self.batch_size), strict=True)
 
 
 def examples(participant: int, n: int = 28) -> Shuffled:
@@ -355,6 +361,128 @@ def test_evaluation_uses_no_dropout() -> None:
     cohort, x = Cohort(dropout(), [0], sgd, CPU), torch.randn(5, 6)
     assert torch.equal(cohort.logits(x, 0), cohort.logits(x, 0))
     assert torch.equal(cohort.logits(x, 0), dropout().eval()(x))
+
+
+def naive_loss(network: nn.Module, shard: Shuffled) -> float:
+    """Mean cross-entropy in float64, one example after another."""
+    network = copy.deepcopy(network).double().eval()
+    with torch.no_grad():
+        logits = [network(x.double().unsqueeze(0)).numpy()[0] for x in shard.x]
+    return -float(np.mean([log_softmax(row)[int(y)] for row, y in zip(logits, shard.y, strict=True)]))
+
+
+@pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
+def test_losses_are_the_mean_cross_entropy(network: Any) -> None:
+    """Of every participant's own model on its own examples, without dropout, batch statistics or batches' sizes."""
+    cohort = trained(network(), [3, 0, 1])
+    losses = cohort.losses({i: examples(i) for i in (0, 1, 3)})
+    assert losses.dtype == torch.float64
+    expected = [naive_loss(net, examples(i)) for i, net in zip([3, 0, 1], cohort.networks, strict=True)]
+    np.testing.assert_allclose(losses.numpy(), expected, rtol=1e-5)
+    assert len(losses.unique()) == 3
+
+
+def test_losses_of_images() -> None:
+    """The paper's network, whose inputs are laid out anew on their way, has the same loss."""
+    generator = torch.Generator().manual_seed(0)
+    shard = Shuffled(torch.randn(12, 1, 32, 32, generator=generator), torch.arange(12) % 10, batch_size=5)
+    cohort = Cohort(seeded(MNISTCNN), [2], sgd, CPU)
+    assert float(cohort.losses({2: shard})) == pytest.approx(naive_loss(cohort.networks[0], shard), rel=1e-5)
+
+
+def test_losses_of_whoever_has_no_examples() -> None:
+    """NaN, never 0; and examples of somebody who is not hosted here are nobody's."""
+    cohort = Cohort(mlp(), [0, 1, 2], sgd, CPU)
+    losses = cohort.losses({0: examples(0), 2: examples(2), 4: examples(4)})
+    assert losses.isnan().tolist() == [False, True, False]
+    assert cohort.losses({}).isnan().all()
+
+
+@pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
+def test_losses_do_not_hang_on_company_or_order(network: Any) -> None:
+    """The same bits whoever else is hosted; the same number in whatever order the examples lie."""
+    alone, together = trained(network(), [2]), trained(network(), [4, 2, 0])
+    shards = {i: examples(i) for i in (0, 2, 4)}
+    assert alone.losses(shards)[0] == together.losses(shards)[1]
+    backwards = Shuffled(shards[2].x.flip(0), shards[2].y.flip(0), batch_size=3)
+    assert float(alone.losses({2: backwards})) == pytest.approx(float(alone.losses(shards)), rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
+@pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
+def test_losses_change_nothing(network: Any, optimizer: Any) -> None:
+    """Weights, running statistics, gradients, the random stream and the rounds to come are as without them."""
+    cohort, shards = trained(network(), [0, 1], rounds=1, optimizer=optimizer), {i: examples(i) for i in (0, 1)}
+    before = copy.deepcopy([net.state_dict() for net in cohort.networks])
+    torch.manual_seed(5)
+    stream = torch.get_rng_state()
+    cohort.losses(shards)
+    assert torch.equal(torch.get_rng_state(), stream)
+    for net, state in zip(cohort.networks, before, strict=True):
+        assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
+    dict(cohort.train_round(shards, Schedule(), FEDERATION, 1))
+    undisturbed = trained(network(), [0, 1], rounds=2, optimizer=optimizer)
+    assert torch.equal(cohort.weights, undisturbed.weights)
+
+
+def test_losses_that_are_not_finite() -> None:
+    """A model or an example that overflows has a loss that says so; the neighbours' are theirs."""
+    cohort = Cohort(mlp(), [0, 1, 2], sgd, CPU)
+    cohort.weights[0] = torch.inf
+    bad = examples(1)
+    bad.x[5, 3] = torch.nan
+    losses = cohort.losses({0: examples(0), 1: bad, 2: examples(2)})
+    assert losses.isfinite().tolist() == [False, False, True]
+
+
+def test_a_shard_under_other_labels() -> None:
+    """Training on a shard whose labels are mapped to themselves is training on the shard, bit by bit."""
+    x = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
+    shard = Shard(TensorDataset(x, (x[:, 0] > 0).long()), torch.arange(5, 45), 8)
+    cohorts = [Cohort(dropout(), [1], sgd, CPU) for _ in range(3)]
+    taken = [shard, shard.relabelled(lambda y: y), shard.relabelled(lambda y: 1 - y)]
+    for cohort, shards in zip(cohorts, taken, strict=True):
+        for round_index in range(2):
+            dict(cohort.train_round({1: shards}, Schedule(), FEDERATION, round_index))
+    assert torch.equal(cohorts[0].weights, cohorts[1].weights)
+    assert not torch.equal(cohorts[0].weights, cohorts[2].weights)
+    losses = [cohorts[0].losses({1: shards}) for shards in taken]
+    assert losses[0] == losses[1] < losses[2]
+
+
+def test_memories_survive_a_checkpoint() -> None:
+    """What a participant keeps comes back, bit by bit and of its type, in another row, through a file."""
+    cohort = Cohort(mlp(), [0, 2], sgd, CPU)
+    assert cohort.memories == [{}, {}]
+    kept = {"momentum": torch.randn(163), "rounds": torch.tensor(7), "seen": torch.tensor([True, False])}
+    cohort.memories[1].update(kept)
+    file = io.BytesIO()
+    torch.save([cohort.state_dict(index) for index in range(2)], file)
+    cohort.memories[1]["momentum"].zero_()
+    file.seek(0)
+    states = torch.load(file, weights_only=True)
+    resumed = Cohort(mlp(), [2, 0], sgd, CPU)
+    resumed.memories[1]["stale"] = torch.ones(3)
+    for index, state in enumerate(reversed(states)):
+        resumed.load_state_dict(index, state)
+    assert resumed.memories[1] == {}
+    assert resumed.memories[0].keys() == kept.keys()
+    assert resumed.memories[0]["momentum"].any()
+    for name in ("rounds", "seen"):
+        assert torch.equal(resumed.memories[0][name], kept[name])
+        assert resumed.memories[0][name].dtype == kept[name].dtype
+
+
+def test_a_saved_memory_is_a_copy() -> None:
+    """A state that was taken does not follow the participant, nor the participant the state it was given."""
+    cohort, resumed = (Cohort(mlp(), [0], sgd, CPU) for _ in range(2))
+    cohort.memories[0]["momentum"] = torch.ones(4)
+    state = cohort.state_dict(0)
+    cohort.memories[0]["momentum"].zero_()
+    assert state["memory"]["momentum"].tolist() == [1.0] * 4
+    resumed.load_state_dict(0, state)
+    resumed.memories[0]["another"] = torch.zeros(1)
+    assert list(state["memory"]) == ["momentum"]
 
 
 def test_images_are_placed_with_channels_last() -> None:

@@ -17,7 +17,7 @@ from tests.conftest import QUICK, ROOT, Ended, only_run
 SERVERS, ATTACKS = (
     sorted(path.stem for path in (ROOT / "configs" / folder).iterdir()) for folder in ("servers", "adversaries")
 )
-BASES = ["digits.yaml", "mnist.yaml", "cifar10.yaml"]
+BASES = ["digits.yaml", "mnist.yaml", "cifar10.yaml", "mr.yaml", "sst.yaml"]
 OVERLAYS = {"mnist_paper.yaml": "mnist.yaml", "cifar10_paper.yaml": "cifar10.yaml"}
 
 
@@ -56,7 +56,18 @@ def test_a_config_instantiates(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     assert cli.model.federation.honest == 3
     assert cli.datamodule.federation is cli.model.federation
     assert list(cli.model.network.parameters())[-1].shape == (cli.datamodule.num_classes,)
-    assert isinstance(cli.model.optimizer(cli.model.network.parameters()), torch.optim.SGD)
+    kind = torch.optim.Adam if name in ("mr.yaml", "sst.yaml") else torch.optim.SGD
+    assert isinstance(cli.model.optimizer(cli.model.network.parameters()), kind)
+
+
+def test_an_overlay_brings_nothing_of_the_server_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedAvg over RFFL's `preset: released` is FedAvg, not its released variant, also by name alone."""
+    overlay = ("--config", str(ROOT / "configs" / "servers" / "fedavg.yaml"))
+    for chosen in (overlay, ("--server", "FedAvg")):
+        cli = instantiated(monkeypatch, "--config", str(ROOT / "configs" / "mnist.yaml"), *chosen)
+        server = cli.config_init["exchange"].server
+        assert type(server).__name__ == "FedAvg"
+        assert server.variant == "fedavg"
 
 
 @pytest.mark.parametrize(("name", "base"), OVERLAYS.items())

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", README, re.S) for line in block.splitlines()]
-PYTHON = re.search(r"```python\n(.*?)```", README, re.S)
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.S)
 SHORT = ["--trainer.max_epochs", "1", "--run.wandb", "false", "--trainer.enable_progress_bar", "false"]
 TINY = ["--data.examples_per_participant", "16", "--standalone.enabled", "false"]
 TINY += ["--trainer.limit_val_batches", "2", "--trainer.limit_test_batches", "2"]
@@ -26,8 +26,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder: configs, the own data module, and a finished run of the demo."""
     folder = tmp_path_factory.mktemp("user")
     (folder / "configs").symlink_to(ROOT / "configs")
-    assert PYTHON is not None
-    (folder / "my_data.py").write_text(PYTHON[1])
+    (folder / "my_data.py").write_text(PYTHON[0])
+    (folder / "my_server.py").write_text(PYTHON[1])
+    reviews = "".join(f"{'good' if i % 2 else 'bad'} film {i},{i % 2}\n" for i in range(80))
+    (folder / "reviews.csv").write_text("review,stars\n" + reviews)
     run(
         folder,
         ["python", "-m", "rffl_pl", "fit", "--config", "configs/digits.yaml", *SHORT, "--standalone.enabled", "false"],

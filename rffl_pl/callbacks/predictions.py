@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from rffl_pl.module import FederatedModule
 class PredictionWriter(BasePredictionWriter):
     """Writes ``predictions/participant_<i>.csv``.
 
-    Per example its index, the most probable class and every class's probability. Every rank writes the participants it
-    hosts.
+    Per example its index, the most probable class, its name if classes have names, and every class's probability.
+    Every rank writes the participants it hosts.
 
     Args:
         folder: The run folder.
@@ -36,16 +37,18 @@ class PredictionWriter(BasePredictionWriter):
         folder.mkdir(parents=True, exist_ok=True)
         probabilities: Tensor = torch.cat(list(predictions), dim=1).cpu()
         for participant, rows in zip(pl_module.cohort.participants, probabilities, strict=True):
-            self._write(folder / f"participant_{participant}.csv", rows)
+            self._write(folder / f"participant_{participant}.csv", rows, pl_module.data.class_names)
         trainer.strategy.barrier("predictions")
         if trainer.is_global_zero:
             print(f"predictions of {pl_module.federation.total} participants: {folder}", flush=True)
 
     @staticmethod
-    def _write(path: Path, probabilities: Tensor) -> None:
+    def _write(path: Path, probabilities: Tensor, names: Sequence[str]) -> None:
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["example", "class", *(f"p_{c}" for c in range(probabilities.shape[1]))])
+            label_column = ["label"] if names else []
+            writer.writerow(["example", "class", *label_column, *(f"p_{c}" for c in range(probabilities.shape[1]))])
             best = probabilities.argmax(1).tolist()
             for example, (label, row) in enumerate(zip(best, probabilities.tolist(), strict=True)):
-                writer.writerow([example, label, *(f"{p:.6g}" for p in row)])
+                name = [names[label]] if names else []
+                writer.writerow([example, label, *name, *(f"{p:.6g}" for p in row)])

@@ -34,6 +34,8 @@ class Round:
     quota: list[float] = field(default_factory=list)
     bytes_up: list[int] = field(default_factory=list)
     bytes_down: list[int] = field(default_factory=list)
+    target_accuracy: list[float] = field(default_factory=list)
+    attack_success: list[float] = field(default_factory=list)
 
     @property
     def mean_accuracy(self) -> float:
@@ -50,6 +52,7 @@ class Round:
         flat: dict[str, float] = {"round": self.number, "members": sum(self.members), "removed": len(self.removed)}
         names = (
             "accuracy", "loss", "train_loss", "weight", "similarity", "reputation", "quota", "bytes_up", "bytes_down",
+            "target_accuracy", "attack_success",
         )  # fmt: skip
         for name in names:
             values: list[float] = getattr(self, name)
@@ -58,6 +61,10 @@ class Round:
         if not math.isnan(self.mean_accuracy):
             flat["accuracy/mean"] = self.mean_accuracy
             flat["accuracy/max"] = max(self.accuracy[: self.honest])
+        for name in ("target_accuracy", "attack_success"):
+            honest: list[float] = getattr(self, name)[: self.honest]
+            if honest and not math.isnan(sum(honest)):
+                flat[f"{name}/mean"] = sum(honest) / len(honest)
         if self.bytes_up:
             flat["bytes_up/total"], flat["bytes_down/total"] = sum(self.bytes_up), sum(self.bytes_down)
         return flat
@@ -71,7 +78,14 @@ class Summary:
         mean: Mean final test accuracy of the honest participants.
         maximum: Highest final test accuracy of the honest participants.
         fairness: Pearson's correlation of standalone and final accuracy over the honest participants; None where it
-            is undefined or there is no reference.
+            is undefined or there is no reference. Likewise the next three.
+        rank_fairness: Spearman's correlation.
+        gain: Mean collaboration gain.
+        gain_spread: Its standard deviation.
+        precision: Share of adversaries among the removed; None if nobody was.
+        recall: Share of removed among the adversaries; None without adversaries.
+        target_accuracy: Mean accuracy of the honest on the test examples of the class that adversaries mislabel.
+        attack_success: Mean share of these that the honest classify as the adversaries want.
     """
 
     rounds: int
@@ -85,9 +99,16 @@ class Summary:
     mean: float
     maximum: float
     fairness: float | None
+    rank_fairness: float | None = None
+    gain: float | None = None
+    gain_spread: float | None = None
+    precision: float | None = None
+    recall: float | None = None
+    target_accuracy: float | None = None
+    attack_success: float | None = None
 
     def table(self) -> str:
-        """A row per participant, then mean, maximum and fairness."""
+        """A row per participant, then what is measured of all."""
         head = ("participant", "examples", "standalone", "final", "reputation", "quota", "removed in round")
         rows = [
             (
@@ -108,7 +129,17 @@ class Summary:
             fairness = f"{self.fairness:.3f}"
         else:
             fairness = "not measured" if all(value is None for value in self.standalone) else "undefined (constant)"
-        return "\n".join([*lines, f"mean {percent(self.mean)}  maximum {percent(self.maximum)}  fairness {fairness}"])
+        lines.append(f"mean {percent(self.mean)}  maximum {percent(self.maximum)}  fairness {fairness}")
+        if self.gain is not None:
+            ranks = "undefined" if self.rank_fairness is None else f"{self.rank_fairness:.3f}"
+            lines.append(f"gain over alone {self.gain:+.1%} (spread {percent(self.gain_spread)})  of ranks {ranks}")
+        if self.honest < len(self.examples):
+            lines.append(f"adversaries: {percent(self.recall)} removed, {percent(self.precision)} of the removed")
+        if self.attack_success is not None:
+            lines.append(
+                f"label flip: success {percent(self.attack_success)}  target accuracy {percent(self.target_accuracy)}"
+            )
+        return "\n".join(lines)
 
 
 def percent(value: float | None) -> str:

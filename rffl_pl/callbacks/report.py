@@ -21,8 +21,8 @@ from rffl_pl.callbacks.records import Round, Summary, percent
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.federation import Federation
-from rffl_pl.metrics import Fairness
-from rffl_pl.module import FederatedModule
+from rffl_pl.metrics import CollaborationGain, Detection, Fairness, RankFairness
+from rffl_pl.module import FederatedModule, Scores
 
 
 class RunReport(Callback):
@@ -30,13 +30,15 @@ class RunReport(Callback):
 
     Args:
         folder: The run folder.
+        draw: Whether to draw pictures at the end.
 
     Attributes:
         history: Every round so far, on rank 0.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, draw: bool = True) -> None:
         self.folder = Path(folder)
+        self.draw = draw
         self.history: list[Round] = []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -52,7 +54,7 @@ class RunReport(Callback):
         """Gather the round's metrics on rank 0 and log them."""
         assert isinstance(pl_module, FederatedModule)
         rows = self._rows(pl_module)
-        pl_module.watched = None
+        pl_module.watched = {}
         if not trainer.is_global_zero:
             return
         exchange = find(trainer, ReputationExchange)
@@ -67,8 +69,7 @@ class RunReport(Callback):
         """Measure the final models and leave the run folder complete."""
         assert isinstance(pl_module, FederatedModule)
         data = pl_module.data
-        accuracies, _ = pl_module.score(data.test_dataloader(), pl_module.cohort)
-        final = pl_module.exchange.gather_rows(accuracies.unsqueeze(1)).squeeze(1).cpu()
+        final = self._gathered(pl_module, pl_module.score(data.test_dataloader(), pl_module.cohort))
         folder = Path(trainer.strategy.broadcast(str(self.folder)))
         self._export_weights(pl_module, folder / "weights")
         if not trainer.is_global_zero or not self.history:
@@ -79,7 +80,8 @@ class RunReport(Callback):
         print(f"\n{summary.table()}\nrun folder: {folder}", flush=True)
         for logger in trainer.loggers:
             _log_summary(logger, summary)
-        figures.draw(folder, [asdict(entry) for entry in self.history], asdict(summary))
+        if self.draw:
+            figures.draw(folder, [asdict(entry) for entry in self.history], asdict(summary))
         for logger in trainer.loggers:
             _say_where(logger)
 
@@ -97,25 +99,29 @@ class RunReport(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         self.history = [Round(**entry) for entry in checkpoint.get("server", {}).get("history", [])]
 
-    def _rows(self, module: FederatedModule) -> Tensor:
-        """Accuracy, loss and training loss of every participant, ``[P, 3]``, on rank 0."""
+    @staticmethod
+    def _gathered(module: FederatedModule, scores: Scores) -> dict[str, Tensor]:
+        """Every measure of every participant, ``[P]`` each, on rank 0; NaN for what was not measured."""
+        names = ("accuracy", "loss", "train_loss", "target_accuracy", "attack_success")
         unknown = torch.full((len(module.cohort.participants),), torch.nan)
-        accuracy, loss = module.watched or (unknown, unknown)
+        rows = torch.stack([scores.get(name, unknown).cpu() for name in names], dim=1)
+        gathered = module.exchange.gather_rows(rows.to(module.exchange.device)).cpu()
+        return dict(zip(names, gathered.unbind(1), strict=True))
+
+    def _rows(self, module: FederatedModule) -> dict[str, Tensor]:
+        """What was measured in a round, on rank 0."""
         losses = [module.losses.get(i) for i in module.cohort.participants]
         # NaN stands for "did not train", so a loss that is not finite shows as infinite.
         train_loss = torch.tensor([math.nan if x is None else x if math.isfinite(x) else math.inf for x in losses])
-        rows = torch.stack([accuracy.cpu(), loss.cpu(), train_loss], dim=1)
-        return module.exchange.gather_rows(rows.to(module.exchange.device)).cpu()
+        return self._gathered(module, {**module.watched, "train_loss": train_loss})
 
     @staticmethod
-    def _round(exchange: ReputationExchange, module: FederatedModule, rows: Tensor) -> Round:
+    def _round(exchange: ReputationExchange, module: FederatedModule, rows: dict[str, Tensor]) -> Round:
         entry = Round(
             number=module.round,
             honest=module.federation.honest,
-            accuracy=rows[:, 0].tolist(),
-            loss=rows[:, 1].tolist(),
-            train_loss=rows[:, 2].tolist(),
             members=exchange.server.members.tolist(),
+            **{name: values.tolist() for name, values in rows.items()},
         )
         if exchange.verdict is not None and exchange.traffic is not None:
             verdict, traffic = exchange.verdict, exchange.traffic
@@ -128,13 +134,15 @@ class RunReport(Callback):
     @staticmethod
     def _warn(this: Round, federation: Federation) -> None:
         trained = [i for i in range(federation.total) if not math.isnan(this.train_loss[i])]
-        diverged = set(this.set_aside) | {i for i in trained if math.isinf(this.train_loss[i])}
-        for i in sorted(diverged):
-            warnings.warn(
-                f"Round {this.number}: participant {i}'s loss or upload is not finite; the upload is set aside and the "
-                "participant goes on from where it stood before the round. A smaller learning rate may help.",
-                stacklevel=2,
+        diverged = {i for i in trained if math.isinf(this.train_loss[i])}
+        for i in sorted(diverged | set(this.set_aside)):
+            what = (
+                "training loss is not finite: it goes on from where it stood before the round, and its upload is set "
+                "aside; a smaller learning rate may help"
+                if i in diverged
+                else "upload is set aside: it is not finite, too long to compute with or of another shape"
             )
+            warnings.warn(f"Round {this.number}: participant {i}'s {what}.", stacklevel=2)
         for i in this.removed:
             warnings.warn(
                 f"Round {this.number}: participant {i} is removed: its reputation fell below the threshold (similarity "
@@ -142,30 +150,36 @@ class RunReport(Callback):
                 stacklevel=2,
             )
 
-    def _summary(self, trainer: Trainer, federation: Federation, examples: list[int], final: Tensor) -> Summary:
+    def _summary(
+        self, trainer: Trainer, federation: Federation, examples: list[int], final: dict[str, Tensor]
+    ) -> Summary:
         honest, total = federation.honest, federation.total
         reference = find(trainer, StandaloneReference)
         alone = reference.accuracies if reference is not None else None
-        fairness = None
-        if alone is not None:
-            metric = Fairness()
-            metric.update(alone, final[:honest])
-            fairness = _defined(metric.compute().item())
+        accuracy = final["accuracy"]
         last = self.history[-1]
         unknown: list[float | None] = [None] * total
         removed = {i: entry.number for entry in self.history for i in entry.removed}
+        detection = Detection()
+        rounds = torch.tensor([removed.get(i, math.nan) for i in range(total)])
+        detection.update(rounds, torch.arange(total) >= honest)
+        precision, recall, _ = (_defined(value.item()) for value in detection.compute())
         return Summary(
             rounds=last.number,
             honest=honest,
             examples=examples,
             standalone=[*(alone.tolist() if alone is not None else unknown[:honest]), *unknown[honest:]],
-            final=final.tolist(),
+            final=accuracy.tolist(),
             reputation=[_defined(value) for value in last.reputation] or unknown,
             quota=[_defined(value) for value in last.quota] or unknown,
             removed_in_round=[removed.get(i) for i in range(total)],
-            mean=final[:honest].mean().item(),
-            maximum=final[:honest].max().item(),
-            fairness=fairness,
+            mean=accuracy[:honest].mean().item(),
+            maximum=accuracy[:honest].max().item(),
+            precision=precision,
+            recall=recall,
+            target_accuracy=_defined(final["target_accuracy"][:honest].mean().item()),
+            attack_success=_defined(final["attack_success"][:honest].mean().item()),
+            **_compared(alone, accuracy[:honest]),
         )
 
     @staticmethod
@@ -182,16 +196,32 @@ class RunReport(Callback):
             return
         honest = pl_module.federation.honest
         lines = ["participant  accuracy    loss"]
-        lines += [f"{i:>11}  {percent(row[0]):>8}  {row[1]:.4f}" for i, row in enumerate(rows[:honest].tolist())]
-        mean, maximum = rows[:honest, 0].mean().item(), rows[:honest, 0].max().item()
+        accuracy, loss = rows["accuracy"][:honest], rows["loss"][:honest]
+        lines += [
+            f"{i:>11}  {percent(float(a)):>8}  {float(b):.4f}"
+            for i, (a, b) in enumerate(zip(accuracy, loss, strict=True))
+        ]
+        mean, maximum = accuracy.mean().item(), accuracy.max().item()
         print("\n".join([*lines, f"mean {percent(mean)}  maximum {percent(maximum)}"]), flush=True)
+
+
+def _compared(alone: Tensor | None, final: Tensor) -> dict[str, float | None]:
+    """What there is to say of standalone ``[N]`` and final accuracies ``[N]``."""
+    if alone is None:
+        return {"fairness": None}
+    fairness, ranks, gain = Fairness(), RankFairness(), CollaborationGain()
+    for metric in (fairness, ranks, gain):
+        metric.update(alone, final)
+    mean, spread = gain.compute()
+    values = {"fairness": fairness.compute(), "rank_fairness": ranks.compute(), "gain": mean, "gain_spread": spread}
+    return {name: _defined(value.item()) for name, value in values.items()}
 
 
 def _log_summary(logger: Logger, summary: Summary) -> None:
     if isinstance(logger, WandbLogger):
-        logger.experiment.summary.update(
-            {"mean": summary.mean, "maximum": summary.maximum, "fairness": summary.fairness, "result": asdict(summary)}
-        )
+        result = asdict(summary)
+        numbers = {name: value for name, value in result.items() if not isinstance(value, list)}
+        logger.experiment.summary.update({**numbers, "result": result})
 
 
 def _say_where(logger: Logger) -> None:

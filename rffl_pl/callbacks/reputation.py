@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from rffl_pl.cohort import layer_sizes
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
@@ -31,10 +31,26 @@ class ReputationExchange(Callback):
         self.server = server
         self.verdict: Verdict | None = None
         self.traffic: Traffic | None = None
+        self._losses: Tensor | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Tell the server its task.
+
+        Raises:
+            UserError: If the server cannot work with it.
+        """
         assert isinstance(pl_module, FederatedModule)
-        self.server.start(pl_module.data.examples, layer_sizes(pl_module.network))
+        self.server.start(pl_module.task())
+        if trainer.is_global_zero and pl_module.omniscient and stage == "fit":
+            names = ", ".join(sorted({type(attack).__name__ for attack in pl_module.omniscient.values()}))
+            warnings.warn(f"Simulation: {names} is shown the honest uploads on the server.", stacklevel=2)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """What participants measure before they train."""
+        assert isinstance(pl_module, FederatedModule)
+        if self.server.hears_losses:
+            with trainer.precision_plugin.val_step_context():
+                self._losses = pl_module.cohort.losses(pl_module.examples(batch))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -54,14 +70,34 @@ class ReputationExchange(Callback):
     def _exchange(self, module: FederatedModule, updates: Tensor) -> None:
         cohort, exchange = module.cohort, module.exchange
         own = self.server.kept(updates)
-        uploads, senders = exchange.gather_uploads(self.server.outgoing(module.corrupted(updates)))
-        self.verdict = self.server.step(uploads, senders) if exchange.rank == 0 else None
+        sent = self.server.outgoing(module.corrupted(updates), cohort.memories)
+        payloads, senders = exchange.gather_uploads(self.server.pack(sent))
+        losses = exchange.gather_losses(self._losses) if self._losses is not None else None
+        self.verdict = None
+        if exchange.rank == 0:
+            uploads = self._colluded(module, self.server.unpack(payloads), senders)
+            self.verdict = self.server.step(uploads, senders, losses)
         downloads, self.traffic = exchange.scatter_downloads(
             self.verdict.download if self.verdict else None,
             self.verdict.removed if self.verdict else (),
             cohort.weights.shape[1],
         )
         cohort.integrate(own, downloads)
+
+    def _colluded(self, module: FederatedModule, uploads: Tensor, senders: list[int]) -> Tensor:
+        """The uploads ``[m, D]`` with what omniscient adversaries make of the honest ones in their rows."""
+        honest = [row for row, i in enumerate(senders) if module.federation.is_honest(i)]
+        known = uploads[honest]
+        known = known[known.isfinite().all(1)]
+        if not len(known) or not module.omniscient:
+            return uploads
+        for row, participant in enumerate(senders):
+            if (attack := module.omniscient.get(participant)) is not None:
+                forged = module.shaped(attack.collude(known, module.stream_of(participant)), like=uploads[row])
+                # The adversary has no way around the form in which uploads travel.
+                sent = self.server.outgoing(forged.unsqueeze(0), [{}])
+                uploads[row] = self.server.unpack(self.server.pack(sent))[0]
+        return uploads
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint.setdefault("server", {}).update(name=type(self.server).__name__, rule=self.server.state_dict())

@@ -77,7 +77,7 @@ class StandaloneReference(Callback):
                     pass
                 cohort.revert_unsound()
                 trainer.strategy.barrier("standalone")  # so that the bar shows the slowest rank
-        accuracies, _ = module.score(data.test_dataloader(), cohort)
+        accuracies = module.score(data.test_dataloader(), cohort)["accuracy"]
         return module.exchange.gather_rows(accuracies.unsqueeze(1)).squeeze(1).cpu()
 
     def _folder(self) -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from rffl_pl.datamodules import splits
-from rffl_pl.datamodules.rounds import RoundLoader, Shard, batch_loader
+from rffl_pl.datamodules.rounds import RoundLoader, Shard, batch_loader, bucketed
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -46,7 +47,8 @@ class FederatedDataModule(LightningDataModule, ABC):
         examples_per_participant: Average size of the honest participants' shards; by default all there are.
         dirichlet_alpha: Concentration of ``DIR``.
         adversary_examples: Examples that each adversary holds, outside the honest shards where enough are left.
-        validation: Share of the training data that is held out for watching, unless the data set brings its own.
+        validation: Share of the training data that is held out for watching, and for a server that validates, unless
+            the data set brings its own; 0, with ``watch`` ``test``, holds nothing out.
         watch: What accuracies are measured on during training: ``validation`` or ``test`` (for curves to compare
             with published ones; nothing is ever selected by them).
         batch_size: Examples per local mini-batch.
@@ -57,7 +59,9 @@ class FederatedDataModule(LightningDataModule, ABC):
         UserError: If an argument is out of range, and in `setup` if the data does not fit them.
     """
 
-    num_classes: ClassVar[int]
+    num_classes: int
+    class_names: Sequence[str] = ()
+    """What the classes are called, if they have names."""
 
     def __init__(
         self,
@@ -87,14 +91,13 @@ class FederatedDataModule(LightningDataModule, ABC):
                 raise UserError(f"Expected --data.{name} to be one of {', '.join(choices)}, but got {choice}.")
         if num_workers < 0:
             raise UserError(f"Expected --data.num_workers to be 0 or more, but got {num_workers}.")
-        if not 0 < validation < 1:
-            raise UserError(f"Expected --data.validation to lie between 0 and 1, but got {validation}; try 0.1.")
+        if not 0 <= validation < 1 or (validation == 0 and watch == "validation"):
+            raise UserError(
+                f"Expected --data.validation to lie between 0 and 1, but got {validation}; try 0.1, or 0 with "
+                "--data.watch test."
+            )
         if not dirichlet_alpha > 0:
             raise UserError(f"Expected --data.dirichlet_alpha to be positive, but got {dirichlet_alpha}; try 0.5.")
-        if not hasattr(self, "num_classes"):
-            raise UserError(
-                f"Expected {type(self).__name__} to say its number of classes; set num_classes in the class."
-            )
         self.federation = federation
         self.split: Split = split
         self.examples_per_participant = examples_per_participant
@@ -118,13 +121,17 @@ class FederatedDataModule(LightningDataModule, ABC):
         if self.sources is not None:
             return
         self.sources = self.load()
+        if not hasattr(self, "num_classes"):
+            raise UserError(
+                f"Expected {type(self).__name__} to say its number of classes; set num_classes in the class."
+            )
         labels = labels_of(self.sources.train)
         self._check_labels(labels, "training")
         self._check_labels(labels_of(self.sources.test), "test")
         generator = torch.Generator().manual_seed(self.federation.seed_for("split"))
         order = torch.randperm(len(labels), generator=generator)
         held_out = round(self.validation_share * len(labels)) if self.sources.validation is None else 0
-        if self.sources.validation is None and held_out == 0:
+        if self.sources.validation is None and self.validation_share > 0 and held_out == 0:
             raise UserError(
                 f"Expected --data.validation to hold out at least one of {len(labels)} training examples, but "
                 f"{self.validation_share} of them is none; raise it."
@@ -145,6 +152,13 @@ class FederatedDataModule(LightningDataModule, ABC):
     def examples(self) -> list[int]:
         """Number of training examples of every participant."""
         return [len(shard) for shard in self.shards]
+
+    @property
+    def classes(self) -> list[int]:
+        """Number of different classes among every participant's training examples."""
+        assert self.sources is not None
+        labels = labels_of(self.sources.train)
+        return [len(labels[shard].unique()) for shard in self.shards]
 
     def identity(self) -> dict[str, str]:
         """What a checkpoint of this data must agree with."""
@@ -171,23 +185,32 @@ class FederatedDataModule(LightningDataModule, ABC):
     def val_dataloader(self) -> DataLoader[Any]:
         """What is watched during training."""
         assert self.sources is not None
-        if self.watch == "test":
-            return self.test_dataloader()
+        watched = self.test_dataloader() if self.watch == "test" else self.held_out_dataloader()
+        assert watched is not None
+        return watched
+
+    def held_out_dataloader(self) -> DataLoader[Any] | None:
+        """Examples that no participant trains on and that are no test examples; None where there are none."""
+        assert self.sources is not None
         if self.sources.validation is not None:
-            return self._whole(self.sources.validation)
-        return batch_loader(self.sources.train, self.held_out, self.eval_batch_size, self.num_workers)
+            return self._evaluated(self.sources.validation, torch.arange(_length(self.sources.validation)))
+        if len(self.held_out) == 0:
+            return None
+        return self._evaluated(self.sources.train, self.held_out)
 
     def test_dataloader(self) -> DataLoader[Any]:
         """The whole test set, on every rank: each evaluates the participants it hosts."""
         assert self.sources is not None
-        return self._whole(self.sources.test)
+        return self._evaluated(self.sources.test, torch.arange(_length(self.sources.test)))
 
     def predict_dataloader(self) -> DataLoader[Any]:
         """The test set, in its order."""
-        return self.test_dataloader()
+        assert self.sources is not None
+        indices = torch.arange(_length(self.sources.test))
+        return batch_loader(self.sources.test, indices, self.eval_batch_size, self.num_workers)
 
-    def _whole(self, dataset: Dataset[Any]) -> DataLoader[Any]:
-        return batch_loader(dataset, torch.arange(_length(dataset)), self.eval_batch_size, self.num_workers)
+    def _evaluated(self, dataset: Dataset[Any], indices: Tensor) -> DataLoader[Any]:
+        return batch_loader(dataset, bucketed(dataset, indices), self.eval_batch_size, self.num_workers)
 
     def _cut(self, labels: Tensor, generator: torch.Generator) -> list[Tensor]:
         participants = self.federation.honest

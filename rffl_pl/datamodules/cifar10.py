@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ class CIFAR10(FederatedDataModule):
         kwargs: See `FederatedDataModule`.
     """
 
-    num_classes: ClassVar[int] = 10
+    num_classes = 10
 
     def __init__(
         self,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
@@ -14,7 +12,7 @@ from rffl_pl.datamodules.base import FederatedDataModule, Sources
 class Digits(FederatedDataModule):
     """1,797 images ``[1, 8, 8]`` of handwritten digits in 10 classes, standardised; every fifth is a test image."""
 
-    num_classes: ClassVar[int] = 10
+    num_classes = 10
 
     def load(self) -> Sources:
         images, labels = load_digits(return_X_y=True)

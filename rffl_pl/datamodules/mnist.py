@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import pad
@@ -31,7 +31,7 @@ class MNIST(FederatedDataModule):
         kwargs: See `FederatedDataModule`.
     """
 
-    num_classes: ClassVar[int] = 10
+    num_classes = 10
 
     def __init__(
         self,

@@ -71,3 +71,41 @@ def foolsgold_weights(history: Tensor, confidence: float = 1.0) -> Tensor | None
     a = a / a.max()
     a = torch.where(a == 1, 0.99, a)
     return (confidence * (torch.log(a / (1 - a)) + 0.5)).clamp(0, 1)
+
+
+def q_fair_weights(losses: Tensor, norms: Tensor, shares: Tensor, q: float, lipschitz: float) -> Tensor:
+    r"""Weights of the uploads in q-FedAvg's step, ``[m]`` float64.
+
+    .. math::
+        a_i = \frac{p_i F_i^q}{\sum_j p_j (q F_j^{q-1} L \|u_j\|^2 + F_j^q)}
+
+    Li et al. 2020, Algorithm 2, with :math:`G_i = -L u_i` and numerator and denominator divided by L; the step is
+    :math:`\sum_i a_i u_i`. Whose terms overflow does not count; where nothing is left all weights are 0.
+
+    Args:
+        losses: :math:`F_i` before local training, ``[m]``; :math:`10^{-10}` is added, as in the official code.
+        norms: :math:`\|u_i\|`, ``[m]``.
+        shares: :math:`p_i`, ``[m]``; only their ratios matter.
+        q: Degree of fairness.
+        lipschitz: L, the inverse of the learning rate.
+    """
+    raised = losses.double().clamp_min(0) + 1e-10
+    numerators = shares * raised**q
+    denominators = numerators + shares * q * raised ** (q - 1) * lipschitz * norms.double().square()
+    usable = numerators.isfinite() & denominators.isfinite()
+    total = torch.where(usable, denominators, 0.0).sum()
+    return torch.where(usable, numerators, 0.0) / total if total > 0 else torch.zeros_like(numerators)
+
+
+def majority_vote(uploads: Tensor) -> Tensor:
+    r""":math:`\mathrm{sign} \sum_i \mathrm{sign}\, u_i` of ``uploads`` ``[m, D]``, as ``[D]``; 0 for a tie.
+
+    Bernstein et al. 2019, https://arxiv.org/abs/1810.05291, Algorithm 1.
+    """
+    return uploads.sign().sum(0).sign()
+
+
+def clamp_entries(uploads: Tensor, bound: float) -> Tensor:
+    """Every entry of ``uploads`` ``[m, D]`` clamped to [-bound, bound]; a row that is not finite passes unchanged."""
+    finite = uploads.isfinite().all(1, keepdim=True)
+    return torch.where(finite, uploads.clamp(-bound, bound), uploads)

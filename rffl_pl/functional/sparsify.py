@@ -40,3 +40,11 @@ def keep_largest(aggregate: Tensor, ranks: Tensor, counts: Sequence[int], sizes:
     for target, source, group_ranks, count in groups:
         torch.where(group_ranks < count, source, target, out=target)
     return kept
+
+
+def largest_entries(vector: Tensor, count: int) -> Tensor:
+    """``vector`` ``[D]`` with all but its ``count`` largest entries set to zero; as it is where not all are finite."""
+    if not vector.isfinite().all():
+        return vector
+    sizes = [vector.numel()]
+    return keep_largest(vector, magnitude_ranks(vector, sizes), [count], sizes)

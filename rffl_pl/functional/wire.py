@@ -1,6 +1,6 @@
-"""The wire format of a sparse vector.
+"""Wire formats: of a download, of signs, and of uploads with a fixed number of entries.
 
-With D entries of which k are not zero, a payload is the shortest of
+A download is a sparse vector. With D entries of which k are not zero, its payload is the shortest of
 
 - *positions*: k float32 values and k int32 positions, 8k bytes,
 - *mask*: k float32 values and a bitmask, 4k + 4 ceil(D/32) bytes,
@@ -51,6 +51,40 @@ def unpack(payload: Tensor, dimension: int) -> Tensor:
         where, values = payload[size - mask :], payload[: size - mask].view(torch.float32)
         vector[((where.unsqueeze(1) & _powers(payload.device)) != 0).view(-1)[:dimension]] = values
     return vector
+
+
+def pack_signs(rows: Tensor) -> Tensor:
+    """One bit per entry: uint8 ``[n, 1 + ceil(D/8)]`` for rows ``[n, D]`` of -1 and 1.
+
+    The first byte says whether the row is finite: what is not has no signs to send.
+    """
+    count, dimension = rows.shape
+    size = -(-dimension // _BITS)
+    bits = rows.new_zeros((count, size * _BITS), dtype=torch.bool)
+    bits[:, :dimension] = rows > 0
+    packed = (bits.view(count, size, _BITS) * _powers(rows.device)).sum(2, dtype=torch.uint8)
+    return torch.cat([rows.isfinite().all(1, keepdim=True).to(torch.uint8), packed], dim=1)
+
+
+def unpack_signs(payloads: Tensor, dimension: int) -> Tensor:
+    """The rows ``[m, dimension]`` of -1 and 1 behind `pack_signs`; NaN where a row was not finite."""
+    bits = (payloads[:, 1:].unsqueeze(2) & _powers(payloads.device)) != 0
+    signs = bits.flatten(1)[:, :dimension].float().mul(2).sub(1)
+    return torch.where(payloads[:, :1] != 0, signs, torch.nan)
+
+
+def pack_entries(rows: Tensor, count: int) -> Tensor:
+    """Values and positions, uint8 ``[n, 8 count]``, of the ``count`` largest entries of float32 rows ``[n, D]``."""
+    positions = rows.abs().topk(count, dim=1, sorted=False).indices  # a NaN counts as the largest
+    values = rows.gather(1, positions)
+    return torch.cat([values.view(torch.uint8), positions.to(torch.int32).view(torch.uint8)], dim=1)
+
+
+def unpack_entries(payloads: Tensor, dimension: int) -> Tensor:
+    """The float32 rows ``[m, dimension]`` behind `pack_entries`."""
+    values, positions = (half.contiguous() for half in payloads.chunk(2, dim=1))
+    rows = torch.zeros(len(payloads), dimension, device=payloads.device)
+    return rows.scatter_(1, positions.view(torch.int32).long(), values.view(torch.float32))
 
 
 def _mask_size(dimension: int) -> int:

@@ -1,12 +1,18 @@
 """One small class per framework: uploads in, a verdict out; state survives the round, nothing else does."""
 
-from rffl_pl.servers.base import Server, Verdict
+from rffl_pl.servers.base import Server, Task, Verdict
+from rffl_pl.servers.cffl import CFFL
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.fedavg import FedAvg
 from rffl_pl.servers.foolsgold import FoolsGold
 from rffl_pl.servers.krum import MultiKrum
 from rffl_pl.servers.median import Median
+from rffl_pl.servers.q_ffl import QFFL
 from rffl_pl.servers.rffl import RFFL
+from rffl_pl.servers.sign_sgd import SignSGD
 from rffl_pl.servers.standalone import Standalone
 
-__all__ = ["RFFL", "Consensus", "FedAvg", "FoolsGold", "Median", "MultiKrum", "Server", "Standalone", "Verdict"]
+__all__ = [
+    "CFFL", "QFFL", "RFFL", "Consensus", "FedAvg", "FoolsGold", "Median", "MultiKrum", "Server", "SignSGD",
+    "Standalone", "Task", "Verdict",
+]  # fmt: skip

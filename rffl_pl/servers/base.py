@@ -14,6 +14,29 @@ from rffl_pl.functional.reputation import sound
 
 
 @dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a server is told before the first round.
+
+    Attributes:
+        examples: Number of training examples of every participant, P of them.
+        classes: Number of different classes among them, P numbers.
+        layers: Number of entries of every parameter tensor, in ``module.parameters()`` order; they add up to D.
+        learning_rate: The participants' initial learning rate.
+        seed: Seed of the server's own random streams.
+        initial: The weights ``[D]`` that every participant starts from.
+        accuracy: Accuracy of weights ``[D]`` on the server's validation examples; None where there are none.
+    """
+
+    examples: Sequence[int]
+    classes: Sequence[int]
+    layers: Sequence[int]
+    learning_rate: float
+    seed: int
+    initial: Tensor
+    accuracy: Callable[[Tensor], float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A server's answer to one round; every tensor has one entry per participant, ``[P]``.
 
@@ -40,51 +63,73 @@ class Verdict:
 
 
 class Server(ABC):
-    """Base of all servers. It lives on rank 0; `outgoing` and `kept` alone also run where the participants are.
+    """Base of all servers. It lives on rank 0.
 
-    A server of your own implements `rule` and is given by class path: ``--server my_package.MyServer``.
+    `outgoing`, `kept` and `pack` alone run where the participants are.
+
+    A server of your own implements `rule`, or `aggregate` of `rffl_pl.servers.Consensus`, and is given by class path:
+    ``--server my_package.MyServer``.
     """
 
     communicates: ClassVar[bool] = True
     """Whether participants exchange anything at all."""
 
+    hears_losses: ClassVar[bool] = False
+    """Whether participants also send the mean loss of their training examples before local training."""
+
     def __init__(self) -> None:
         self.examples = torch.empty(0)
         self.layers: Sequence[int] = ()
         self.members = torch.empty(0, dtype=torch.bool)
+        self.losses = torch.empty(0)
         self.round = 0
 
-    def start(self, examples: Sequence[int], layers: Sequence[int]) -> None:
+    def start(self, task: Task) -> None:
         """Called once before the first round.
 
-        Args:
-            examples: Number of training examples of every participant, P of them.
-            layers: Number of entries of every parameter tensor, in ``module.parameters()`` order; they add up to D.
-
         Raises:
-            UserError: If the rule cannot work with that many participants.
+            UserError: If the rule cannot work with that many participants, or needs what the task does not have.
         """
-        self.examples = torch.tensor(examples, dtype=torch.float64)
-        self.layers = tuple(layers)
-        self.members = torch.ones(len(examples), dtype=torch.bool)
+        self.examples = torch.tensor(task.examples, dtype=torch.float64)
+        self.layers = tuple(task.layers)
+        self.members = torch.ones(len(task.examples), dtype=torch.bool)
         self.round = 0
 
-    def outgoing(self, updates: Tensor) -> Tensor:
-        """What participants make of their local updates ``[n, D]`` before they send them (and apply them)."""
+    def outgoing(self, updates: Tensor, memories: Sequence[dict[str, Tensor]]) -> Tensor:
+        """What participants make of their local updates before they send them.
+
+        Args:
+            updates: ``[n, D]``.
+            memories: One dictionary per row, empty at first, that the participant keeps over the rounds and in
+                checkpoints; to be changed in place.
+        """
         return updates
 
     def kept(self, updates: Tensor) -> Tensor:
-        """What participants keep of their local updates ``[n, D]``: by default what they send."""
-        return self.outgoing(updates)
+        """What participants apply of their local updates ``[n, D]`` themselves: by default all."""
+        return updates
 
-    def step(self, uploads: Tensor, senders: Sequence[int]) -> Verdict:
+    def pack(self, uploads: Tensor) -> Tensor:
+        """The payloads ``[n, K]`` of any dtype that are sent for uploads ``[n, D]``: by default the uploads."""
+        return uploads
+
+    def unpack(self, payloads: Tensor) -> Tensor:
+        """The uploads ``[m, D]`` behind payloads ``[m, K]``."""
+        return payloads
+
+    def step(self, uploads: Tensor, senders: Sequence[int], losses: Tensor | None = None) -> Verdict:
         """One round: screen the uploads, then apply the rule.
 
         Args:
             uploads: Uploads of this round's members, ``[m, D]``.
             senders: The participant behind every row, m of them, ascending.
+            losses: What the participants reported, ``[P]``, if the server `hears_losses`; whoever's loss is not finite
+                is set aside.
         """
         mask = sound(uploads).cpu()
+        if losses is not None:
+            self.losses = losses.double().cpu()
+            mask &= self.losses[list(senders)].isfinite()
         verdict = self.rule(uploads, torch.tensor(senders, dtype=torch.int64), mask)
         self.members = verdict.members
         self.round += 1

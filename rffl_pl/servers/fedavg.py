@@ -14,16 +14,16 @@ class FedAvg(Consensus):
     r""":math:`w \leftarrow w + \sum_i p_i u_i` with :math:`p_i = n_i / \sum_j n_j` over this round's uploads.
 
     Args:
-        preset: ``fedavg``; or ``released``, what the authors of RFFL ran under this name: everybody adds the aggregate
+        variant: ``fedavg``; or ``released``, what the authors of RFFL ran under this name: everybody adds the aggregate
             on top of its own update, :math:`w_i \leftarrow w_i + u_i + \sum_j p_j u_j`.
     """
 
-    def __init__(self, *, preset: Literal["fedavg", "released"] = "fedavg") -> None:
+    def __init__(self, *, variant: Literal["fedavg", "released"] = "fedavg") -> None:
         super().__init__()
-        self.preset = preset
+        self.variant = variant
 
     def kept(self, updates: Tensor) -> Tensor:
-        return self.outgoing(updates) if self.preset == "released" else super().kept(updates)
+        return updates if self.variant == "released" else super().kept(updates)
 
     def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
         weights = self.examples[senders] / self.examples[senders].sum()

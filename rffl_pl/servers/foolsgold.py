@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.functional.aggregation import foolsgold_weights
 from rffl_pl.functional.reputation import row_norms, weighted_sum
+from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 
 
@@ -39,8 +39,8 @@ class FoolsGold(Consensus):
         self.history: dict[int, Tensor] = {}
         self._warned = False
 
-    def start(self, examples: Sequence[int], layers: Sequence[int]) -> None:
-        super().start(examples, layers)
+    def start(self, task: Task) -> None:
+        super().start(task)
         self.history = {}
 
     def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:

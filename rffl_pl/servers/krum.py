@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.functional.aggregation import krum_scores, smallest
+from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 
 
@@ -33,9 +33,9 @@ class MultiKrum(Consensus):
         self.byzantine = byzantine
         self.selected = selected
 
-    def start(self, examples: Sequence[int], layers: Sequence[int]) -> None:
-        super().start(examples, layers)
-        total = len(examples)
+    def start(self, task: Task) -> None:
+        super().start(task)
+        total = len(task.examples)
         f = math.floor(0.2 * total) if self.byzantine is None else self.byzantine
         if f < 0 or 2 * f + 2 >= total:
             raise UserError(

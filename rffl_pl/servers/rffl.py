@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.functional import reputation, sparsify
-from rffl_pl.servers.base import Server, Verdict
+from rffl_pl.servers.base import Server, Task, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,11 +133,14 @@ class RFFL(Server):
         self.reputations: Tensor | None = None  # None before the first round
         self._warned: set[str] = set()
 
-    def start(self, examples: Sequence[int], layers: Sequence[int]) -> None:
-        super().start(examples, layers)
+    def start(self, task: Task) -> None:
+        super().start(task)
         self.reputations = None
 
-    def outgoing(self, updates: Tensor) -> Tensor:
+    def outgoing(self, updates: Tensor, memories: Sequence[dict[str, Tensor]]) -> Tensor:
+        return self.kept(updates)
+
+    def kept(self, updates: Tensor) -> Tensor:
         return reputation.clip(updates, self.gamma) if self.steps.clip else updates
 
     def rule(self, uploads: Tensor, senders: Tensor, sound: Tensor) -> Verdict:
@@ -199,8 +202,8 @@ class RFFL(Server):
         """Reputations after the moving average, normalised over the members, ``[P]``."""
         starts_at_zero = self.reputations is None and self.steps.first_weights == "examples"
         previous = torch.zeros_like(weights) if starts_at_zero else weights
-        averaged = torch.zeros_like(weights)
-        averaged[senders] = reputation.moving_average(previous[senders], cosines, self.alpha)
+        similarities = torch.zeros_like(weights).scatter(0, senders, cosines)  # 0 for a member that did not send
+        averaged = reputation.moving_average(previous, similarities, self.alpha) * self.members
         normalised = reputation.normalise(averaged)
         if normalised is None:
             if self.members.any():

@@ -149,6 +149,60 @@ def test_watching_the_test_set() -> None:
     assert data.examples == [90, 90]
 
 
+@pytest.mark.parametrize("watch", ["validation", "test"])
+def test_examples_held_out_for_the_server(watch: Any) -> None:
+    """The held-out share, in its order, whatever is watched."""
+    data = ready(InMemory(Federation(participants=2), split="UNI", watch=watch, eval_batch_size=8))
+    held_out = data.held_out_dataloader()
+    assert held_out is not None
+    assert contents(held_out) == data.held_out.tolist()
+    assert [len(y) for _, y in held_out] == [8, 8, 4]
+    assert not set(data.held_out.tolist()) & set(torch.cat(data.shards).tolist())
+
+
+@pytest.mark.parametrize(("watch", "validation"), [("validation", 0.1), ("test", 0.1), ("test", 0.0)])
+def test_own_validation_set_is_held_out(watch: Any, validation: float) -> None:
+    """A data set's own validation examples are the ones held out, whatever is watched and whatever the share."""
+    data = ready(WithValidation(Federation(participants=2), split="UNI", watch=watch, validation=validation))
+    held_out = data.held_out_dataloader()
+    assert held_out is not None
+    assert contents(held_out) == list(range(11))
+    assert data.examples == [100, 100]
+
+
+@both_kinds
+@pytest.mark.parametrize("split", ["UNI", "POW"])
+def test_nothing_held_out(kind: type[FederatedDataModule], split: Any) -> None:
+    """With validation 0 and the test set watched, every training example is somebody's and nothing is held out."""
+    data = ready(kind(Federation(participants=4), split=split, validation=0, watch="test"))
+    assert data.held_out_dataloader() is None
+    assert len(data.held_out) == 0
+    assert sorted(torch.cat(data.shards).tolist()) == list(range(TRAIN))
+    assert contents(data.val_dataloader()) == list(range(TEST))
+
+
+def test_nothing_held_out_but_watched() -> None:
+    """With validation 0 there is nothing to watch by default: one sentence that offers both ways out."""
+    with pytest.raises(
+        UserError, match=r"--data\.validation .*but got 0; try 0\.1, or 0 with --data\.watch test"
+    ) as told:
+        InMemory(Federation(participants=2), validation=0)
+    assert str(told.value).count(". ") == 0
+
+
+@both_kinds
+@pytest.mark.parametrize("split", ["UNI", "POW", "CLA", "DIR"])
+def test_classes_of_every_participant(kind: type[FederatedDataModule], split: Any) -> None:
+    """Different true classes among a participant's examples, the adversaries' too."""
+    data = ready(
+        kind(Federation(participants=4, adversaries=1), split=split, examples_per_participant=20, adversary_examples=5)
+    )
+    assert data.classes == [len({int(i) % CLASSES for i in shard}) for shard in data.shards]
+    assert len(data.classes) == 5
+    if split == "CLA":
+        assert data.classes[:4] == [1, 2, 3, 4]
+
+
 def test_setup_happens_once() -> None:
     """`fit` followed by `test` keeps the shards."""
     data = ready(InMemory(Federation(participants=2)))
@@ -308,3 +362,29 @@ def test_round_loader_can_be_walked_again() -> None:
     """Every epoch of Lightning gets the same one item."""
     loader = RoundLoader({4: Shard(tensors(10), torch.arange(3), 2)})
     assert [list(item) for item in loader] == [list(item) for item in loader] == [[4]]
+
+
+@pytest.mark.parametrize("dataset", [tensors(100), Plain(100)], ids=["tensors", "plain"])
+def test_relabelled_shards(dataset: Dataset[Any]) -> None:
+    """The same batches in the same order from the same stream, which ends where the shard's does; other labels."""
+    shard = Shard(dataset, torch.arange(10, 60).flip(0), batch_size=16)
+    pretended = shard.relabelled(lambda y: torch.where(y == 1, 3, y))
+    for walk in ("epoch", "epoch", "in_order"):
+        torch.manual_seed(3)
+        true, after = list(getattr(shard, walk)()), torch.get_rng_state()
+        torch.manual_seed(3)
+        false = list(getattr(pretended, walk)())
+        assert torch.equal(torch.get_rng_state(), after)
+        assert len(true) == len(false) == 4
+        for (x, y), (same, other) in zip(true, false, strict=True):
+            assert torch.equal(x, same)
+            assert other.tolist() == [3 if label == 1 else label for label in y.tolist()]
+            assert y.tolist() == (x.flatten() % CLASSES).tolist()
+
+
+def test_a_shard_in_order() -> None:
+    """Its examples as they were dealt, every time, without a draw from the random stream that training uses."""
+    order = torch.tensor([5, 3, 29, 0, 1])
+    shard = Shard(tensors(30), order, batch_size=2)
+    assert contents(shard.in_order()) == contents(shard.in_order()) == order.tolist()
+    assert [len(y) for _, y in shard.in_order()] == [2, 2, 1]

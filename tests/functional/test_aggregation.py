@@ -1,4 +1,4 @@
-"""Median, Krum and FoolsGold against float64 loops written from their definitions alone, and their laws."""
+"""The rules without state against float64 loops written from their definitions alone, and their laws."""
 
 import itertools
 import math
@@ -11,18 +11,26 @@ import torch
 from torch import Tensor
 
 from rffl_pl.functional.aggregation import (
+    clamp_entries,
     coordinate_median,
     foolsgold_weights,
     krum_scores,
+    majority_vote,
     pairwise_cosines,
+    q_fair_weights,
     smallest,
     squared_distances,
 )
+from rffl_pl.functional.reputation import clip, row_norms, sound, weighted_sum
 
 Rows = Sequence[Sequence[float]]
 
 KRUM_ROWS = [(0, 0), (1, 0), (0, 2), (1, 1), (10, 10), (0.5, 0.5), (-1, 0)]
 FOOLSGOLD_ROWS = [(1, 0, 0), (0, 1, 0), (0.2, 0.2, 1), (0.19, 0.21, 1)]
+SIGN_ROWS = [(0.3, -0.1, 0, 2), (-0.2, -0.4, 0, 1), (0.5, 0.6, -0.1, -3)]
+# From w = (1, 2) to the participants' own weights, at a learning rate of 0.1.
+Q_BEFORE, Q_AFTER, Q_LOSSES = (1.0, 2.0), [(0.8, 2.1), (1.3, 1.5), (0.9, 2.0)], (0.5, 2.0, 1.0)
+Q_ROWS = [[v - w for v, w in zip(row, Q_BEFORE, strict=True)] for row in Q_AFTER]
 
 every_size = pytest.mark.parametrize(
     ("m", "entries", "seed"), [(m, d, 100 * m + d) for m in range(3, 13) for d in (1, 7, 53)]
@@ -42,6 +50,30 @@ def reference_fedavg(rows: Rows, examples: Sequence[int]) -> np.ndarray:
     for row, n in zip(rows, examples, strict=True):
         step += n / sum(examples) * np.asarray(row, dtype=np.float64)
     return step
+
+
+def reference_q_fedavg(
+    rows: Rows, losses: Sequence[float], q: float, lipschitz: float, shares: Sequence[float] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """h of every participant and the step, from Algorithm 2 of the paper: G = -L u, Delta = F^q G, w - sum / sum.
+
+    ``shares`` stand before both Delta and h, as full participation asks for; none are 1.
+    """
+    h, numerator = [], np.zeros(len(rows[0]))
+    for row, loss, share in zip(rows, losses, shares or [1.0] * len(rows), strict=True):
+        loss = float(loss) + 1e-10
+        gradient = -lipschitz * np.asarray(row, dtype=np.float64)
+        squared = math.fsum(float(g) ** 2 for g in gradient)
+        numerator += share * loss**q * gradient
+        h.append(share * (q * loss ** (q - 1) * squared + lipschitz * loss**q))
+    return np.array(h), -numerator / math.fsum(h)
+
+
+def reference_vote(rows: Rows) -> np.ndarray:
+    """Who has more votes in every coordinate, up or down; 0 for as many of both."""
+    up = [sum(row[k] > 0 for row in rows) for k in range(len(rows[0]))]
+    down = [sum(row[k] < 0 for row in rows) for k in range(len(rows[0]))]
+    return np.array([(a > b) - (a < b) for a, b in zip(up, down, strict=True)], dtype=np.float64)
 
 
 def reference_krum_scores(rows: Rows, f: int) -> np.ndarray:
@@ -133,14 +165,6 @@ def test_median(m: int, entries: int, seed: int) -> None:
 def test_median_golden(column: list[float], expected: float) -> None:
     """An even number of uploads gives the lower of the middle two, as torch.median does."""
     assert coordinate_median(torch.tensor(column).float()[:, None]).tolist() == [expected]
-
-
-def test_median_of_byzfl() -> None:
-    """ByzFL's median, which also means the middle two, is another one."""
-    byzfl = pytest.importorskip("byzfl", reason="byzfl is not installed; it is no dependency of these tests")
-    for m in range(3, 13):
-        rows = uploads(m, 53, seed=m)
-        close(coordinate_median(rows), byzfl.Median()(rows), 1e-6)
 
 
 def test_median_laws() -> None:
@@ -270,3 +294,230 @@ def test_foolsgold_rows_of_zeros() -> None:
     assert pairwise_cosines(history).tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
     close(defined_weights(history), [1, 0, 0, 1], 1e-12)
     assert defined_weights(torch.zeros(3, 5)).tolist() == [1, 1, 1]
+
+
+def random_losses(m: int, seed: int, low: float = -3, high: float = 2) -> Tensor:
+    """Losses from 10 ** low to 10 ** high."""
+    generator = torch.Generator().manual_seed(seed)
+    return 10 ** (low + (high - low) * torch.rand(m, generator=generator, dtype=torch.float64))
+
+
+def q_step(rows: Tensor, losses: Any, q: float, lipschitz: float, shares: Any = None) -> Tensor:
+    """q-FedAvg's step."""
+    shares = torch.ones(len(rows)) if shares is None else shares
+    losses, shares = (torch.as_tensor(values, dtype=torch.float64) for values in (losses, shares))
+    return weighted_sum(rows, q_fair_weights(losses, row_norms(rows), shares, q, lipschitz))
+
+
+@every_size
+@pytest.mark.parametrize("q", [0, 0.1, 1, 5])
+def test_q_fair_weights(m: int, entries: int, seed: int, q: float) -> None:
+    """The step is not the paper's quotient, at some size, q or learning rate, with shares or without."""
+    rows, losses = uploads(m, entries, seed), random_losses(m, seed)
+    for lipschitz in (1.0, 1 / 0.15, 100.0):
+        for shares in (None, [1.0 + i for i in range(m)]):
+            expected = reference_q_fedavg(rows.tolist(), losses.tolist(), q, lipschitz, shares)[1]
+            close(q_step(rows, losses, q, lipschitz, shares), expected)
+
+
+@pytest.mark.parametrize(
+    ("q", "shares", "h", "after"),
+    [
+        (0, None, (10, 10, 10), (1.000000, 1.866667)),
+        (1, None, (10, 54, 11), (1.053333, 1.873333)),
+        (0.1, None, (10.263363, 12.539750, 10.100000), (1.010615, 1.865489)),
+        (1, (0.2, 0.3, 0.5), None, (1.046414, 1.877637)),
+    ],
+)
+def test_q_fair_golden(q: float, shares: Any, h: Any, after: tuple[float, float]) -> None:
+    """The worked example: losses weigh at q = 0, norms are not squared, q - 1 has another sign, h has no shares."""
+    expected_h, expected_step = reference_q_fedavg(Q_ROWS, Q_LOSSES, q, 10, shares)
+    if h is not None:
+        np.testing.assert_allclose(expected_h, h, atol=6e-7)
+        losses, norms = torch.tensor(Q_LOSSES).double(), row_norms(torch.tensor(Q_ROWS))
+        weights = q_fair_weights(losses, norms, torch.ones(3).double(), q, 10)
+        close(weights, 10 * losses**q / sum(h), 1e-6)
+    np.testing.assert_allclose(np.array(Q_BEFORE) + expected_step, after, atol=6e-7)
+    close(torch.tensor(Q_BEFORE) + q_step(torch.tensor(Q_ROWS), Q_LOSSES, q, 10, shares), after, 6e-7)
+
+
+def test_q_fair_weights_of_q_0() -> None:
+    """With q = 0 losses, norms or the learning rate count: it is not the mean, or the mean weighted by shares."""
+    for seed, rows in random_inputs():
+        shares = torch.arange(1, len(rows) + 1).double()
+        for losses in (torch.zeros(len(rows)), random_losses(len(rows), seed, -12, 12)):
+            close(q_step(rows, losses, 0, 7.0), rows.double().mean(0))
+            close(q_step(rows, losses, 0, 7.0, shares), (shares / shares.sum()) @ rows.double())
+
+
+@pytest.mark.parametrize("q", [0.1, 1, 5])
+def test_q_fair_laws(q: float) -> None:
+    """The weights hang on the order of rows, on units, or on whether a participant counts twice or has a twin."""
+    for seed, rows in random_inputs():
+        m, order = len(rows), permuted(len(rows), seed)
+        losses, norms, shares = random_losses(m, seed), row_norms(rows), torch.arange(1, m + 1).double()
+        weights = q_fair_weights(losses, norms, shares, q, 7.0)
+        close(q_fair_weights(losses[order], norms[order], shares[order], q, 7.0), weights[order], 1e-12)
+        close(q_fair_weights(losses, norms, 3 * shares, q, 7.0), weights, 1e-12)
+        # Losses in another unit, with the curvature in the same; uploads in another, with the curvature in its inverse.
+        close(q_fair_weights(1000 * losses, norms, shares, q, 7000.0), weights, 1e-6)
+        close(q_fair_weights(losses, 1000 * norms, shares, q, 7e-6), weights, 1e-6)
+        twins = [*range(m), 1]
+        doubled = shares + torch.nn.functional.one_hot(torch.tensor(1), m) * shares
+        close(q_step(rows[twins], losses[twins], q, 7.0, shares[twins]), q_step(rows, losses, q, 7.0, doubled))
+        assert weights.sum() <= 1
+
+
+def test_q_fair_weights_favour_the_high_losses() -> None:
+    """Of uploads of one length one with a lower loss weighs more, or for a large q others than the highest count."""
+    for seed in range(4):
+        losses, ones = random_losses(7, seed, -1, 1), torch.ones(7).double()
+        order = losses.argsort()
+        for q in (0.1, 1, 5):
+            assert (q_fair_weights(losses, ones, ones, q, 1.0)[order].diff() > 0).all()
+        share = q_fair_weights(losses, ones, ones, 300.0, 1.0)
+        assert share.argmax() == order[-1]
+        assert share.max() > 0.99 * share.sum()
+
+
+@pytest.mark.parametrize("q", [0, 0.1, 1, 5, 300])
+def test_q_fair_weights_at_the_borders(q: float) -> None:
+    """Losses of 0 or near overflow, or uploads of no or of enormous length, make a weight that is no number."""
+    ones = torch.ones(4).double()
+    for losses in ([0.0] * 4, [0, 1e-300, 1, 1e10], [1e300] * 4, [-1e-9, 0, 1, 2], [1e300, 1, 1, 1]):
+        for norms in ([0.0] * 4, [0, 1e-20, 1, 1e19], [1e19] * 4):
+            loss, norm = (torch.tensor(values, dtype=torch.float64) for values in (losses, norms))
+            weights = q_fair_weights(loss, norm, ones, q, 10.0)
+            assert weights.isfinite().all()
+            assert (weights >= 0).all()
+            assert weights.sum() <= 1 + 1e-12
+
+
+def test_q_fair_weights_leave_out_what_overflows() -> None:
+    """One term beyond float64 takes the others with it, or where nothing is left something weighs."""
+    ones = torch.ones(3).double()
+    weights = q_fair_weights(torch.tensor([1e300, 1.0, 2.0], dtype=torch.float64), ones, ones, 5, 10.0)
+    close(weights, [0, *q_fair_weights(torch.tensor([1.0, 2.0]).double(), ones[1:], ones[1:], 5, 10.0)], 1e-12)
+    assert q_fair_weights(1e300 * ones, ones, ones, 5, 10.0).tolist() == [0, 0, 0]
+    assert q_fair_weights(ones, ones, 0 * ones, 5, 10.0).tolist() == [0, 0, 0]
+
+
+@every_size
+def test_majority_vote(m: int, entries: int, seed: int) -> None:
+    """The vote of some coordinate is not the majority's, with zeros and ties among the votes."""
+    rows = uploads(m, entries, seed)
+    zeros = torch.rand(m, entries, generator=torch.Generator().manual_seed(seed)) < 0.3
+    for votes in (rows, rows.sign(), rows.masked_fill(zeros, 0)):
+        assert majority_vote(votes).tolist() == reference_vote(votes.tolist()).tolist()
+
+
+def test_majority_vote_golden() -> None:
+    """The worked example: a zero votes up."""
+    assert majority_vote(torch.tensor(SIGN_ROWS)).tolist() == [1, -1, -1, 1]
+    assert reference_vote(SIGN_ROWS).tolist() == [1, -1, -1, 1]
+
+
+def test_majority_vote_laws() -> None:
+    """The vote hangs on the order of rows or on lengths, is not odd, or a tie moves something."""
+    for seed, rows in random_inputs():
+        vote = majority_vote(rows)
+        assert torch.equal(majority_vote(rows[permuted(len(rows), seed)]), vote)
+        assert torch.equal(majority_vote(rows * 10.0 ** torch.linspace(-20, 20, len(rows))[:, None]), vote)
+        assert torch.equal(majority_vote(-rows), -vote)
+        assert torch.equal(majority_vote(rows.repeat(3, 1)), vote)
+        assert not majority_vote(torch.cat([rows, -rows])).any()
+        # A minority, however loud, cannot turn a coordinate on which the others agree.
+        liars = 1e15 * uploads(len(rows) - 1, rows.shape[1], seed + 60)
+        assert torch.equal(majority_vote(torch.cat([rows[:1].repeat(len(rows), 1), liars])), rows[0].sign())
+
+
+def test_clamp_entries() -> None:
+    """An entry is not cut to the bound, one within changes, or the row is scaled instead."""
+    for seed, rows in random_inputs():
+        for bound in (1e-3, 0.3, 1e9):
+            expected = [[min(max(v, -bound), bound) for v in row] for row in rows.double().tolist()]
+            clamped = clamp_entries(rows, bound)
+            close(clamped, expected, 1e-7)
+            assert torch.equal(clamped[rows.abs() <= bound], rows[rows.abs() <= bound])
+            assert torch.equal(clamp_entries(clamped, bound), clamped)
+            assert torch.equal(
+                clamp_entries(rows[permuted(len(rows), seed)], bound), clamped[permuted(len(rows), seed)]
+            )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_clamp_entries_hides_nothing(value: float) -> None:
+    """An infinity becomes a number that counts, or a NaN touches another row."""
+    rows = uploads(4, 7, seed=1)
+    rows[2, 3] = value
+    clamped = clamp_entries(rows, 0.1)
+    torch.testing.assert_close(clamped[2], rows[2], rtol=0, atol=0, equal_nan=True)
+    good = [0, 1, 3]
+    assert torch.equal(clamped[good], clamp_entries(rows[good], 0.1))
+    assert clamp_entries(torch.full((1, 7), 3e38), 0.1).tolist() == torch.full((1, 7), 0.1).tolist()
+
+
+@pytest.fixture
+def byzfl() -> Any:
+    """The peer, a package of its own that nothing here depends on.
+
+    Where definitions coincide, it must say the same. They differ, on purpose, in
+
+    - Krum's neighbours: Blanchard et al. sum over the n - f - 2 closest, ByzFL over n - f - 1. Its f is therefore our
+      f + 1, as far as scores go; the number of rows averaged is n - f of its own f.
+    - the score: a mean there, a sum here, which orders rows alike.
+    - bad uploads: there a row of NaN makes the median NaN and is what Krum chooses; here rows are screened before.
+    - the clip of a norm: gamma / norm there, gamma / (norm + 1e-7) here, as in the released code of RFFL.
+    """
+    return pytest.importorskip("byzfl", reason="byzfl is not installed; it is no dependency of these tests")
+
+
+@every_size
+def test_median_of_byzfl(byzfl: Any, m: int, entries: int, seed: int) -> None:
+    """ByzFL's median, or its mean of what is left when all but the middle is trimmed, is another one."""
+    rows = uploads(m, entries, seed)
+    close(coordinate_median(rows), byzfl.Median()(rows), 1e-6)
+    close(coordinate_median(rows), byzfl.TrMean(f=(m - 1) // 2)(rows), 1e-6)
+
+
+@every_size
+def test_krum_of_byzfl(byzfl: Any, m: int, entries: int, seed: int) -> None:
+    """Krum or Multi-Krum of ByzFL, with its f set one higher for as many neighbours, is another upload or mean."""
+    rows = uploads(m, entries, seed)
+    # With one neighbour alone the closest two have the same score, a tie that ByzFL's rounding breaks.
+    for f in range(min((m - 1) // 2, m - 3)):
+        scores = krum_scores(rows, f)
+        close(rows[smallest(scores, 1)].mean(0), byzfl.Krum(f=f + 1)(rows))
+        close(rows[smallest(scores, m - f - 1)].mean(0), byzfl.MultiKrum(f=f + 1)(rows))
+
+
+@every_size
+def test_mean_of_byzfl(byzfl: Any, m: int, entries: int, seed: int) -> None:
+    """ByzFL's mean is not Multi-Krum of all rows, FedAvg of equal shards or q-FedAvg at q = 0."""
+    rows = uploads(m, entries, seed)
+    chosen = smallest(krum_scores(rows, 0), m)
+    for mean in (byzfl.Average()(rows), byzfl.MultiKrum(f=0)(rows), byzfl.TrMean(f=0)(rows)):
+        close(rows[chosen].mean(0), mean, 1e-6)
+        close(weighted_sum(rows, torch.full((m,), 1 / m, dtype=torch.float64)), mean, 1e-6)
+        close(q_step(rows, random_losses(m, seed), 0, 7.0), mean, 1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.15, 0.5, 1.0])
+def test_clip_of_byzfl(byzfl: Any, gamma: float) -> None:
+    """ByzFL cuts uploads to another length."""
+    for _, rows in random_inputs():
+        close(clip(rows, gamma), byzfl.Clipping(c=gamma)(rows.clone()), 1e-5)
+
+
+def test_screened_rows_of_byzfl(byzfl: Any) -> None:
+    """With bad rows screened the rules are not ByzFL's of the others; or ByzFL screens by now, and the list is old."""
+    for m in (7, 10):
+        rows, bad = uploads(m, 53, seed=m), [1, m - 1]
+        spoiled = rows.clone()
+        spoiled[bad] = math.nan
+        left = spoiled[sound(spoiled)]
+        good = [i for i in range(m) if i not in bad]
+        close(coordinate_median(left), byzfl.Median()(rows[good]), 1e-6)
+        close(left[smallest(krum_scores(left, 1), 1)].mean(0), byzfl.Krum(f=2)(rows[good]), 1e-6)
+        assert byzfl.Median()(spoiled).isnan().all()
+        assert byzfl.Krum(f=2)(spoiled).isnan().all()

@@ -111,3 +111,37 @@ def test_does_not_touch_the_aggregate(sizes: list[int]) -> None:
     full = kept(vector, 1.0, sizes)
     full.zero_()
     assert torch.equal(vector, before)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("dimension", [1, 2, 37, 101])
+def test_largest_entries(dimension: int, ties: bool) -> None:
+    """Others than the count largest survive, more of them where some are equal, or the vector itself changes."""
+    vector = random_vector([dimension], seed=5, ties=ties)
+    before = vector.clone()
+    previous = torch.zeros(dimension, dtype=torch.bool)
+    for count in range(dimension + 1):
+        order = np.argsort(-np.abs(vector.numpy()), kind="stable")[:count]
+        expected = np.zeros(dimension)
+        expected[order] = vector.numpy()[order]
+        result = sparsify.largest_entries(vector, count)
+        np.testing.assert_array_equal(result, expected)
+        assert ((result != 0) | ~previous).all()
+        previous = result != 0
+    assert torch.equal(vector, before)
+
+
+def test_largest_entries_of_zeros() -> None:
+    """A vector with fewer entries than asked for gets one, or loses one."""
+    vector = torch.tensor([0.0, 0.0, 3.0, 0.0])
+    for count in (1, 2, 4):
+        assert torch.equal(sparsify.largest_entries(vector, count), vector)
+    assert torch.equal(sparsify.largest_entries(0 * vector, 2), 0 * vector)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_largest_entries_hide_nothing(value: float) -> None:
+    """A vector that is not finite is cut to one that is."""
+    vector = random_vector([37], seed=6)
+    vector[20] = value
+    torch.testing.assert_close(sparsify.largest_entries(vector, 3), vector, rtol=0, atol=0, equal_nan=True)

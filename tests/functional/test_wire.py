@@ -1,4 +1,4 @@
-"""The sparse wire format: exact, and never longer than it has to be."""
+"""The wire formats of downloads, signs and largest entries: exact, and as long as announced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from rffl_pl.functional.wire import pack, payload_size, unpack
+from rffl_pl.functional.wire import (
+    pack,
+    pack_entries,
+    pack_signs,
+    payload_size,
+    unpack,
+    unpack_entries,
+    unpack_signs,
+)
 
 DIMENSIONS = [1, 2, 31, 32, 33, 100, 1000, 104242]
 
@@ -87,3 +95,97 @@ def test_unpacking_leaves_the_payload_alone() -> None:
     kept = payload.clone()
     unpack(payload, 100).fill_(7)
     assert torch.equal(payload, kept)
+
+
+def signs(rows: int, dimension: int, seed: int = 0) -> Tensor:
+    """Random rows of -1 and 1."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2, (rows, dimension), generator=generator).float() * 2 - 1
+
+
+@pytest.mark.parametrize("rows", [1, 2, 12])
+@pytest.mark.parametrize("dimension", [1, 7, 8, 9, *DIMENSIONS[1:]])
+def test_signs_take_one_bit_each(dimension: int, rows: int) -> None:
+    """A row of D signs takes more than D bits and one byte, or another one comes back."""
+    sent = signs(rows, dimension)
+    payloads = pack_signs(sent)
+    assert payloads.dtype == torch.uint8
+    assert payloads.shape == (rows, 1 + -(-dimension // 8))
+    assert torch.equal(unpack_signs(payloads, dimension), sent)
+
+
+@pytest.mark.parametrize("dimension", [1, 8, 33])
+def test_signs_at_the_extremes(dimension: int) -> None:
+    """Rows of 1 alone or of -1 alone, which are bytes of 255 and 0, are taken for something else."""
+    for value in (-1.0, 1.0):
+        row = torch.full((1, dimension), value)
+        assert torch.equal(unpack_signs(pack_signs(row), dimension), row)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("where", [slice(None), slice(5, 6)], ids=["all", "one"])
+def test_rows_without_signs_come_back_as_nan(where: slice, value: float) -> None:
+    """A row that is not finite votes, or takes another one with it."""
+    sent = signs(4, 33)
+    sent[1, where] = value
+    received = unpack_signs(pack_signs(sent), 33)
+    assert received[1].isnan().all()
+    assert torch.equal(received[[0, 2, 3]], sent[[0, 2, 3]])
+
+
+def entries(rows: int, dimension: int, count: int, *, ties: bool = False) -> Tensor:
+    """Random rows with at most ``count`` entries that are not zero, in places of their own."""
+    generator = torch.Generator().manual_seed(1000 * dimension + count)
+    values = torch.randn(rows, dimension, generator=generator)
+    values = values.sign() if ties else values
+    return torch.stack([row * (torch.randperm(dimension, generator=generator) < count) for row in values])
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(
+    ("dimension", "count"), [(1, 1), (2, 1), (33, 1), (33, 3), (33, 32), (33, 33), (104242, 10424)]
+)
+def test_entries_come_back(dimension: int, count: int, ties: bool) -> None:
+    """Rows of fixed numbers of entries do not come back to the last bit, or take more than 8 bytes per entry."""
+    sent = entries(5, dimension, count, ties=ties)
+    payloads = pack_entries(sent, count)
+    assert payloads.dtype == torch.uint8
+    assert payloads.shape == (5, 8 * count)
+    assert torch.equal(unpack_entries(payloads, dimension), sent)
+
+
+def test_fewer_entries_than_announced_come_back() -> None:
+    """A row with zeros among its largest entries, or of zeros alone, gets a value or loses one."""
+    sent = entries(5, 33, 3)
+    sent[2] = 0
+    assert torch.equal(unpack_entries(pack_entries(sent, 20), 33), sent)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("count", [1, 5, 33])
+def test_entries_that_are_not_finite_arrive(count: int, value: float) -> None:
+    """A dense row with one NaN or infinity arrives without it, and so as fit to compute with."""
+    sent = entries(4, 33, count)
+    sent[1] = torch.linspace(-1, 1, 33)
+    sent[1, 7] = value
+    received = unpack_entries(pack_entries(sent, count), 33)
+    assert not received[1].isfinite().all()
+    assert torch.equal(received[[0, 2, 3]], sent[[0, 2, 3]])
+
+
+def test_no_rows() -> None:
+    """Without rows packing fails, though there is nothing to send, or something else than no rows comes back."""
+    none = torch.empty(0, 33)
+    assert torch.equal(unpack_entries(pack_entries(none, 3), 33), none)
+    assert torch.equal(unpack_signs(pack_signs(none), 33), none)
+
+
+def test_rows_of_slices_pack() -> None:
+    """Rows that do not lie behind one another in memory are packed wrongly."""
+    wide = torch.cat([signs(6, 33), entries(6, 33, 33)], dim=1)
+    for rows in (slice(None, None, 2), [4, 1]):
+        assert torch.equal(unpack_signs(pack_signs(wide[rows, :33]), 33), wide[rows, :33])
+        assert torch.equal(unpack_entries(pack_entries(wide[rows, 33:], 33), 33), wide[rows, 33:])
+    payloads = pack_entries(wide[:, 33:], 33)
+    assert torch.equal(unpack_entries(payloads[::2], 33), wide[::2, 33:])
+    assert torch.equal(unpack_signs(pack_signs(wide[:, :33])[::2], 33), wide[::2, :33])

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import pearsonr
-from sklearn.metrics import accuracy_score, log_loss
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_score, recall_score
+from torchmetrics import Metric
 
-from rffl_pl.metrics import Fairness, ParticipantScores
+from rffl_pl.metrics import CollaborationGain, Detection, Fairness, ParticipantScores, RankFairness, TargetedAttack
+
+COMPARISONS: list[type[Any]] = [Fairness, RankFairness, CollaborationGain]
+CORRELATIONS: list[type[Any]] = [Fairness, RankFairness]
+NAN = float("nan")
 
 
-@pytest.mark.parametrize("name", ["fairness", "scores"])
+def numbers(metric: Metric) -> list[float]:
+    """What a metric computes, one value or several."""
+    values = metric.compute()
+    return [float(value) for value in (values if isinstance(values, tuple) else [values])]
+
+
+@pytest.mark.parametrize("name", ["fairness", "robustness", "scores"])
 def test_examples_in_the_docstrings_hold(name: str) -> None:
     """The examples that a reader sees are what comes out."""
     result = doctest.testmod(importlib.import_module(f"rffl_pl.metrics.{name}"))
@@ -92,29 +105,109 @@ def test_fairness_of_nearly_equal_accuracies() -> None:
     assert float(fairness.compute()) == pytest.approx(float(expected), abs=1e-6)
 
 
+@pytest.mark.parametrize("levels", [2, 3, 1000])
+@pytest.mark.parametrize("n", [2, 3, 10, 100])
+@pytest.mark.parametrize("seed", range(5))
+def test_rank_fairness_is_spearmans_correlation(n: int, seed: int, levels: int) -> None:
+    """The same number as scipy's, with many ties, few or none, in however many updates."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y = torch.randint(levels, (2, n), generator=generator) / levels
+    y = ((y + (seed - 2) * x) * levels).round() / levels  # of one sign, of the other, or unrelated
+    fairness = RankFairness()
+    fairness.update(x[:1], y[:1])
+    fairness.update(x[1:], y[1:])
+    if len(x.unique()) == 1 or len(y.unique()) == 1:
+        assert fairness.compute().isnan()
+    else:
+        expected = spearmanr(x.numpy(), y.numpy()).statistic
+        assert float(fairness.compute()) == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_ranks_alone_count() -> None:
+    """Whatever keeps the order keeps the rank fairness, but not the fairness."""
+    x = torch.rand(20, generator=torch.Generator().manual_seed(0))
+    for metric, kept in [(RankFairness(), True), (Fairness(), False)]:
+        metric.update(x, (9 * x).exp())
+        assert (float(metric.compute()) == pytest.approx(1, abs=1e-6)) == kept
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 100])
+def test_collaboration_gain_is_numpys(n: int) -> None:
+    """Mean and population deviation of the gains, in however many updates; gains may be losses."""
+    x, y = torch.rand(2, n, generator=torch.Generator().manual_seed(n))
+    gain = CollaborationGain()
+    gain.update(x[:1], y[:1])
+    gain.update(x[1:], y[1:])
+    gains = y.double().numpy() - x.double().numpy()
+    assert numbers(gain) == pytest.approx([gains.mean(), gains.std()], abs=1e-6)
+
+
+@pytest.mark.parametrize("metric", CORRELATIONS)
 @pytest.mark.parametrize(
     ("standalone", "final"),
     [([0.7, 0.7, 0.7], [0.8, 0.9, 1.0]), ([0.7, 0.8, 0.9], [0.8, 0.8, 0.8]), ([0.5, 0.5], [0.5, 0.5])],
 )
-def test_fairness_is_undefined_where_either_is_constant(standalone: list[float], final: list[float]) -> None:
+def test_fairness_is_undefined_where_either_is_constant(
+    metric: type[Any], standalone: list[float], final: list[float]
+) -> None:
     """NaN, never a number."""
-    fairness = Fairness()
+    fairness = metric()
     fairness.update(torch.tensor(standalone), torch.tensor(final))
     assert fairness.compute().isnan()
 
 
+@pytest.mark.parametrize("metric", COMPARISONS)
+@pytest.mark.parametrize(
+    ("standalone", "final"),
+    [
+        ([NAN, 0.2, 0.3], [0.1, 0.2, 0.4]),
+        ([0.1, 0.2, 0.3], [0.4, 0.2, NAN]),
+        ([NAN, NAN], [0.1, 0.2]),
+        ([0.1, 0.2], [NAN, NAN]),
+    ],
+)
+def test_nothing_is_made_of_an_accuracy_that_is_none(
+    metric: type[Any], standalone: list[float], final: list[float]
+) -> None:
+    """Where an accuracy is NaN, nothing measured of it is a number."""
+    comparison = metric()
+    comparison.update(torch.tensor(standalone), torch.tensor(final))
+    assert all(np.isnan(numbers(comparison)))
+
+
+@pytest.mark.parametrize("metric", CORRELATIONS)
 @pytest.mark.parametrize("n", [0, 1])
-def test_fairness_is_undefined_for_fewer_than_two(n: int) -> None:
+def test_fairness_is_undefined_for_fewer_than_two(metric: type[Any], n: int) -> None:
     """One participant, or none, has no correlation."""
-    fairness = Fairness()
+    fairness = metric()
     fairness.update(torch.rand(n), torch.rand(n))
     assert fairness.compute().isnan()
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_fairness_of_nobody() -> None:
+@pytest.mark.parametrize("metric", [*COMPARISONS, Detection])
+def test_metrics_of_nobody(metric: type[Any]) -> None:
     """No update at all is no participants: undefined, not a crash."""
-    assert Fairness().compute().isnan()
+    assert all(np.isnan(numbers(metric())))
+
+
+@pytest.mark.parametrize("metric", [*COMPARISONS, Detection])
+def test_empty_participants_are_quiet(metric: type[Any]) -> None:
+    """An update of no participants is undefined without a warning, and adds nothing to others."""
+    measured, twice = metric(), metric()
+    removed = metric is Detection
+    nobody = torch.empty(0), torch.empty(0, dtype=torch.bool if removed else torch.float32)
+    some = torch.tensor([1.0, NAN] if removed else [0.1, 0.2]), torch.tensor([True, True] if removed else [0.3, 0.7])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        measured.update(*nobody)
+        assert all(np.isnan(numbers(measured)))
+        measured.reset()
+        for pair in (nobody, some, nobody):
+            measured.update(*pair)
+        twice.update(*some)
+        assert numbers(measured) == numbers(twice)
+        assert not any(np.isnan(numbers(twice)))
 
 
 def test_fairness_starts_anew_after_a_reset() -> None:
@@ -126,7 +219,111 @@ def test_fairness_starts_anew_after_a_reset() -> None:
     assert float(fairness.compute()) == pytest.approx(-1)
 
 
-def test_metrics_do_not_merge_ranks() -> None:
-    """Merging would average different participants' models."""
-    assert not ParticipantScores(2).sync_on_compute
-    assert not Fairness().sync_on_compute
+@pytest.mark.parametrize("metric", COMPARISONS)
+def test_comparisons_start_anew_after_a_reset(metric: type[Any]) -> None:
+    """A reset forgets all participants."""
+    used, fresh = metric(), metric()
+    used.update(torch.tensor([0.1, 0.2, 0.9]), torch.tensor([0.3, 0.1, 0.2]))
+    before = numbers(used)
+    used.reset()
+    for one in (used, fresh):
+        one.update(torch.tensor([0.1, 0.2]), torch.tensor([0.2, 0.1]))
+    assert numbers(used) == numbers(fresh) != before
+
+
+@pytest.mark.parametrize(("source", "target"), [(1, 4), (4, 1), (0, 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_targeted_attack_agrees_with_scikit_learns_confusion(source: int, target: int, dtype: torch.dtype) -> None:
+    """The two entries of the source's row, over batches of unequal size and in any order of models."""
+    generator = torch.Generator().manual_seed(source)
+    logits = torch.randn(3, 301, 5, generator=generator).to(dtype)
+    labels = torch.randint(5, (301,), generator=generator)
+    attack = TargetedAttack(3, source=source, target=target)
+    for part in torch.arange(301).split(16):
+        for model in (2, 0, 1):
+            attack.update(model, logits[model, part], labels[part])
+    kept, success = attack.compute()
+    for model in range(3):
+        confusion = confusion_matrix(labels, logits[model].argmax(1), labels=range(5), normalize="true")
+        assert float(kept[model]) == pytest.approx(confusion[source, source], abs=1e-6)
+        assert float(success[model]) == pytest.approx(confusion[source, target], abs=1e-6)
+
+
+def test_targeted_attack_without_the_source() -> None:
+    """NaN, never 0, where a model saw no example of the class, and nothing warns; the others are unaffected."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attack = TargetedAttack(3, source=1, target=0)
+        attack.update(0, torch.eye(3), torch.tensor([0, 2, 2]))
+        attack.update(0, torch.empty(0, 3), torch.empty(0, dtype=torch.int64))
+        attack.update(1, torch.eye(3), torch.tensor([1, 1, 2]))
+        kept, success = attack.compute()
+    assert kept.isnan().tolist() == success.isnan().tolist() == [True, False, True]
+    assert float(kept[1]) == float(success[1]) == 0.5
+
+
+def test_targeted_attack_starts_anew_after_a_reset() -> None:
+    """A reset forgets all examples."""
+    attack = TargetedAttack(1, source=0, target=1)
+    attack.update(0, torch.eye(2), torch.tensor([0, 0]))
+    assert numbers(attack) == [0.5, 0.5]
+    attack.reset()
+    attack.update(0, torch.eye(2), torch.tensor([0, 1]))
+    assert numbers(attack) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_detection_agrees_with_scikit_learn(seed: int) -> None:
+    """Precision, recall and the last round in which an adversary went, in however many updates."""
+    generator = np.random.default_rng(seed)
+    adversary = generator.random(20) < 0.4
+    removed = np.where(generator.random(20) < 0.2 + 0.5 * adversary, generator.integers(1, 50, 20), np.nan)
+    detection = Detection()
+    for part in (slice(0, 1), slice(1, 20)):
+        detection.update(torch.tensor(removed[part]), torch.tensor(adversary[part]))
+    gone = ~np.isnan(removed)
+    precision = precision_score(adversary, gone, zero_division=np.nan)
+    recall = recall_score(adversary, gone, zero_division=np.nan)
+    hits = removed[gone & adversary]
+    assert numbers(detection) == pytest.approx([precision, recall, hits.max() if len(hits) else np.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("removed", "adversary", "expected"),
+    [
+        ([NAN, NAN, NAN], [False, False, True], [NAN, 0.0, NAN]),
+        ([NAN, NAN, NAN], [False, False, False], [NAN, NAN, NAN]),
+        ([11.0, NAN, NAN], [False, False, False], [0.0, NAN, NAN]),
+        ([11.0, NAN, NAN], [False, False, True], [0.0, 0.0, NAN]),
+        ([30.0, NAN, 12.0, 11.0], [False, False, True, True], [2 / 3, 1.0, 12.0]),
+        ([NAN, NAN, NAN, 11.0], [False, False, True, True], [1.0, 0.5, 11.0]),
+        ([1.0], [True], [1.0, 1.0, 1.0]),
+    ],
+    ids=["nobody removed", "no adversaries", "honest alone", "the wrong one", "one too many", "half", "in round 1"],
+)
+def test_detection_by_hand(removed: list[float], adversary: list[bool], expected: list[float]) -> None:
+    """NaN where there is nothing to divide by; an honest one's round does not count as a find, and nothing warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        detection = Detection()
+        detection.update(torch.tensor(removed), torch.tensor(adversary))
+        assert numbers(detection) == pytest.approx(expected, nan_ok=True)
+
+
+def test_detection_starts_anew_after_a_reset() -> None:
+    """A reset forgets all participants."""
+    detection = Detection()
+    detection.update(torch.tensor([5.0, 7.0]), torch.tensor([False, True]))
+    detection.reset()
+    detection.update(torch.tensor([3.0]), torch.tensor([True]))
+    assert numbers(detection) == [1.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [ParticipantScores(2), TargetedAttack(2, 1, 7), Detection(), *(kind() for kind in COMPARISONS)],
+    ids=lambda metric: type(metric).__name__,
+)
+def test_metrics_do_not_merge_ranks(metric: Metric) -> None:
+    """Merging would average different participants' models, or count the honest of rank 0 several times."""
+    assert not metric.sync_on_compute

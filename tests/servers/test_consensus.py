@@ -1,6 +1,10 @@
-"""FedAvg, the median, Multi-Krum and FoolsGold as servers: steps, laws, bad uploads, refusals and resuming."""
+"""The servers with one model: their steps, the laws of each, bad uploads, refusals and resuming.
 
-import io
+What is q-FFL's or SignSGD's alone stands in ``test_q_ffl.py`` and ``test_sign_sgd.py``.
+"""
+
+import inspect
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -10,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
-from rffl_pl.servers import FedAvg, FoolsGold, Median, MultiKrum, Server, Verdict
+import rffl_pl.servers
+from rffl_pl.servers import QFFL, FedAvg, FoolsGold, Median, MultiKrum, Server, SignSGD, Verdict
 from tests.functional.test_aggregation import (
     FOOLSGOLD_ROWS,
     KRUM_ROWS,
@@ -24,39 +28,78 @@ from tests.functional.test_aggregation import (
     reference_multi_krum,
     uploads,
 )
+from tests.servers.tasks import (
+    assert_equal,
+    assert_refused,
+    every_kind,
+    finite_fraction,
+    shards,
+    spoil,
+    task,
+    through_file,
+)
 
 RULES: dict[str, Callable[[], Server]] = {
     "fedavg": FedAvg,
-    "fedavg-released": lambda: FedAvg(preset="released"),
+    "fedavg-released": lambda: FedAvg(variant="released"),
     "median": Median,
     "krum": lambda: MultiKrum(selected=1),
     "multi_krum": MultiKrum,
     "foolsgold": FoolsGold,
     "foolsgold-sum": lambda: FoolsGold(scale="sum"),
+    "q_ffl-0": lambda: QFFL(q=0),
+    "q_ffl-0.1": lambda: QFFL(q=0.1),
+    "q_ffl-1": lambda: QFFL(q=1),
+    "q_ffl-0.1-sampled": lambda: QFFL(q=0.1, weights="sampled"),
+    "q_ffl-1-sampled": lambda: QFFL(q=1, weights="sampled"),
+    "q_ffl-1-sampled-all": lambda: QFFL(q=1, weights="sampled", sampling_ratio=1),
+    "sign_sgd": SignSGD,
+    "sign_sgd-literal": lambda: SignSGD(setting="literal"),
 }
-every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+
+
+def rules(*left_out: str) -> pytest.MarkDecorator:
+    """All rules but those for which a law does not hold, by the beginning of their names."""
+    assert all(any(name.startswith(prefix) for name in RULES) for prefix in left_out)
+    names = [name for name in RULES if not name.startswith(left_out)]
+    return pytest.mark.parametrize("rule", [RULES[name] for name in names], ids=names)
+
+
+every_rule = rules()
 every_size = pytest.mark.parametrize(
     ("m", "entries", "seed"), [(m, d, 100 * m + d) for m in range(3, 13) for d in (1, 7, 53)]
 )
 cannot_tell_apart = pytest.mark.filterwarnings("ignore:Round .*FoolsGold cannot tell uploads apart")
-NAN, INF = float("nan"), float("inf")
-
-
-def shards(participants: int) -> list[int]:
-    """Unequal shard sizes: 11, 18, 25, ..."""
-    return [11 + 7 * i for i in range(participants)]
+NAN = float("nan")
+PARTICIPANTS_AT_MOST = 12
 
 
 def started(server: Server, examples: Sequence[int], entries: int) -> Server:
     """The server before its first round."""
-    server.start(examples, [entries])
+    server.start(task(examples, [entries]))
     return server
 
 
-def one_round(server: Server, rows: Tensor, examples: Sequence[int] | None = None) -> Verdict:
-    """The first round, in which all send."""
+def reported(server: Server, participants: int, now: int = 0) -> Tensor | None:
+    """Losses between 0.05 and 4 in the order of participants, if the server hears them."""
+    generator = torch.Generator().manual_seed(now)
+    losses = 0.05 + 4 * torch.rand(PARTICIPANTS_AT_MOST, generator=generator, dtype=torch.float64) ** 2
+    return losses[:participants] if server.hears_losses else None
+
+
+def play(server: Server, rows: Tensor, senders: Sequence[int], now: int = 0) -> Verdict:
+    """One round of a server; whoever is missing reports a loss all the same, which counts for nothing."""
+    return server.step(rows, senders, reported(server, len(server.members), now))
+
+
+def one_round(
+    server: Server, rows: Tensor, examples: Sequence[int] | None = None, order: Sequence[int] | None = None
+) -> Verdict:
+    """The first round, in which all send; ``order`` says whose loss each of them reports."""
     started(server, examples or shards(len(rows)), rows.shape[1])
-    return server.step(rows, list(range(len(rows))))
+    losses = reported(server, len(rows))
+    losses = losses[list(order)] if losses is not None and order is not None else losses
+    return server.step(rows, list(range(len(rows))), losses)
 
 
 def step_of(verdict: Verdict) -> Tensor:
@@ -94,23 +137,24 @@ def test_fedavg_weighs_the_senders_alone() -> None:
     close(step_of(verdict), reference_fedavg(rows[senders].tolist(), [10, 30, 60]))
 
 
-def test_fedavg_is_linear() -> None:
-    """The step of a combination of uploads is not the combination of the steps."""
-    a, b = uploads(6, 53, seed=1), uploads(6, 53, seed=2)
-    steps = [step_of(one_round(FedAvg(), rows)) for rows in (a, b, 3 * a - 2 * b)]
-    close(steps[2], 3 * steps[0] - 2 * steps[1])
-
-
 @every_rule
 def test_who_keeps_its_own_update(rule: Callable[[], Server]) -> None:
     """Others than the released FedAvg keep own updates, that one does not, or the step changes with it."""
     rows = uploads(5, 7, seed=1)
     server = started(rule(), shards(5), 7)
-    released = isinstance(server, FedAvg) and server.preset == "released"
+    released = isinstance(server, FedAvg) and server.variant == "released"
     assert torch.equal(server.kept(rows), rows if released else torch.zeros_like(rows))
-    assert torch.equal(server.outgoing(rows), rows)
     if released:
         assert torch.equal(step_of(one_round(server, rows)), step_of(one_round(FedAvg(), rows)))
+
+
+@rules("sign_sgd")  # whose uploads are signs: test_sign_sgd.py
+def test_uploads_are_the_updates(rule: Callable[[], Server]) -> None:
+    """A participant sends something else than its update, the way there changes it, or something is remembered."""
+    server, rows = started(rule(), shards(5), 7), uploads(5, 7, seed=1)
+    memories: list[dict[str, Tensor]] = [{} for _ in rows]
+    assert torch.equal(server.unpack(server.pack(server.outgoing(rows, memories))), rows)
+    assert memories == [{}] * 5
 
 
 @every_size
@@ -214,18 +258,29 @@ def test_foolsgold_remembers() -> None:
     assert server.step(base[1:], [1, 2, 3]).weights.tolist() == [0, 1, 0, 0]
 
 
-@every_rule
+@rules("q_ffl-0.1-sampled", "q_ffl-1-sampled")  # whom a seed draws goes by the number; with all drawn: next test
 def test_order_of_participants(rule: Callable[[], Server]) -> None:
     """Numbering the participants otherwise changes the step, or the weights do not follow them."""
     for seed, m in enumerate((5, 8, 12)):
         rows, order = uploads(m, 53, seed), permuted(m, seed)
         verdict = one_round(rule(), rows)
-        other = one_round(rule(), rows[order], [shards(m)[i] for i in order.tolist()])
+        other = one_round(rule(), rows[order], [shards(m)[i] for i in order.tolist()], order.tolist())
         close(step_of(other), step_of(verdict))
         close(other.weights, verdict.weights[order], 1e-9)
 
 
-@pytest.mark.parametrize("rule", [FedAvg, Median, RULES["krum"], MultiKrum])
+def test_order_of_participants_who_are_all_drawn() -> None:
+    """With a sampling ratio of 1 q-FFL's step hangs on the numbering, or on shard sizes."""
+    for seed, m in enumerate((5, 8, 12)):
+        rows, order = uploads(m, 53, seed), permuted(m, seed)
+        verdict = one_round(QFFL(q=1, weights="sampled", sampling_ratio=1), rows)
+        other = one_round(QFFL(q=1, weights="sampled", sampling_ratio=1), rows[order], [7] * m, order.tolist())
+        close(step_of(other), step_of(verdict))
+        close(other.weights, verdict.weights[order], 1e-9)
+
+
+# FoolsGold weighs directions, which move with a shift; q-FFL with q > 0 divides by lengths; signs are signs.
+@rules("foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
 def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     """The step does not move with a common shift of all uploads, or does not scale with them."""
     for seed, m in enumerate((5, 8, 12)):
@@ -235,8 +290,28 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
         close(step_of(one_round(rule(), rows * -4)), step * -4)
 
 
-@cannot_tell_apart
+# The median, Krum and FoolsGold choose among rows; q-FFL with q > 0 divides by lengths; signs are signs.
+@rules("median", "krum", "multi_krum", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
+def test_linear(rule: Callable[[], Server]) -> None:
+    """The step of a combination of uploads is not the combination of the steps."""
+    a, b = uploads(6, 53, seed=1), uploads(6, 53, seed=2)
+    steps = [step_of(one_round(rule(), rows)) for rows in (a, b, 3 * a - 2 * b)]
+    close(steps[2], 3 * steps[0] - 2 * steps[1])
+
+
 @every_rule
+def test_opposite_uploads(rule: Callable[[], Server]) -> None:
+    """From weights of zero the opposite of all uploads does not make the opposite step."""
+    for seed, m in enumerate((4, 5, 12)):
+        rows = uploads(m, 53, seed)
+        verdict, opposite = one_round(rule(), rows), one_round(rule(), -rows)
+        assert torch.equal(step_of(opposite), -step_of(verdict))
+        assert torch.equal(opposite.weights, verdict.weights)
+
+
+# q-FFL with q > 0 makes shorter steps than any upload, SignSGD steps of a length of its own.
+@cannot_tell_apart
+@rules("q_ffl-0.1", "q_ffl-1", "sign_sgd")
 def test_equal_uploads(rule: Callable[[], Server]) -> None:
     """Everybody sends the same and the step is another; a sum over P of them is P times as long."""
     server = rule()
@@ -258,22 +333,6 @@ def test_verdict(rule: Callable[[], Server]) -> None:
     assert step_of(verdict).dtype == rows.dtype
 
 
-def spoil(rows: Tensor, bad: Sequence[int], kind: str) -> Tensor:
-    """The rows with those of the given indices made unfit to compute with."""
-    spoiled = rows.clone()
-    for i in bad:
-        if kind == "one NaN":
-            spoiled[i, i % rows.shape[1]] = NAN
-        elif kind == "1e38":
-            spoiled[i] = 1e38 * spoiled[i].sign()
-        else:
-            spoiled[i] = {"NaN": NAN, "Inf": INF, "-Inf": -INF}[kind]
-    return spoiled
-
-
-every_kind = pytest.mark.parametrize("kind", ["NaN", "one NaN", "Inf", "-Inf", "1e38"])
-
-
 @every_kind
 @every_rule
 @pytest.mark.parametrize("bad", [[2], [0, 9], [0, 1, 2, 3, 4, 5], [*range(8)], [*range(1, 10)]], ids=str)
@@ -283,30 +342,38 @@ def test_bad_uploads_do_not_count(rule: Callable[[], Server], kind: str, bad: li
     verdict = one_round(rule(), spoil(rows, bad, kind))
     assert verdict.set_aside == tuple(bad)
     assert (verdict.weights[bad] == 0).all()
-    assert verdict.weights.isfinite().all()
-    assert step_of(verdict).isfinite().double().mean() == 1
-    absent = started(rule(), shards(10), 53).step(rows[good], good)
-    assert torch.equal(step_of(verdict), step_of(absent))
-    assert torch.equal(verdict.weights, absent.weights)
+    assert finite_fraction(verdict) == 1
+    assert_equal(verdict, play(started(rule(), shards(10), 53), rows[good], good))
 
 
 @every_kind
 @every_rule
 def test_nothing_but_bad_uploads(rule: Callable[[], Server], kind: str) -> None:
-    """With every upload bad there is a step, or the next round does not begin as if that one had not been."""
+    """With every upload bad there is a step, or the next round is another than if nobody had sent."""
     rows = uploads(5, 7, seed=1)
-    server = started(rule(), shards(5), 7)
-    verdict = server.step(spoil(rows, range(5), kind), list(range(5)))
+    server, silent = (started(rule(), shards(5), 7) for _ in range(2))
+    verdict = play(server, spoil(rows, range(5), kind), list(range(5)))
     assert torch.equal(step_of(verdict), torch.zeros(7))
     assert verdict.weights.tolist() == [0] * 5
     assert verdict.set_aside == (0, 1, 2, 3, 4)
-    assert torch.equal(step_of(server.step(rows, list(range(5)))), step_of(one_round(rule(), rows)))
+    assert verdict.members.all()
+    assert verdict.removed == ()
+    play(silent, torch.empty(0, 7), [])
+    assert_equal(play(server, rows, list(range(5))), play(silent, rows, list(range(5))))
+
+
+@rules("sign_sgd", "q_ffl-0.1-sampled", "q_ffl-1-sampled")  # whose rate and draws go by the round
+def test_round_of_bad_uploads_leaves_no_trace(rule: Callable[[], Server]) -> None:
+    """After a round of bad uploads alone the next one does not begin as if that one had not been."""
+    rows, server = uploads(5, 7, seed=1), started(rule(), shards(5), 7)
+    play(server, spoil(rows, range(5), "NaN"), list(range(5)))
+    assert_equal(play(server, rows, list(range(5))), one_round(rule(), rows))
 
 
 @every_rule
 def test_nobody_sends(rule: Callable[[], Server]) -> None:
     """A round without senders stops the run or makes a step."""
-    verdict = started(rule(), shards(5), 7).step(torch.empty(0, 7), [])
+    verdict = play(started(rule(), shards(5), 7), torch.empty(0, 7), [])
     assert torch.equal(step_of(verdict), torch.zeros(7))
     assert verdict.set_aside == ()
 
@@ -358,10 +425,7 @@ def test_foolsgold_forgets_bad_uploads(kind: str) -> None:
 )
 def test_multi_krum_refuses(settings: dict[str, int], participants: int, named: list[str]) -> None:
     """Too few participants, a negative f or a wrong m get through, or the message does not say what and where."""
-    server = MultiKrum(**settings)
-    with pytest.raises(UserError) as refusal:
-        server.start(shards(participants), [7])
-    assert [part for part in ["--server.", *named] if part not in str(refusal.value)] == []
+    assert_refused(lambda: started(MultiKrum(**settings), shards(participants), 7), "--server.", *named)
 
 
 @pytest.mark.parametrize(("byzantine", "participants"), [(0, 3), (1, 5), (2, 7), (3, 9), (4, 11)])
@@ -377,43 +441,36 @@ def test_multi_krum_accepts_the_least_number(byzantine: int, participants: int) 
 @pytest.mark.parametrize("confidence", [0.0, -1.0, NAN])
 def test_foolsgold_refuses(confidence: float) -> None:
     """A confidence that is not positive gets through to the first round, or the message does not name it."""
-    with pytest.raises(UserError, match=r"--server\.confidence") as refusal:
-        started(FoolsGold(confidence=confidence), shards(5), 7)
-    assert str(confidence) in str(refusal.value)
+    assert_refused(lambda: FoolsGold(confidence=confidence), "--server.confidence", str(confidence))
 
 
+@cannot_tell_apart
 @every_rule
 def test_resumes_to_the_same_bits(rule: Callable[[], Server]) -> None:
-    """A run that was interrupted after any round ends elsewhere than one that was not, or a saved state moves on."""
+    """A run that was interrupted after any round goes on otherwise than one that was not, or a saved state moves on."""
     played = list(rounds(6, 53, 6, seed=1))
     whole = started(rule(), shards(6), 53)
-    saved = [whole.state_dict()]
-    for rows, senders in played:
-        verdict = whole.step(rows[senders], senders)
+    saved, verdicts = [whole.state_dict()], []
+    for now, (rows, senders) in enumerate(played):
+        verdicts.append(play(whole, rows[senders], senders, now))
         saved.append(whole.state_dict())
     for done in (0, 2, 4):
-        file = io.BytesIO()
-        torch.save(saved[done], file)
-        file.seek(0)
         resumed = started(rule(), shards(6), 53)
-        resumed.load_state_dict(torch.load(file, weights_only=True))
-        for rows, senders in played[done:]:
-            again = resumed.step(rows[senders], senders)
-        assert torch.equal(again.weights, verdict.weights)
-        assert torch.equal(step_of(again), step_of(verdict))
+        resumed.load_state_dict(through_file(saved[done]))
+        for now, (rows, senders) in enumerate(played[done:], done):
+            assert_equal(play(resumed, rows[senders], senders, now), verdicts[now])
         assert resumed.round == whole.round == 6
 
 
 def test_foolsgold_saved_at_once_resumes() -> None:
     """A state that is written out before the next round does not bring the histories back."""
     played = list(rounds(6, 53, 6, seed=2))
-    whole, file = started(FoolsGold(), shards(6), 53), io.BytesIO()
+    whole = started(FoolsGold(), shards(6), 53)
     for rows, senders in played[:3]:
         whole.step(rows[senders], senders)
-    torch.save(whole.state_dict(), file)
-    file.seek(0)
+    state = through_file(whole.state_dict())
     resumed = started(FoolsGold(), shards(6), 53)
-    resumed.load_state_dict(torch.load(file, weights_only=True))
+    resumed.load_state_dict(state)
     for rows, senders in played[3:]:
         verdict, again = whole.step(rows[senders], senders), resumed.step(rows[senders], senders)
         assert torch.equal(again.weights, verdict.weights)
@@ -428,5 +485,18 @@ def test_starts_afresh(rule: Callable[[], Server]) -> None:
     runs = []
     for _ in range(2):
         started(server, shards(6), 53)
-        runs.append([step_of(server.step(rows[senders], senders)) for rows, senders in rounds(6, 53, 3, seed=1)])
+        runs.append([step_of(play(server, rows[senders], senders)) for rows, senders in rounds(6, 53, 3, seed=1)])
     assert all(torch.equal(*steps) for steps in zip(*runs, strict=True))
+
+
+def test_options_of_servers_are_their_own() -> None:
+    """Two servers share an option: a later configuration with another class would silently take over its value."""
+    classes = [getattr(rffl_pl.servers, name) for name in rffl_pl.servers.__all__]
+    options = {
+        kind.__name__: set(inspect.signature(kind).parameters)
+        for kind in classes
+        if inspect.isclass(kind) and issubclass(kind, Server) and not inspect.isabstract(kind)
+    }
+    assert len(options) >= 9
+    shared = {(a, b): options[a] & options[b] for a, b in itertools.combinations(options, 2)}
+    assert {pair: names for pair, names in shared.items() if names} == {}

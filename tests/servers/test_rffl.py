@@ -1,6 +1,5 @@
 """RFFL against a float64 reference written from the specification, and what no round may ever break."""
 
-import io
 import itertools
 import math
 import warnings
@@ -11,10 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
-from rffl_pl.servers.base import Verdict
-from rffl_pl.servers.rffl import RFFL
+from rffl_pl.servers import RFFL, Verdict
 from tests.servers.reference import PRESETS, ReferenceRFFL, Round
+from tests.servers.tasks import (
+    assert_equal,
+    assert_refused,
+    downloads,
+    every_kind,
+    finite_fraction,
+    shards,
+    spoil,
+    task,
+    through_file,
+)
 
 LAYERS = {37: [1, 17, 1, 5, 13], 101: [3, 1, 64, 7, 1, 25]}
 GAMMA = 0.5
@@ -40,11 +48,6 @@ presets = pytest.mark.parametrize("preset", PRESETS)
 NAN, INF = float("nan"), float("inf")
 
 
-def shards(participants: int) -> list[int]:
-    """Unequal shard sizes: 11, 18, 25, ..."""
-    return [11 + 7 * i for i in range(participants)]
-
-
 def local_updates(participants: int, entries: int, seed: int) -> Tensor:
     """Updates of one round: the first participant works against the common direction, the last with it.
 
@@ -61,19 +64,19 @@ def local_updates(participants: int, entries: int, seed: int) -> Tensor:
 def started(examples: Sequence[int], layers: Sequence[int], **settings: Any) -> RFFL:
     """A server before its first round."""
     server = RFFL(gamma=settings.pop("gamma", GAMMA), **settings)
-    server.start(examples, layers)
+    server.start(task(examples, layers))
     return server
+
+
+def sent(server: RFFL, updates: Tensor) -> Tensor:
+    """The uploads behind the payloads of all participants."""
+    return server.unpack(server.pack(server.outgoing(updates, [{} for _ in updates])))
 
 
 def step(server: RFFL, updates: Tensor) -> Verdict:
     """One round in which all members send."""
     senders = server.members.nonzero().flatten().tolist()
-    return server.step(server.outgoing(updates)[senders], senders)
-
-
-def downloads(verdict: Verdict) -> Tensor:
-    """Every participant's download, ``[P, D]``."""
-    return torch.stack([verdict.download(i) for i in range(len(verdict.members))])
+    return server.step(sent(server, updates)[senders], senders)
 
 
 def assert_finite(verdict: Verdict) -> None:
@@ -90,11 +93,11 @@ def assert_same(
     def close(actual: Tensor, values: Sequence[float]) -> None:
         torch.testing.assert_close(actual.double(), torch.tensor(values).double(), rtol=1e-5, atol=1e-5)
 
-    sent = list(uploads)
+    senders = list(uploads)
     assert verdict.members.tolist() == expected.members
     assert list(verdict.removed) == expected.removed
     close(verdict.weights, expected.weights)
-    close(verdict.similarities[sent], [expected.similarities[i] for i in sent])
+    close(verdict.similarities[senders], [expected.similarities[i] for i in senders])
     close(verdict.reputations, expected.reputations)
     close(verdict.quotas, expected.quotas)
     for i, quota in enumerate(verdict.quotas.tolist()):
@@ -112,7 +115,7 @@ def run_both(
     for now in range(rounds):
         updates = local_updates(participants, entries, seed=1000 * seed + now)
         senders = [i for i, member in enumerate(reference.members) if member]
-        outgoing = server.outgoing(updates)
+        outgoing = sent(server, updates)
         uploads = {i: reference.upload(updates[i].tolist()) for i in senders}
         torch.testing.assert_close(outgoing[senders], torch.tensor([*uploads.values()]), rtol=1e-5, atol=1e-6)
         verdict = server.step(outgoing[senders], senders)
@@ -190,7 +193,7 @@ def test_one_participant(preset: str, changes: dict[str, Any]) -> None:
         updates = local_updates(1, 37, seed=now)
         verdict = step(server, updates)
         assert (verdict.reputations.item(), verdict.quotas.item(), verdict.removed) == (1.0, 1.0, ())
-        upload = server.outgoing(updates)[0]
+        upload = sent(server, updates)[0]
         expected = upload * GAMMA / upload.norm() - upload if preset == "paper" else upload
         torch.testing.assert_close(verdict.download(0), expected)
 
@@ -232,6 +235,79 @@ def test_broken_upload(preset: str, poison: list[float]) -> None:
         assert verdict.weights[2] == 0
         assert_same(verdict, reference.step(uploads), reference, uploads)
         assert downloads(verdict).isfinite().all()
+
+
+@every_kind
+@pytest.mark.parametrize("bad", [[2], [0, 6], [0, 1, 2, 4, 6]], ids=str)
+@presets
+def test_bad_uploads_do_not_count(preset: str, bad: list[int], kind: str) -> None:
+    """A bad upload gets into a number, is not named, or makes another round than if it had not been sent."""
+    for now in (0, 2):
+        server = started(shards(7), LAYERS[37], preset=preset, removal_from="never")
+        reference = ReferenceRFFL(shards(7), LAYERS[37], GAMMA, **(PRESETS[preset] | {"removal_from": "never"}))
+        for earlier in range(now):
+            rows = local_updates(7, 37, seed=earlier)
+            step(server, rows)
+            reference.step({i: reference.upload(row.tolist()) for i, row in enumerate(rows)})
+        rows = local_updates(7, 37, seed=now)
+        verdict = server.step(spoil(rows, bad, kind), list(range(7)))
+        assert verdict.set_aside == tuple(bad)
+        assert finite_fraction(verdict) == 1
+        good = {i: rows[i].tolist() for i in range(7) if i not in bad}
+        expected = reference.step(good)
+        assert_same(verdict, expected, reference, good)
+        assert (
+            [verdict.weights[i].item() for i in bad] == [verdict.similarities[i].item() for i in bad] == [0] * len(bad)
+        )
+
+
+@presets
+def test_missing_member(preset: str) -> None:
+    """Who sends nothing in a round is worse off than who sends NaN, e.g. loses all reputation at once."""
+    spoiled, absent = (started(shards(7), LAYERS[37], preset=preset, removal_from="never") for _ in range(2))
+    for now in range(4):
+        rows, missing = local_updates(7, 37, seed=now), [now, 6] if now else []
+        here = [i for i in range(7) if i not in missing]
+        one = spoiled.step(spoil(rows, missing, "NaN"), list(range(7)))
+        other = absent.step(rows[here], here)
+        for name in ("weights", "reputations", "quotas", "members"):
+            torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-12, atol=0)
+        assert torch.equal(downloads(one), downloads(other))
+
+
+@every_kind
+@presets
+def test_bad_uploads_in_every_round(preset: str, kind: str) -> None:
+    """With bad uploads on the way from updates to downloads something is not finite, or a member is named that is fit.
+
+    A clip brings a finite upload down to its bound, however long it was.
+    """
+    server = started(shards(5), LAYERS[37], preset=preset)
+    for now in range(13):
+        here = {i for i, member in enumerate(server.members.tolist()) if member}
+        verdict = step(server, spoil(local_updates(5, 37, seed=now), [1, 3], kind))
+        unfit = set() if kind == "1e38" and server.steps.clip else {1, 3} & here
+        assert set(verdict.set_aside) == unfit
+        assert finite_fraction(verdict) == 1
+
+
+@every_kind
+@pytest.mark.filterwarnings("ignore:Round .*no positive sum")
+@presets
+def test_nothing_but_bad_uploads(preset: str, kind: str) -> None:
+    """With every upload bad somebody downloads something, is removed, or loses reputation."""
+    for now in (0, 3):
+        server = started(shards(5), LAYERS[37], preset=preset, alpha=0.9, removal_from=0)
+        for earlier in range(now):
+            before = step(server, local_updates(5, 37, seed=earlier))
+        senders = server.members.nonzero().flatten().tolist()
+        verdict = server.step(spoil(local_updates(5, 37, seed=now), range(5), kind)[senders], senders)
+        assert verdict.set_aside == tuple(senders)
+        assert torch.equal(downloads(verdict), torch.zeros(5, 37))
+        assert verdict.removed == ()
+        assert finite_fraction(verdict) == 1
+        if now:
+            torch.testing.assert_close(verdict.reputations, before.reputations, rtol=1e-12, atol=0)
 
 
 @presets
@@ -391,31 +467,26 @@ def test_removed_for_ever(preset: str) -> None:
 
 @presets
 def test_resumes_to_the_same_bits(preset: str) -> None:
-    """A run that was interrupted after any round ends elsewhere than one that was not."""
+    """A run that was interrupted after any round goes on otherwise than one that was not, or a saved state moves on."""
     rounds = [local_updates(7, 37, seed=now) for now in range(13)]
     whole = started(shards(7), LAYERS[37], preset=preset, alpha=0.7)
-    saved = [whole.state_dict()]
+    saved, verdicts = [whole.state_dict()], []
     for updates in rounds:
-        verdict = step(whole, updates)
+        verdicts.append(step(whole, updates))
         saved.append(whole.state_dict())
+    assert not verdicts[-1].members.all()
     for done in (0, 1, 6, 11):
-        file = io.BytesIO()
-        torch.save(saved[done], file)
-        file.seek(0)
         resumed = started(shards(7), LAYERS[37], preset=preset, alpha=0.7)
-        resumed.load_state_dict(torch.load(file, weights_only=True))
-        for updates in rounds[done:]:
-            again = step(resumed, updates)
-        assert torch.equal(again.reputations, verdict.reputations)
-        assert torch.equal(again.members, verdict.members)
-        assert torch.equal(downloads(again), downloads(verdict))
+        resumed.load_state_dict(through_file(saved[done]))
+        for updates, verdict in zip(rounds[done:], verdicts[done:], strict=True):
+            assert_equal(step(resumed, updates), verdict)
 
 
 def test_starts_afresh() -> None:
     """A second run of the same server goes on with the first one's reputations, members or rounds."""
     server = started(shards(7), LAYERS[37], preset="paper", alpha=0.0)
     first = [step(server, local_updates(7, 37, seed=now)) for now in range(3)]
-    server.start(shards(7), LAYERS[37])
+    server.start(task(shards(7), LAYERS[37]))
     second = [step(server, local_updates(7, 37, seed=now)) for now in range(3)]
     assert any(verdict.removed for verdict in first)
     for one, other in zip(first, second, strict=True):
@@ -423,16 +494,18 @@ def test_starts_afresh() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "match"),
+    ("option", "value"),
     [
-        ({"gamma": 0.0}, "gamma"),
-        ({"gamma": -1.0}, "gamma"),
-        ({"alpha": 1.1}, "alpha"),
-        ({"removal_from": -1}, "removal_from"),
+        ("gamma", 0.0),
+        ("gamma", -1.0),
+        ("gamma", NAN),
+        ("alpha", 1.1),
+        ("alpha", -0.1),
+        ("alpha", NAN),
+        ("removal_from", -1),
     ],
-    ids=str,
 )
-def test_refuses_settings_without_a_meaning(settings: dict[str, Any], match: str) -> None:
-    """A negative norm bound turns every upload round, silently."""
-    with pytest.raises(UserError, match=match):
-        RFFL(**settings)
+def test_refuses_settings_without_a_meaning(option: str, value: Any) -> None:
+    """A negative norm bound turns every upload round, silently, or the message does not say what and where."""
+    settings: dict[str, Any] = {option: value}
+    assert_refused(lambda: RFFL(**settings), f"--server.{option}", str(value))

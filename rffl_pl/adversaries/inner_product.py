@@ -1,0 +1,22 @@
+"""Inner-product manipulation (Xie et al. 2019, https://arxiv.org/abs/1903.03936)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rffl_pl.adversaries.base import OmniscientAdversary
+
+
+class InnerProduct(OmniscientAdversary):
+    r"""All adversaries upload :math:`-\epsilon \mu`, with :math:`\mu` the mean of the honest uploads.
+
+    Args:
+        epsilon: :math:`\epsilon`; 0.1 hides, much more than 1 is loud.
+    """
+
+    def __init__(self, *, epsilon: float = 2.0) -> None:
+        self.epsilon = epsilon
+
+    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
+        return -self.epsilon * honest.mean(0)

@@ -1,0 +1,116 @@
+"""The base of data modules of sentences."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.utils.data import DataLoader
+
+from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.rounds import batch_loader
+from rffl_pl.datamodules.sentences import Sentences
+from rffl_pl.datamodules.tokenizing import Encoder, with_tokenizers, with_torchtext
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """Sentences and their classes."""
+
+    sentences: Sequence[str]
+    labels: Sequence[int]
+
+
+class TextDataModule(FederatedDataModule):
+    """Divides sentences among participants. Your own text is a subclass with `num_classes` and `read`.
+
+    The vocabulary is built from the training text of all participants and of nobody else. Batches hold sentences of
+    about the same length.
+
+    Args:
+        federation: Who takes part.
+        vocabulary_size: Number of token ids, with padding and unknown; rarer words are unknown.
+        tokenizer: ``tokenizers``, or ``torchtext`` (an extra) for the same ids.
+        predict_file: For ``predict``: a text file with a sentence per line instead of the test set.
+        kwargs: See `FederatedDataModule`.
+
+    Raises:
+        UserError: If an argument is out of range, and in `setup` if a file cannot be used.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        vocabulary_size: int = 20_000,
+        tokenizer: Literal["tokenizers", "torchtext"] = "tokenizers",
+        predict_file: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(federation, **kwargs)
+        if vocabulary_size < 3:
+            raise UserError(f"Expected --data.vocabulary_size to be at least 3, but got {vocabulary_size}; try 20000.")
+        if tokenizer not in ("tokenizers", "torchtext"):
+            raise UserError(f"Expected --data.tokenizer to be tokenizers or torchtext, but got {tokenizer}.")
+        self.vocabulary_size = vocabulary_size
+        self.tokenizer = tokenizer
+        self.predict_file = predict_file
+        self.encode: Encoder
+
+    @abstractmethod
+    def read(self) -> tuple[Texts, Texts | None, Texts]:
+        """The training, validation and test sentences; without validation a share of training is held out."""
+
+    def load(self) -> Sources:
+        train, validation, test = self.read()
+        build = with_tokenizers if self.tokenizer == "tokenizers" else with_torchtext
+        self.encode = build(train.sentences, self.vocabulary_size)
+        return Sources(
+            train=self._encoded(train),
+            test=self._encoded(test),
+            validation=None if validation is None else self._encoded(validation),
+        )
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        """The sentences of `predict_file`, or the test set, in their order."""
+        assert self.sources is not None
+        sentences = self.sources.test if self.predict_file is None else self._sentences_of(Path(self.predict_file))
+        assert isinstance(sentences, Sentences)
+        return batch_loader(sentences, torch.arange(len(sentences)), self.eval_batch_size)
+
+    def _encoded(self, texts: Texts) -> Sentences:
+        return Sentences(self.encode(texts.sentences), texts.labels)
+
+    def _sentences_of(self, path: Path) -> Sentences:
+        lines = read_lines(path, "--data.predict_file", "utf-8")
+        if not lines:
+            raise UserError(f"Expected a sentence per line in --data.predict_file {path}, but it is empty.")
+        return self._encoded(Texts(sentences=lines, labels=[0] * len(lines)))
+
+
+def read_lines(path: Path, option: str, encoding: str) -> list[str]:
+    r"""The lines of a file, cut at ``\n`` and ``\r\n`` alone.
+
+    Raises:
+        UserError: If the file cannot be read or is in another encoding; ``option`` is how the user gave it.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"Expected a file at {option} {path}, but it cannot be read ({error.strerror}).") from error
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line, byte = content[: error.start].count(b"\n") + 1, content[error.start]
+        raise UserError(
+            f"Expected {option} {path} to be {encoding}, but line {line} has the byte 0x{byte:02x}, which is not; save "
+            "the file as UTF-8."
+        ) from error
+    lines = text.removeprefix("\ufeff").split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]

@@ -1,0 +1,135 @@
+"""Your own sentences in a CSV or JSONL file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rffl_pl.datamodules.text import TextDataModule, Texts, read_lines
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+
+
+class TextFile(TextDataModule):
+    """Sentences and labels from two columns of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
+
+    Labels may be any strings or numbers; sorted, they are the classes.
+
+    Args:
+        federation: Who takes part.
+        train_file: The training sentences.
+        test_file: The test sentences; by default `test_share` of the training sentences.
+        test_share: Share of the training sentences that become test sentences without a `test_file`.
+        text: Name of the column with the sentence.
+        label: Name of the column with the label.
+        encoding: Of the files.
+        kwargs: See `TextDataModule`.
+
+    Raises:
+        UserError: If an argument is out of range, and in `setup` if a file cannot be read, lacks a column, has a row
+            without text or label, has one class only, or a label in the test file alone.
+    """
+
+    num_classes = 0
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        train_file: str,
+        test_file: str | None = None,
+        test_share: float = 0.1,
+        text: str = "text",
+        label: str = "label",
+        encoding: str = "utf-8",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(federation, **kwargs)
+        if not 0 < test_share < 1:
+            raise UserError(f"Expected --data.test_share to lie between 0 and 1, but got {test_share}; try 0.1.")
+        self.train_file, self.test_file, self.test_share = train_file, test_file, test_share
+        self.text, self.label, self.encoding = text, label, encoding
+
+    def read(self) -> tuple[Texts, Texts | None, Texts]:
+        train = self._rows(Path(self.train_file), "--data.train_file")
+        test = self._rows(Path(self.test_file), "--data.test_file") if self.test_file else []
+        if not test:
+            order = torch.randperm(
+                len(train), generator=torch.Generator().manual_seed(self.federation.seed_for("test"))
+            ).tolist()
+            count = max(1, round(self.test_share * len(train)))
+            test, train = [train[i] for i in order[:count]], [train[i] for i in order[count:]]
+        names = sorted({label for _, label in train}, key=_by_number)
+        if len(names) < 2:
+            raise UserError(
+                f"Expected at least two classes in column {self.label} of --data.train_file {self.train_file}, but "
+                f"there is {names[0] if names else 'none'} alone; name another column with --data.label."
+            )
+        unknown = sorted({label for _, label in test} - set(names))
+        if unknown:
+            raise UserError(
+                f"Expected the labels of the test sentences among those of the training sentences, "
+                f"{', '.join(names[:5])}, but {unknown[0]} is not; correct --data.test_file or --data.label."
+            )
+        self.class_names, self.num_classes = tuple(names), len(names)
+        numbers = {name: number for number, name in enumerate(names)}
+        parts = [
+            Texts(sentences=[text for text, _ in rows], labels=[numbers[label] for _, label in rows])
+            for rows in (train, test)
+        ]
+        return parts[0], None, parts[1]
+
+    def _rows(self, path: Path, option: str) -> list[tuple[str, str]]:
+        """Sentence and label of every row."""
+        rows = []
+        for number, row in self._records(path, option):
+            for column in (self.text, self.label):
+                if column not in row:
+                    raise UserError(
+                        f"Expected the columns {self.text} and {self.label} in {option} {path}, but {number} has "
+                        f"{', '.join(map(str, row)) or 'none'}; name yours with --data.text and --data.label."
+                    )
+            text, label = row[self.text], row[self.label]
+            if not isinstance(text, str) or not text.strip():
+                raise UserError(f"Expected a sentence in column {self.text} of {option} {path}, but {number} has none.")
+            if label is None or not str(label).strip():
+                raise UserError(f"Expected a label in column {self.label} of {option} {path}, but {number} has none.")
+            rows.append((text, str(label).strip()))
+        return rows
+
+    def _records(self, path: Path, option: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Every row by its columns, with the words for where it stands."""
+        kind = path.suffix.lower()
+        if kind not in (".csv", ".tsv", ".jsonl"):
+            raise UserError(f"Expected {option} to be a .csv, .tsv or .jsonl file, but got {path}.")
+        lines = read_lines(path, option, self.encoding)
+        if kind == ".jsonl":
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield f"line {number}", self._parsed(line, f"line {number} of {option} {path}")
+            return
+        reader = csv.DictReader((line + "\n" for line in lines), delimiter="\t" if kind == ".tsv" else ",")
+        if reader.fieldnames and not {self.text, self.label} <= set(reader.fieldnames):
+            yield "its first line", dict.fromkeys(reader.fieldnames)
+        for row in reader:
+            yield f"line {reader.line_num}", row
+
+    @staticmethod
+    def _parsed(line: str, where: str) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"Expected a JSON object in {where}, but it is no JSON ({error.msg}).") from error
+        if not isinstance(row, dict):
+            raise UserError(f"Expected a JSON object in {where}, but got {type(row).__name__}.")
+        return row
+
+
+def _by_number(label: str) -> tuple[bool, int, str]:
+    """Numbers by their value, before other labels."""
+    return not label.isdecimal(), int(label) if label.isdecimal() else 0, label

@@ -1,0 +1,70 @@
+"""Sentences to token ids.
+
+Words are torchtext's ``basic_english``: lower case, quotation marks dropped, punctuation apart. Ids are by descending
+frequency in the training text, then alphabetically, after 0 for padding and 1 for unknown words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import Lowercase, Replace
+from tokenizers.normalizers import Sequence as Normalizers
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.trainers import WordLevelTrainer
+
+from rffl_pl.errors import UserError
+
+Encoder = Callable[[Sequence[str]], list[list[int]]]
+"""From sentences to the token ids of each, at least one."""
+
+_SPECIAL = ["<pad>", "<unk>"]
+_UNKNOWN = 1
+_BASIC_ENGLISH = [
+    (r"'", " '  "), (r'"', ""), (r"\.", " . "), (r"<br />", " "), (r",", " , "), (r"\(", " ( "), (r"\)", " ) "),
+    (r"!", " ! "), (r"\?", " ? "), (r";", " "), (r":", " "), (r"\s+", " "),
+]  # fmt: skip
+
+
+def with_tokenizers(training: Sequence[str], size: int) -> Encoder:
+    """The encoder of Hugging Face's ``tokenizers``, with the ``size`` - 2 most frequent words of the training text."""
+    tokenizer = Tokenizer(WordLevel(unk_token=_SPECIAL[_UNKNOWN]))
+    tokenizer.normalizer = Normalizers([Lowercase(), *(Replace(Regex(p), by) for p, by in _BASIC_ENGLISH)])
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    trainer = WordLevelTrainer(vocab_size=size, min_frequency=1, special_tokens=_SPECIAL, show_progress=False)
+    tokenizer.train_from_iterator(training, trainer)
+
+    def encode(sentences: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids or [_UNKNOWN] for encoding in tokenizer.encode_batch(list(sentences))]
+
+    return encode
+
+
+def with_torchtext(training: Sequence[str], size: int) -> Encoder:
+    """The same ids from torchtext, whose last release, 0.18, works beside torch 2.3 alone.
+
+    Raises:
+        UserError: If torchtext cannot be imported.
+    """
+    try:
+        import torchtext
+
+        torchtext.disable_torchtext_deprecation_warning()
+        from torchtext.data.utils import get_tokenizer
+        from torchtext.vocab import build_vocab_from_iterator
+    except (ImportError, OSError) as error:
+        raise UserError(
+            "Expected torchtext for --data.tokenizer torchtext, but it cannot be imported "
+            f"({' '.join(str(error).split())}); install it with pip install -c constraints-torchtext.txt "
+            "-e '.[torchtext]', or leave the option out: the default gives the same ids."
+        ) from error
+    words = get_tokenizer("basic_english")
+    vocabulary = build_vocab_from_iterator(map(words, training), specials=_SPECIAL, max_tokens=size)
+    vocabulary.set_default_index(_UNKNOWN)
+
+    def encode(sentences: Sequence[str]) -> list[list[int]]:
+        return [vocabulary(words(sentence)) or [_UNKNOWN] for sentence in sentences]
+
+    return encode

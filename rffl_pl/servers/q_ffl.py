@@ -1,0 +1,81 @@
+"""q-FFL by q-FedAvg (Li et al. 2020, https://openreview.net/forum?id=ByexElSYDr)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.functional.aggregation import q_fair_weights
+from rffl_pl.functional.reputation import row_norms, weighted_sum
+from rffl_pl.servers.base import Task
+from rffl_pl.servers.consensus import Consensus
+
+
+class QFFL(Consensus):
+    r"""Raises the weight of whoever still has a high loss.
+
+    With :math:`F_i` the mean loss of participant i's training examples before its local training and
+    :math:`L = 1/\eta`:
+
+    .. math::
+        w \leftarrow w + \frac{\sum_i p_i F_i^q u_i}{\sum_i p_i (q F_i^{q-1} L \|u_i\|^2 + F_i^q)}
+
+    which are the paper's :math:`\Delta_i = F_i^q G_i` and :math:`h_i = q F_i^{q-1} \|G_i\|^2 + L F_i^q` of
+    :math:`G_i = -L u_i`, divided by L. q = 0 is the mean. In float64, with :math:`10^{-10}` added to every loss.
+
+    Args:
+        q: Degree of fairness, 0 or more; Xu & Lyu take 0.1.
+        weights: ``full``, everybody counts with :math:`p_i = n_i / \sum_j n_j`; ``sampled``, as the official code
+            does, participants are drawn with probability :math:`p_i` and then count the same (:math:`p_i = 1`).
+        sampling_ratio: Share of the uploads drawn by ``sampled``, at least one; Xu & Lyu take 0.8.
+        step_rate: :math:`\eta`, the learning rate tuned at q = 0; by default the participants' initial one.
+
+    Raises:
+        UserError: If `q` is negative, `sampling_ratio` not in (0, 1] or `step_rate` not positive.
+    """
+
+    hears_losses: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        q: float = 0.1,
+        weights: Literal["full", "sampled"] = "full",
+        sampling_ratio: float = 0.8,
+        step_rate: float | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0 <= q < math.inf:
+            raise UserError(f"Expected --server.q to be a number from 0 on, but got {q}; 0 is the mean of all uploads.")
+        if not 0 < sampling_ratio <= 1:
+            raise UserError(f"Expected --server.sampling_ratio to lie in (0, 1], but got {sampling_ratio}.")
+        if step_rate is not None and not step_rate > 0:
+            raise UserError(f"Expected --server.step_rate to be positive, but got {step_rate}.")
+        self.q, self.weights, self.sampling_ratio, self.step_rate = q, weights, sampling_ratio, step_rate
+        self._rate, self._seed = 0.0, 0
+
+    def start(self, task: Task) -> None:
+        super().start(task)
+        self._rate = task.learning_rate if self.step_rate is None else self.step_rate
+        self._seed = task.seed
+        if not self._rate > 0:
+            raise UserError(
+                f"Expected a positive learning rate for QFFL, whose L is its inverse, but --model.optimizer has "
+                f"{self._rate}; give --server.step_rate."
+            )
+
+    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
+        shares = self.examples[senders] if self.weights == "full" else self._drawn(senders)
+        weights = q_fair_weights(self.losses[senders], row_norms(uploads).cpu(), shares, self.q, 1 / self._rate)
+        return weighted_sum(uploads, weights.to(uploads.device)), weights
+
+    def _drawn(self, senders: Tensor) -> Tensor:
+        """1 for whoever is drawn in this round, 0 for the others."""
+        generator = torch.Generator().manual_seed((self._seed + self.round) % 2**63)
+        count = max(1, round(self.sampling_ratio * len(senders)))
+        drawn = torch.multinomial(self.examples[senders], count, generator=generator)
+        return torch.zeros(len(senders), dtype=torch.float64).scatter(0, drawn, 1.0)

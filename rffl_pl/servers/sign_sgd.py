@@ -1,0 +1,110 @@
+"""SignSGD with majority vote (Bernstein et al. 2019, https://arxiv.org/abs/1810.05291)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.functional import wire
+from rffl_pl.functional.aggregation import majority_vote
+from rffl_pl.functional.reputation import sound
+from rffl_pl.servers.base import Task
+from rffl_pl.servers.consensus import Consensus
+
+_SETTINGS = {
+    "tuned": {"step_size": 0.01, "momentum": 0.8, "weight_decay": 1e-4},
+    "literal": {"step_size": 0.15, "momentum": 0.8, "weight_decay": 0.977},
+}
+
+
+class SignSGD(Consensus):
+    r"""Participants send the signs of their momentum, one bit per entry; the majority of signs is the direction.
+
+    .. math::
+        v_i \leftarrow \beta v_i + (1 - \beta) u_i, \quad
+        w \leftarrow w + \eta_t \left( \mathrm{sign} \sum_i \mathrm{sign}\, v_i - \lambda w \right), \quad
+        \eta_t = 0.977^t \eta
+
+    The momentum :math:`v_i` stays with the participant; ties move nothing; the decay is decoupled. One bit has no
+    zero: an entry of :math:`v_i` that is exactly 0 votes up in one round and down in the next, so that entries that
+    nobody moves stay where they are instead of drifting.
+
+    Args:
+        setting: ``tuned``, :math:`\eta = 0.01, \beta = 0.8, \lambda = 10^{-4}`; ``literal``, what Xu & Lyu print:
+            "momentum 0.8, parameter weight decay 0.977", :math:`\eta = 0.15`. It multiplies every weight by 0.85 and
+            moves it by 0.15 in every round, and learns nothing.
+        step_size: :math:`\eta`; by default the setting's, as the next two.
+        momentum: :math:`\beta`.
+        weight_decay: :math:`\lambda`.
+        step_decay: Factor on :math:`\eta` per round.
+
+    Raises:
+        UserError: If `step_size` or `step_decay` is not positive, `momentum` not in [0, 1) or `weight_decay` negative.
+    """
+
+    def __init__(
+        self,
+        *,
+        setting: Literal["tuned", "literal"] = "tuned",
+        step_size: float | None = None,
+        momentum: float | None = None,
+        weight_decay: float | None = None,
+        step_decay: float = 0.977,
+    ) -> None:
+        super().__init__()
+        given = {"step_size": step_size, "momentum": momentum, "weight_decay": weight_decay}
+        chosen = _SETTINGS[setting] | {name: value for name, value in given.items() if value is not None}
+        self.step_size, self.momentum, self.weight_decay = (chosen[name] for name in given)
+        self.step_decay = step_decay
+        for name, value in (("step_size", self.step_size), ("step_decay", step_decay)):
+            if not value > 0:
+                raise UserError(f"Expected --server.{name} to be positive, but got {value}.")
+        if not 0 <= self.momentum < 1:
+            raise UserError(f"Expected --server.momentum to lie in [0, 1), but got {self.momentum}; 0 is none.")
+        if not self.weight_decay >= 0:
+            raise UserError(f"Expected --server.weight_decay to be 0 or more, but got {self.weight_decay}; 0 is none.")
+        self.model = torch.empty(0)
+        self._dimension = 0
+
+    def start(self, task: Task) -> None:
+        super().start(task)
+        self.model = task.initial.clone()
+        self._dimension = sum(task.layers)
+
+    def outgoing(self, updates: Tensor, memories: Sequence[dict[str, Tensor]]) -> Tensor:
+        rows = [self._signs(row, memory) for row, memory in zip(updates, memories, strict=True)]
+        return torch.stack(rows) if rows else updates
+
+    def pack(self, uploads: Tensor) -> Tensor:
+        return wire.pack_signs(uploads)
+
+    def unpack(self, payloads: Tensor) -> Tensor:
+        return wire.unpack_signs(payloads, self._dimension)
+
+    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
+        self.model = self.model.to(uploads.device)
+        rate = self.step_size * self.step_decay**self.round
+        step = rate * (majority_vote(uploads) - self.weight_decay * self.model)
+        self.model = self.model + step
+        return step, torch.full((len(senders),), 1 / len(senders), dtype=torch.float64)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"model": self.model.cpu()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.model = state["model"]
+
+    def _signs(self, update: Tensor, memory: dict[str, Tensor]) -> Tensor:
+        """The participant's vote ``[D]``; an update that is not sound becomes NaN and leaves no trace."""
+        if not sound(update.unsqueeze(0)):
+            return torch.full_like(update, torch.nan)
+        past = memory.get("momentum", torch.zeros_like(update))
+        memory["momentum"] = self.momentum * past + (1 - self.momentum) * update
+        memory["rounds"] = memory.get("rounds", torch.zeros((), dtype=torch.int64)) + 1
+        signs = memory["momentum"].sign()
+        return torch.where(signs == 0, 1.0 if int(memory["rounds"]) % 2 else -1.0, signs)

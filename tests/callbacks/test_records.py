@@ -1,0 +1,145 @@
+"""What is said of a round and of a run: the flat metrics for loggers, and the table at the end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from rffl_pl.callbacks.records import Round, Summary
+
+NAN = float("nan")
+ROUND = Round(
+    number=3,
+    honest=2,
+    accuracy=[0.5, 0.7, 0.9],
+    loss=[1.0, 2.0, 3.0],
+    train_loss=[0.1, 0.2, NAN],
+    members=[True, True, False],
+    removed=[2],
+)
+SUMMARY = Summary(
+    rounds=3,
+    honest=2,
+    examples=[10, 20],
+    standalone=[None, None],
+    final=[0.5, 0.75],
+    reputation=[0.25, 0.75],
+    quota=[0.5, 1.0],
+    removed_in_round=[None, None],
+    mean=0.625,
+    maximum=0.75,
+    fairness=None,
+)
+MEASURED = {"standalone": [0.5, 0.5], "gain": 0.125, "gain_spread": 0.0625}
+ATTACKED = {
+    "examples": [10, 20, 30],
+    "standalone": [None] * 3,
+    "final": [0.5, 0.75, 0.1],
+    "reputation": [0.25, 0.75, 0.0],
+    "quota": [0.5, 1.0, 0.0],
+    "removed_in_round": [None, None, 2],
+}
+
+
+def below(**changes: Any) -> list[str]:
+    """What the table says below the participants' rows."""
+    summary = replace(SUMMARY, **changes)
+    return summary.table().splitlines()[2 + len(summary.examples) :]
+
+
+def test_a_plain_run_has_one_line() -> None:
+    """Without reference, adversaries and label flip nothing is said of them."""
+    assert below() == ["mean 62.5%  maximum 75.0%  fairness not measured"]
+
+
+@pytest.mark.parametrize(
+    ("gain", "ranks", "line"),
+    [
+        (0.125, 0.5, "gain over alone +12.5% (spread 6.2%)  of ranks 0.500"),
+        (-0.125, -1.0, "gain over alone -12.5% (spread 6.2%)  of ranks -1.000"),
+        (0.0, None, "gain over alone +0.0% (spread 6.2%)  of ranks undefined"),
+    ],
+)
+def test_gain(gain: float, ranks: float | None, line: str) -> None:
+    """With a reference the gain has its sign, and a rank correlation that is undefined is called so."""
+    lines = below(**MEASURED | {"gain": gain, "rank_fairness": ranks, "fairness": 0.5})
+    assert lines == ["mean 62.5%  maximum 75.0%  fairness 0.500", line]
+
+
+def test_undefined_fairness() -> None:
+    """A correlation that is undefined with a reference is not one that was not measured."""
+    assert below(**MEASURED)[0].endswith("fairness undefined (constant)")
+
+
+@pytest.mark.parametrize(
+    ("precision", "recall", "line"),
+    [
+        (1.0, 1.0, "adversaries: 100.0% removed, 100.0% of the removed"),
+        (0.25, 0.5, "adversaries: 50.0% removed, 25.0% of the removed"),
+        (None, 0.0, "adversaries: 0.0% removed, - of the removed"),
+        (0.0, 0.0, "adversaries: 0.0% removed, 0.0% of the removed"),
+    ],
+)
+def test_adversaries(precision: float | None, recall: float, line: str) -> None:
+    """With adversaries it is said how many were found; where nobody was removed there is no share of the removed."""
+    assert below(**ATTACKED, precision=precision, recall=recall)[1:] == [line]
+
+
+def test_honest_participants_who_were_removed() -> None:
+    """Without adversaries no line speaks of them, even if somebody was removed."""
+    assert len(below(removed_in_round=[None, 2], precision=0.0)) == 1
+
+
+@pytest.mark.parametrize("success", [0.0, 0.5])
+def test_label_flip(success: float) -> None:
+    """A label flip that was measured is told, also where it achieved nothing."""
+    lines = below(**ATTACKED, recall=0.0, attack_success=success, target_accuracy=0.25)
+    assert lines[2:] == [f"label flip: success {success:.1%}  target accuracy 25.0%"]
+
+
+def test_all_there_is_to_say() -> None:
+    """All lines together, in their order, and the participants' rows above them."""
+    summary = replace(
+        SUMMARY,
+        **ATTACKED | MEASURED | {"standalone": [0.5, 0.5, None]},
+        recall=1.0, precision=1.0, attack_success=0.1, target_accuracy=0.8,
+    )  # fmt: skip
+    lines = summary.table().splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2", "mean", "gain", "adversaries:", "label"]
+    assert "(adversary)" in lines[4]
+    assert lines[4].split()[-1] == "2"
+
+
+def test_a_summary_is_json_without_nan() -> None:
+    """What is not measured is null, so that every reader of JSON takes it."""
+    text = json.dumps(asdict(SUMMARY), allow_nan=False)
+    names = {"rank_fairness", "gain", "gain_spread", "precision", "recall", "target_accuracy", "attack_success"}
+    assert names == {name for name, value in json.loads(text).items() if value is None} - {"fairness"}
+
+
+def test_metrics_of_a_label_flip() -> None:
+    """Everybody's rates, and their means over the honest alone."""
+    flat = replace(ROUND, target_accuracy=[0.9, 0.7, 0.1], attack_success=[0.0, 0.25, 0.9]).metrics()
+    assert flat["target_accuracy/mean"] == pytest.approx(0.8)
+    assert flat["attack_success/mean"] == pytest.approx(0.125)
+    assert [flat[f"attack_success/participant_{i}"] for i in range(3)] == [0.0, 0.25, 0.9]
+    assert [flat[f"target_accuracy/participant_{i}"] for i in range(3)] == [0.9, 0.7, 0.1]
+
+
+@pytest.mark.parametrize("values", [[], [NAN, NAN, NAN]], ids=["absent", "not measured"])
+def test_metrics_without_a_label_flip(values: list[float]) -> None:
+    """No key at all, rather than NaN or a crash; the other metrics are as they were."""
+    flat = replace(ROUND, target_accuracy=values, attack_success=values).metrics()
+    assert not [name for name in flat if name.startswith(("target_accuracy", "attack_success"))]
+    assert flat["accuracy/mean"] == pytest.approx(0.6)
+    assert flat["accuracy/max"] == 0.7
+    assert "train_loss/participant_2" not in flat
+
+
+def test_a_round_survives_a_checkpoint() -> None:
+    """What a checkpoint keeps of a round makes the same round again."""
+    full = replace(ROUND, train_loss=[0.1, 0.2, 0.3], target_accuracy=[0.9, 0.7, 0.1], attack_success=[0.0, 0.2, 0.9])
+    assert Round(**asdict(full)) == full

@@ -1,0 +1,333 @@
+"""Sentences: token ids, batches of like length, MR, SST and files of one's own."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rffl_pl.datamodules import MR, SST, TextFile
+from rffl_pl.datamodules.reviews import sentence_of
+from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.datamodules.sentences import Sentences
+from rffl_pl.datamodules.text import TextDataModule, read_lines
+from rffl_pl.datamodules.tokenizing import with_tokenizers, with_torchtext
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from tests.conftest import QUICK, Ended, only_run
+
+DATA = os.environ.get("RFFL_DATA_DIR")
+needs_data = pytest.mark.skipif(not DATA, reason="RFFL_DATA_DIR, the folder with MR and SST, is not set")
+has_torchtext = importlib.util.find_spec("torchtext") is not None
+needs_torchtext = pytest.mark.skipif(not has_torchtext, reason="torchtext, an extra beside torch 2.3, is not installed")
+
+CORPUS = [
+    'The film\'s "plot" (if any) is thin; watch it: twice!',
+    "Isn't it good?<br />It is, it is.",
+    "A caf\xe9 in \xc5rhus -- na\xefve\x85 and   plain",
+    "Tabs\tand\xa0spaces",
+    ";:",
+]
+
+
+def words_of(sentence: str) -> list[str]:
+    """torchtext's basic_english, from its documentation."""
+    line = sentence.lower()
+    for character in "'.,()!?":
+        line = line.replace(character, f" {character} ")
+    line = line.replace('"', "").replace(";", " ").replace(":", " ")
+    return line.split()
+
+
+def reference(training: list[str], size: int) -> Callable[[list[str]], list[list[int]]]:
+    """Ids by descending frequency, then alphabetically, after padding and unknown."""
+    counts = Counter(word for sentence in training for word in words_of(sentence))
+    order = sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
+    ids = {word: 2 + i for i, word in enumerate(order)}
+    return lambda sentences: [[ids.get(word, 1) for word in words_of(s)] or [1] for s in sentences]
+
+
+def real_corpora() -> list[list[str]]:
+    """All sentences of MR and of SST."""
+    assert DATA is not None
+    mr = Path(DATA) / "MR" / "rt-polaritydata"
+    sst = Path(DATA) / "SST" / "trees"
+    return [
+        [line for kind in ("neg", "pos") for line in read_lines(mr / f"rt-polarity.{kind}", "file", "latin-1")],
+        [
+            sentence_of(line)[0]
+            for part in ("train", "dev", "test")
+            for line in read_lines(sst / f"{part}.txt", "file", "utf-8")
+        ],
+    ]
+
+
+@pytest.mark.parametrize("size", [3, 10, 20_000])
+def test_token_ids(size: int) -> None:
+    """Ids differ from the reference's, on words seen or not, or a sentence without words has no id."""
+    training = [sentence for sentence in CORPUS[:3] if "<br" not in sentence]
+    encode, expected = with_tokenizers(training, size), reference(training, size)
+    plain = [sentence for sentence in CORPUS if "<br" not in sentence]
+    assert encode(plain) == expected(plain)
+    assert encode(["", ";:", "zebra"]) == [[1], [1], [1]]
+    assert len(encode([CORPUS[1]])[0]) == len(words_of(CORPUS[1].replace("<br />", " ")))
+
+
+@needs_data
+@pytest.mark.parametrize("size", [5000, 20_000])
+def test_token_ids_of_the_whole_of_mr_and_sst(size: int) -> None:
+    """On real text likewise, with a vocabulary from the first half."""
+    for corpus in real_corpora():
+        training = corpus[: len(corpus) // 2]
+        assert with_tokenizers(training, size)(corpus) == reference(training, size)(corpus)
+
+
+@needs_torchtext
+@needs_data
+@pytest.mark.parametrize("size", [5000, 100_000])
+def test_torchtext_gives_the_same_ids(size: int) -> None:
+    """On the whole of MR and SST the two libraries agree in every id."""
+    for corpus in [*real_corpora(), CORPUS]:
+        training = corpus[: len(corpus) // 2]
+        assert with_torchtext(training, size)(corpus) == with_tokenizers(training, size)(corpus)
+
+
+@pytest.mark.skipif(has_torchtext, reason="torchtext is installed")
+def test_without_torchtext_one_sentence_says_so() -> None:
+    with pytest.raises(UserError, match=r"--data\.tokenizer torchtext.*constraints-torchtext\.txt"):
+        with_torchtext(CORPUS, 10)
+
+
+def some_sentences(count: int = 103) -> Sentences:
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(1, 40, (count,), generator=generator).tolist()
+    return Sentences([[i + 1] * length for i, length in enumerate(lengths)], [i % 2 for i in range(count)])
+
+
+def test_a_batch_is_padded_behind() -> None:
+    """Ids first, zeros behind, as long as the longest."""
+    data = Sentences([[5, 6, 7], [8], [9, 10]], [0, 1, 1])
+    x, y = data[torch.tensor([1, 2])]
+    assert x.tolist() == [[8, 0], [9, 10]]
+    assert y.tolist() == [1, 1]
+    assert data[0][0].tolist() == [5, 6, 7]
+
+
+def test_batches_hold_sentences_of_like_length_in_a_seeded_order() -> None:
+    """Every sentence once, hardly any padding, the order that of the random stream and another in the next epoch."""
+    data = some_sentences()
+    shard = Shard(data, torch.arange(3, 103), 16)
+
+    def epoch() -> list[list[int]]:
+        return [(x[:, 0] - 1).tolist() for x, _ in shard.epoch()]
+
+    torch.manual_seed(7)
+    first, second = epoch(), epoch()
+    torch.manual_seed(7)
+    assert epoch() == first
+    assert first != second
+    assert sorted(i for batch in first for i in batch) == list(range(3, 103))
+    spans = [data.lengths[batch].max() - data.lengths[batch].min() for batch in first]
+    assert max(spans) < 12 < 39
+    longest = [int(data.lengths[batch].max()) for batch in first]
+    assert longest != sorted(longest)
+    assert sorted(i for x, _ in shard.in_order() for i in (x[:, 0] - 1).tolist()) == list(range(3, 103))
+
+
+@pytest.fixture(scope="module")
+def mr() -> MR:
+    data = MR(Federation(participants=5, seed=1), split="POW")
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+@needs_data
+def test_mr(mr: MR) -> None:
+    """9,596 + 533 + 533 sentences in two balanced classes, none twice, POW shards that grow."""
+    assert mr.sources is not None
+    parts = [mr.sources.train, mr.sources.validation, mr.sources.test]
+    assert [len(part) for part in parts] == [9596, 533, 533]
+    labels = torch.cat([part.labels for part in parts])
+    assert labels.bincount().tolist() == [5331, 5331]
+    assert sum(mr.examples) == 5 * (9596 // 5)
+    assert mr.examples == sorted(mr.examples)
+    assert mr.class_names == ("negative", "positive")
+
+
+@needs_data
+def test_the_vocabulary_is_of_training_text_alone(mr: MR) -> None:
+    """Some words of the test sentences are unknown, no word of a training sentence is."""
+    assert mr.sources is not None
+    train, test = mr.sources.train, mr.sources.test
+    assert isinstance(train, Sentences)
+    assert isinstance(test, Sentences)
+    assert not any((tokens == 1).any() for tokens in train.tokens)
+    assert any((tokens == 1).any() for tokens in test.tokens)
+    assert max(int(tokens.max()) for tokens in train.tokens) < 20_000
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("binary", "counts", "labels"),
+    [
+        (False, [8544, 1101, 2210], [1092, 2218, 1624, 2322, 1288]),
+        (True, [6920, 872, 1821], [3310, 3610]),
+    ],
+)
+def test_sst(binary: bool, counts: list[int], labels: list[int]) -> None:
+    """The published split: sentences per part and, of training, per class."""
+    data = SST(Federation(participants=5), split="POW", binary=binary)
+    data.prepare_data()
+    data.setup("fit")
+    assert data.sources is not None
+    parts = [data.sources.train, data.sources.validation, data.sources.test]
+    assert [len(part) for part in parts] == counts
+    assert data.sources.train.labels.bincount().tolist() == labels
+    assert len(data.class_names) == data.num_classes == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("tree", "words", "label"),
+    [
+        ("(3 (2 It) (4 (2 's) (4 great)))", "It 's great", 3),
+        ("(0 (2 -LRB-) (1 (2 1\\/2) (2 -RRB-)))", "( 1/2 )", 0),
+        ("(2 Word)", "Word", 2),
+    ],
+)
+def test_trees(tree: str, words: str, label: int) -> None:
+    assert sentence_of(tree) == (words, label)
+
+
+def test_missing_files_are_one_sentence(tmp_path: Path) -> None:
+    for kind, name in ((MR, "MR"), (SST, "SST")):
+        data = kind(Federation(participants=2), split="UNI", data_dir=str(tmp_path))
+        with pytest.raises(UserError, match=rf"Expected the files of {name} in .*--data\.data_dir"):
+            data.prepare_data()
+
+
+ROWS = [(f"a {'good' if i % 2 else 'bad'} film number {i}", "yes" if i % 2 else "no") for i in range(60)]
+
+
+def write(path: Path, rows: list[tuple[str, str]], names: tuple[str, str] = ("text", "label")) -> Path:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+        return path
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        writer.writerows([names, *rows])
+    return path
+
+
+def loaded(path: Path, **options: Any) -> TextDataModule:
+    data = TextFile(Federation(participants=2), split="UNI", train_file=str(path), **options)
+    data.setup("fit")
+    return data
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_a_file_of_ones_own(tmp_path: Path, kind: str) -> None:
+    """Two columns by name, labels as classes in order, a tenth for testing, commas and quotes as they are."""
+    rows = [*ROWS, ('with, comma and "quotes"', "no")]
+    data = loaded(write(tmp_path / f"reviews.{kind}", rows, ("review", "liked")), text="review", label="liked")
+    assert data.sources is not None
+    assert (len(data.sources.train), len(data.sources.test)) == (55, 6)
+    assert data.class_names == ("no", "yes")
+    assert data.num_classes == 2
+
+
+def test_numbers_as_labels_keep_their_order(tmp_path: Path) -> None:
+    rows = [(f"film {i}", str(8 + i % 4)) for i in range(40)]
+    assert loaded(write(tmp_path / "a.csv", rows)).class_names == ("8", "9", "10", "11")
+
+
+def test_a_test_file(tmp_path: Path) -> None:
+    """It is the test set, whole, and must know no other label."""
+    train, test = write(tmp_path / "a.csv", ROWS), write(tmp_path / "b.jsonl", ROWS[:7])
+    data = loaded(train, test_file=str(test))
+    assert data.sources is not None
+    assert (len(data.sources.train), len(data.sources.test)) == (60, 7)
+    with pytest.raises(UserError, match=r"maybe is not; correct --data\.test_file"):
+        loaded(train, test_file=str(write(tmp_path / "c.csv", [("a film", "maybe")])))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.csv",
+            b"text,mark\nfine,1\n",
+            r"columns text and label in --data\.train_file .* text, mark; .*--data\.label",
+        ),
+        ("a.csv", b"", r"at least two classes|columns text and label"),
+        ("a.jsonl", b'{"text": "fine"}\n', r"columns text and label .*line 1 has text"),
+        ("a.csv", b"text,label\nfine,1\n ,0\n", r"a sentence in column text .*line 3 has none"),
+        ("a.csv", b"text,label\nfine,1\npoor,\n", r"a label in column label .*line 3 has none"),
+        ("a.csv", b"text,label\n" + b"fine,1\n" * 20, r"at least two classes .*there is 1 alone"),
+        ("a.csv", b"text,label\nfine,1\ncaf\xe9,0\n", r"to be utf-8, but line 3 has the byte 0xe9"),
+        ("a.jsonl", b'{"text": "fine", "label": 1}\nnonsense\n', r"JSON object in line 2 .*no JSON"),
+        ("a.jsonl", b"[1, 2]\n", r"JSON object in line 1 .*got list"),
+        ("a.txt", b"fine", r"to be a \.csv, \.tsv or \.jsonl file"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    """One sentence with the option, the line and the remedy."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        loaded(tmp_path / name)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Expected a file at --data\.train_file .*No such file"):
+        loaded(tmp_path / "none.csv")
+
+
+def test_latin_1_text(tmp_path: Path) -> None:
+    rows = "".join(f"caf\xe9 {i},{i % 2}\n" for i in range(20))
+    (tmp_path / "a.csv").write_bytes(("text,label\n" + rows).encode("latin-1"))
+    assert loaded(tmp_path / "a.csv", encoding="latin-1").num_classes == 2
+
+
+@pytest.mark.parametrize(("option", "value"), [("vocabulary_size", 2), ("tokenizer", "spacy"), ("test_share", 1.0)])
+def test_options_out_of_range(tmp_path: Path, option: str, value: Any) -> None:
+    with pytest.raises(UserError, match=rf"--data\.{option}"):
+        loaded(write(tmp_path / "a.csv", ROWS), **{option: value})
+
+
+def test_a_text_federation_from_file_to_predictions(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Training on a CSV file, small uploads for small shards, and labels with probabilities for a file of sentences."""
+    train, questions = write(tmp_path / "reviews.csv", ROWS * 4), tmp_path / "questions.txt"
+    questions.write_text("a good film\na bad film\n\n")
+    options = ("--data", "TextFile", "--data.train_file", train, "--data.split", "POW", "--data.batch_size", 8)
+    network = ("--model.network", "TextCNN", "--model.network.vocabulary", 20_000, "--model.network.width", 16)
+    adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003, "--federation.participants", 3)
+    ended = rffl("fit", *options, *network, *adam, *QUICK, "--trainer.max_epochs", 3)
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["maximum"] > 0.9
+    with (folder / "metrics.csv").open() as file:
+        row = next(csv.DictReader(file))
+    assert float(row["bytes_up/participant_0"]) < 0.2 * 4 * 20_000 * 16  # no word outside its shard
+    checkpoint = ("--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt")
+    ended = rffl("predict", *checkpoint, "--data.predict_file", questions)
+    assert ended.code == 0, ended.err
+    (path,) = (tmp_path / "runs").glob("*/*/predictions/participant_2.csv")
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows[:2]] == ["yes", "no"]
+    assert len(rows) == 3
+    for row in rows:
+        assert float(row["p_0"]) + float(row["p_1"]) == pytest.approx(1, abs=1e-5)
+    missing = rffl("predict", *checkpoint, "--data.predict_file", tmp_path / "none.txt")
+    assert missing.code == 2
+    assert re.search(r"Expected a file at --data\.predict_file .*none\.txt", missing.err)

@@ -1,0 +1,72 @@
+"""Every server gives the bits of one process on any number of ranks, and goes on from a checkpoint to the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.conftest import QUICK, ROOT, torchrun
+
+pytestmark = pytest.mark.distributed
+# Variants that differ in numbers alone are left out, for time.
+SAME = {"standalone", "fedavg_released", "foolsgold_sum", "sign_sgd_literal"}
+SERVERS = sorted({path.stem for path in (ROOT / "configs" / "servers").iterdir()} - SAME)
+
+
+def line(server: str, name: str, *more: object) -> str:
+    """A federation of five, a free-rider, a flipper of labels and an omniscient adversary under one server."""
+    configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
+    attacks = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
+    files = [argument for config in configs for argument in ("--config", config)]
+    return " ".join(map(str, ("fit", *files, *attacks, *QUICK, "--run.name", f"{server}-{name}", *more)))
+
+
+def run_all(ranks: int, lines: list[str], root: Path) -> None:
+    """The lines on so many ranks."""
+    root.mkdir()
+    (root / "lines").write_text("\n".join(lines))
+    ended = torchrun(ranks, root / "lines", root=root, module="tests.distributed.many")
+    assert ended.code == 0, ended.err
+
+
+def result(root: Path, name: str) -> tuple[dict[str, Any], Path]:
+    """The last checkpoint of the run of that name, and its path."""
+    (path,) = root.glob(f"{name}/*/checkpoints/last.ckpt")
+    return torch.load(path, weights_only=True), path
+
+
+def assert_same_bits(a: dict[str, Any], b: dict[str, Any], where: str) -> None:
+    """Models, server and history are equal to the bit."""
+    assert repr(a["server"]["history"]) == repr(b["server"]["history"]), where
+    assert repr(a["federation"]["members"]) == repr(b["federation"]["members"]), where
+    for i, mine in a["federation"]["participants"].items():
+        theirs = b["federation"]["participants"][i]
+        for part in ("network", "memory"):
+            for key, value in mine[part].items():
+                assert torch.equal(value, theirs[part][key]), (where, i, key)
+    assert repr(flatten(a["server"]["rule"])) == repr(flatten(b["server"]["rule"])), where
+
+
+def flatten(state: Any) -> Any:
+    """Tensors as numbers, so that states can be compared whatever they hold."""
+    if isinstance(state, torch.Tensor):
+        return state.tolist()
+    if isinstance(state, dict):
+        return {key: flatten(value) for key, value in state.items()}
+    return state
+
+
+def test_ranks_and_checkpoints_do_not_matter(tmp_path: Path) -> None:
+    """Four rounds in one process, and two on four ranks followed by two on two ranks, end in the same bits."""
+    four, two = ("--trainer.max_epochs", 4), ("--trainer.max_epochs", 2)
+    run_all(1, [line(server, "whole", *four) for server in SERVERS], tmp_path / "1")
+    run_all(4, [line(server, "half", *two) for server in SERVERS], tmp_path / "4")
+    halves = {server: result(tmp_path / "4", f"{server}-half")[1] for server in SERVERS}
+    resumed = [line(server, "resumed", *four, "--ckpt_path", halves[server]) for server in SERVERS]
+    run_all(2, resumed, tmp_path / "2")
+    for server in SERVERS:
+        alone, together = result(tmp_path / "1", f"{server}-whole")[0], result(tmp_path / "2", f"{server}-resumed")[0]
+        assert_same_bits(alone, together, server)

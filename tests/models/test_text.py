@@ -1,0 +1,65 @@
+"""The network for sentences against three separate convolutions, and what padding may not do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import conv1d
+
+from rffl_pl.models import TextCNN
+
+
+def network(seed: int = 0, **sizes: int) -> TextCNN:
+    torch.manual_seed(seed)
+    return TextCNN(**{"vocabulary": 50, "classes": 3, "width": 8, "kernels": 5, **sizes}).eval()
+
+
+def sentence(length: int, seed: int) -> Tensor:
+    return torch.randint(1, 50, (length,), generator=torch.Generator().manual_seed(seed))
+
+
+def naive(net: TextCNN, tokens: Tensor) -> Tensor:
+    """The logits of one sentence in float64, from the definition; one or two words are padded to three."""
+    words = net.embedding.weight.double()[torch.cat([tokens, tokens.new_zeros(max(0, 3 - len(tokens)))])]
+    pooled = [
+        conv1d(words.t().unsqueeze(0), c.weight.double(), c.bias.double()).relu().amax(2) for c in net.convolutions
+    ]
+    return (torch.cat(pooled, 1) @ net.linear.weight.double().t() + net.linear.bias.double())[0]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 17])
+def test_logits_are_those_of_the_definition(length: int) -> None:
+    """Embedding, three convolutions, ReLU, maximum over the sentence, linear."""
+    for seed in range(5):
+        net, tokens = network(seed), sentence(length, seed)
+        torch.testing.assert_close(net(tokens.unsqueeze(0))[0].double(), naive(net, tokens), atol=1e-5, rtol=1e-5)
+
+
+def test_padding_never_changes_a_prediction() -> None:
+    """A sentence has the same logits alone, padded, and beside longer ones."""
+    net = network()
+    with torch.no_grad():
+        for convolution in net.convolutions:  # a bias that beats every window would show in the padding
+            convolution.bias.fill_(5.0)
+    tokens = [sentence(length, length) for length in (1, 2, 3, 5, 9, 30)]
+    batch = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+    together, longer = net(batch), net(torch.nn.functional.pad(batch, (0, 20)))
+    alone = torch.cat([net(one.unsqueeze(0)) for one in tokens])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(longer, alone, atol=1e-5, rtol=1e-5)
+    assert together.argmax(1).tolist() == alone.argmax(1).tolist()
+
+
+def test_the_embedding_of_padding_stays_zero() -> None:
+    """Padding has no embedding to learn, and words that do not occur no gradient."""
+    net = network().train()
+    net(torch.tensor([[3, 4, 0, 0], [5, 6, 7, 8]])).sum().backward()
+    gradient = net.embedding.weight.grad
+    assert gradient is not None
+    assert gradient.abs().sum(1).nonzero().flatten().tolist() == [3, 4, 5, 6, 7, 8]
+
+
+def test_its_size_is_the_papers() -> None:
+    """20,000 embeddings of 300, three convolutions of 128 kernels of width 3, two classes."""
+    assert sum(p.numel() for p in TextCNN().parameters()) == 20_000 * 300 + 3 * (128 * 300 * 3 + 128) + 2 * 384 + 2

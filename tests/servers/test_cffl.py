@@ -1,0 +1,702 @@
+"""CFFL against a float64 loop written from its definition, and what no round of it may break."""
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rffl_pl.servers import CFFL, Verdict
+from tests.functional.test_aggregation import close, permuted, uploads
+from tests.servers.tasks import (
+    assert_equal,
+    assert_refused,
+    downloads,
+    every_kind,
+    finite_fraction,
+    shards,
+    spoil,
+    task,
+    through_file,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:--server.steepness")
+LAYERS = [3, 40, 1, 9]
+D = sum(LAYERS)
+# The released code's for MNIST, which need not be the defaults.
+SETTINGS: dict[str, Any] = {
+    "upload_share": 0.1,
+    "bound": 0.01,
+    "steepness": 5.0,
+    "doubling_rounds": None,
+    "compounding": "released",
+    "removal_share": 1 / 3,
+    "contribution": "examples",
+    "summation": "sum",
+    "selection": "random",
+}
+WIDE = {"bound": 1e9, "upload_share": 1.0}  # uploads are updates: no two entries of the aggregate are equal, none is 0
+Accuracy = Callable[[Any], float]
+
+
+def classes(participants: int) -> list[int]:
+    """1 to 10 classes, not in the order of shard sizes."""
+    return [1 + (7 * i) % 10 for i in range(participants)]
+
+
+def initial_weights(seed: int = 0) -> Tensor:
+    """Weights that every participant starts from."""
+    return torch.randn(D, generator=torch.Generator().manual_seed(seed))
+
+
+def waves(seed: int = 0, steepness: float = 20.0) -> Accuracy:
+    """An accuracy in [0.1, 0.9] that changes with every weight and never settles."""
+    direction = np.random.default_rng(seed).normal(size=D) * steepness
+    return lambda weights: 0.5 + 0.4 * math.sin(float(np.asarray(weights, dtype=np.float64) @ direction))
+
+
+def reference_top(x: Sequence[float], count: int) -> list[float]:
+    """x with only its largest magnitudes kept; among equals the first ones."""
+    kept = set(sorted(range(len(x)), key=lambda j: (-abs(x[j]), j))[:count])
+    return [float(v) if j in kept else 0.0 for j, v in enumerate(x)]
+
+
+@dataclass
+class Round:
+    """Everything the server decided in one round."""
+
+    weights: list[float]
+    reputations: list[float]
+    quotas: list[float]
+    members: list[bool]
+    removed: list[int]
+    aggregate: np.ndarray
+
+
+class Reference:
+    """The server of one run; steps are numbered as in servers.md 4.2."""
+
+    def __init__(self, sizes: Sequence[int], accuracy: Accuracy, initial: Any, **settings: Any) -> None:
+        self.on = SETTINGS | settings
+        self.count = len(sizes)
+        held = sizes if self.on["contribution"] == "examples" else classes(self.count)
+        self.shares = [n / max(held) for n in held]
+        self.accuracy, self.model = accuracy, np.asarray(initial, dtype=np.float64)
+        self.members = [True] * self.count
+        self.stored = [0.0] * self.count
+        self.round = 0
+
+    def upload(self, update: Sequence[float]) -> list[float]:
+        """Steps 1 and 2."""
+        clamped = [min(max(v, -self.on["bound"]), self.on["bound"]) for v in update]
+        return reference_top(clamped, max(1, int(self.on["upload_share"] * len(clamped))))
+
+    def sharpened(self, averaged: Sequence[float]) -> list[float]:
+        """Step 5."""
+        growth = 1 + self.round / self.on["doubling_rounds"] if self.on["doubling_rounds"] else 1
+        raised = [math.sinh(self.on["steepness"] * growth * c) for c in averaged]
+        return [x / math.fsum(raised) for x in raised] if math.fsum(raised) > 0 else raised
+
+    def step(self, sent: Mapping[int, Sequence[float]]) -> Round:
+        """Steps 3 to 7; ``sent`` holds the uploads that can be computed with."""
+        scores = [self.accuracy(self.model + np.asarray(sent[i])) if i in sent else 0.0 for i in range(self.count)]
+        used, members = self.sharpened(self.stored), list(self.members)
+        if math.fsum(scores) > 0:
+            fresh = [score / math.fsum(scores) for score in scores]
+            averaged = [
+                0.8 * c + 0.2 * new if member else 0.0
+                for c, new, member in zip(self.stored, fresh, self.members, strict=True)
+            ]
+            used = self.sharpened(averaged)
+            threshold = self.on["removal_share"] / sum(self.members)
+            members = [member and c >= threshold for member, c in zip(self.members, used, strict=True)]
+            used = [c if member else 0.0 for c, member in zip(used, members, strict=True)]
+            if members != self.members:
+                used = [c / math.fsum(used) for c in used]
+            averaged = [c if member else 0.0 for c, member in zip(averaged, members, strict=True)]
+            self.stored = used if self.on["compounding"] == "released" else averaged
+        elif self.on["compounding"] == "released":
+            used = self.stored
+
+        here = [i for i in sent if members[i]]
+        total = math.fsum(self.shares[i] for i in here)
+        weights = [0.0] * self.count
+        for i in here:
+            weights[i] = 1.0 if self.on["summation"] == "sum" else self.shares[i] / total
+        aggregate = sum((weights[i] * np.asarray(sent[i]) for i in here), np.zeros(len(self.model)))
+        top = max(used)
+        quotas = [c / top * share if top > 0 else 0.0 for c, share in zip(used, self.shares, strict=True)]
+        removed = [i for i in range(self.count) if self.members[i] and not members[i]]
+        self.model = self.model + aggregate
+        self.members = members
+        self.round += 1
+        return Round(weights, used, quotas, members, removed, aggregate)
+
+    def subtracted(self, i: int, result: Round, sent: Mapping[int, Sequence[float]]) -> np.ndarray:
+        """What step 8 takes off the download for i's own upload."""
+        if i not in sent or not result.members[i]:
+            return np.zeros(len(self.model))
+        return np.asarray(sent[i]) * (1.0 if self.on["summation"] == "sum" else self.shares[i])
+
+
+def started(
+    participants: int,
+    accuracy: Accuracy | None = None,
+    *,
+    examples: Sequence[int] | None = None,
+    seed: int = 1,
+    entries: int = D,
+    **settings: Any,
+) -> CFFL:
+    """A server before its first round."""
+    server = CFFL(**(SETTINGS | settings))
+    server.start(
+        task(
+            examples or shards(participants),
+            LAYERS if entries == D else [entries],
+            classes=classes(participants),
+            initial=initial_weights() if entries == D else torch.zeros(entries),
+            accuracy=accuracy or waves(),
+            seed=seed,
+        )
+    )
+    return server
+
+
+def members_of(server: CFFL) -> list[int]:
+    """Who is still a member."""
+    return server.members.nonzero().flatten().tolist()
+
+
+def sent(server: CFFL, updates: Tensor) -> Tensor:
+    """The uploads behind the payloads of all participants."""
+    return server.unpack(server.pack(server.outgoing(updates, [{} for _ in updates])))
+
+
+def play(server: CFFL, updates: Tensor) -> Verdict:
+    """One round in which all members send."""
+    senders = members_of(server)
+    return server.step(sent(server, updates)[senders], senders)
+
+
+def received(server: CFFL, verdict: Verdict, rows: Tensor, senders: Sequence[int]) -> Tensor:
+    """What everybody gets of the aggregate: the downloads with everybody's own upload added again, ``[P, D]``."""
+    parts = downloads(verdict).double()
+    sizes = torch.tensor(shards(len(parts))).double()
+    for row, i in zip(rows.double(), senders, strict=True):
+        if verdict.members[i] and row.isfinite().all():
+            parts[i] += row * (1.0 if server.summation == "sum" else sizes[i] / sizes.max())
+    return parts
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"upload_share": 1.0},
+    {"upload_share": 0.5, "bound": 0.3, "selection": "largest"},
+    {"compounding": "none", "selection": "largest"},
+    {"doubling_rounds": 3, "steepness": 2.0, "selection": "largest"},
+    {"doubling_rounds": 3, "compounding": "none"},
+    {"removal_share": 0.0, "steepness": 8.0},
+    {"removal_share": 0.9, "compounding": "none", "selection": "largest"},
+    {"contribution": "classes", "selection": "largest"},
+    {"summation": "mean", "selection": "largest"},
+    {"summation": "mean", "contribution": "classes"},
+    {"steepness": 0.5, "removal_share": 1 / 6, "summation": "mean"},
+]
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+@pytest.mark.parametrize("participants", [1, 5, 12])
+def test_rounds_are_the_reference(participants: int, settings: dict[str, Any]) -> None:
+    """Uploads, scores, removals, aggregate or downloads of some round differ, with somebody missing in some."""
+    server = started(participants, waves(participants), **settings)
+    reference = Reference(shards(participants), waves(participants), initial_weights(), **settings)
+    for now in range(7):
+        updates = uploads(participants, D, 100 * participants + now)
+        rows = sent(server, updates)
+        close(rows, [reference.upload(row) for row in updates.tolist()], 1e-6)
+        senders = [i for i in members_of(server) if i != now % 5 or now % 3 != 1]
+        verdict = server.step(rows[senders], senders)
+        uploaded = {i: rows[i].tolist() for i in senders}
+        expected = reference.step(uploaded)
+        assert verdict.members.tolist() == expected.members
+        assert list(verdict.removed) == expected.removed
+        close(verdict.weights, expected.weights, 1e-9)
+        close(verdict.reputations, expected.reputations)
+        close(verdict.quotas, expected.quotas)
+        assert verdict.set_aside == ()
+        assert verdict.similarities.isnan().all()
+        for i, quota in enumerate(verdict.quotas.tolist()):
+            # With the server's own quota: beside a whole number of entries it would hang on its last bit.
+            count, whole = int(quota * D), expected.aggregate
+            part = verdict.download(i).double().numpy() + reference.subtracted(i, expected, uploaded)
+            if server.selection == "largest":
+                top = reference_top(np.float32(whole).tolist(), count)
+                assert np.count_nonzero(np.abs(part) > 1e-6) <= count
+                close(torch.from_numpy(np.sort(np.abs(part))), np.sort(np.abs(top)))
+            np.testing.assert_allclose(part, np.where(np.abs(part) > 1e-6, whole, 0), atol=2e-6, rtol=1e-5)
+            assert np.count_nonzero(np.abs(part) > 1e-6) <= count
+        close(server.model, reference.model)
+
+
+def test_comparison_includes_removals() -> None:
+    """The comparisons above would be about rounds in which everybody stays, or in which one alone is left."""
+    left = []
+    for settings in VARIANTS:
+        server = started(12, waves(0), **settings)
+        for now in range(7):
+            play(server, uploads(12, D, now))
+        left.append(int(server.members.sum()))
+    assert sum(1 < count < 12 for count in left) >= 3, left
+    assert 12 in left
+
+
+def constant(*accuracies: float) -> tuple[Accuracy, Tensor]:
+    """Accuracies that stay the participants' own over the rounds, and the uploads by which they are told apart.
+
+    Participant i moves entry i alone, so that the server's model with its upload is highest there.
+    """
+    return lambda weights: accuracies[int(np.argmax(np.asarray(weights)))], 0.01 * torch.eye(len(accuracies))
+
+
+def removals(rounds: int, accuracies: Sequence[float], **settings: Any) -> dict[int, tuple[int, ...]]:
+    """In which round, counted from 0, who is removed."""
+    accuracy, rows = constant(*accuracies)
+    server = started(len(accuracies), accuracy, entries=len(accuracies), upload_share=1.0, **settings)
+    removed: dict[int, tuple[int, ...]] = {}
+    for now in range(rounds):
+        here = members_of(server)
+        verdict = server.step(rows[here], here)
+        if verdict.removed:
+            removed[now] = verdict.removed
+    return removed
+
+
+def test_golden() -> None:
+    """The worked example (servers.md 4.8): sinh before averaging, or a steepness that does not grow."""
+    accuracy, rows = constant(0.6, 0.8, 0.9)
+    server = started(3, accuracy, entries=3, upload_share=1.0, doubling_rounds=30)
+    close(server.step(rows, [0, 1, 2]).reputations, [0.258643, 0.347894, 0.393463], 1e-6)
+    close(server.step(rows, [0, 1, 2]).reputations, [0.210059, 0.347069, 0.442872], 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "rounds", "expected"),
+    [
+        ((0.88, 0.89, 0.90, 0.91, 0.92), 30, {15: (0,), 16: (1, 2, 3)}),
+        ((0.6, 0.8, 0.9), 30, {3: (0,), 4: (1,)}),
+        (tuple(np.linspace(0.80, 0.94, 10)), 60, {47: (0, 1, 2, 3, 4), 48: (5, 6, 7, 8)}),
+    ],
+    ids=["N=5", "N=3", "N=10"],
+)
+def test_released_compounding_removes_the_honest(
+    accuracies: Sequence[float], rounds: int, expected: dict[int, tuple[int, ...]]
+) -> None:
+    """Gaps of a few percent do not grow as in the released code (servers.md 4.2), or grow where nothing compounds."""
+    assert removals(rounds, accuracies, doubling_rounds=rounds) == expected
+    assert removals(rounds, accuracies, doubling_rounds=rounds, compounding="none") == {}
+
+
+def test_without_compounding_reputations_settle() -> None:
+    """What is stored is not the plain average, or reputations are not its sinh: they drift for equal scores."""
+    scores = [0.6, 0.8, 0.9]
+    accuracy, rows = constant(*scores)
+    server = started(3, accuracy, entries=3, upload_share=1.0, compounding="none")
+    for now in range(60):
+        verdict = server.step(rows, [0, 1, 2])
+        averaged = [(1 - 0.8 ** (now + 1)) * score / sum(scores) for score in scores]
+        raised = np.sinh(5 * np.array(averaged))
+        close(verdict.reputations, raised / raised.sum(), 1e-12)
+    assert verdict.members.all()
+
+
+def test_only_ratios_of_accuracies_count() -> None:
+    """Reputations change if all accuracies are halved."""
+    one, other = started(5, waves()), started(5, lambda weights: waves()(weights) / 2)
+    for now in range(5):
+        updates = uploads(5, D, now)
+        a, b = play(one, updates), play(other, updates)
+        close(a.reputations, b.reputations, 1e-9)
+        assert torch.equal(a.members, b.members)
+
+
+@pytest.mark.parametrize("selection", ["random", "largest"])
+@pytest.mark.parametrize("summation", ["sum", "mean"])
+def test_order_of_participants(summation: Any, selection: Any) -> None:
+    """A participant's number decides something."""
+    order = permuted(7, seed=1)
+    sizes = torch.tensor(shards(7))
+    settings: dict[str, Any] = {"summation": summation, "selection": selection, "steepness": 2.0} | WIDE
+    one = started(7, waves(steepness=0.3), examples=sizes.tolist(), **settings)
+    other = started(7, waves(steepness=0.3), examples=sizes[order].tolist(), **settings)
+    for now in range(5):
+        updates = uploads(7, D, now)
+        a, b = play(one, updates), play(other, updates[order])
+        assert torch.equal(a.members[order], b.members)
+        for name in ("weights", "reputations", "quotas"):
+            close(getattr(b, name), getattr(a, name)[order], 1e-5)
+        close(downloads(b), downloads(a)[order])
+
+
+@pytest.mark.parametrize("compounding", ["released", "none"])
+def test_equal_accuracies_earn_everything(compounding: Any) -> None:
+    """Of equal participants one lacks an entry of the aggregate, by a rounding of its reputation."""
+    lacking: dict[int, list[int]] = {}
+    for participants in range(1, 25):
+        held = [10] * participants
+        server = started(participants, lambda weights: 0.8, examples=held, compounding=compounding, **WIDE)
+        for now in range(3):
+            rows = uploads(participants, D, now)
+            verdict = server.step(rows, range(participants))
+            assert verdict.quotas.tolist() == pytest.approx([1.0] * participants)
+            less = (downloads(verdict).double() + rows.double() - rows.double().sum(0)).abs().max(1).values
+            if (less > 1e-3).any():
+                lacking[participants] = (less > 1e-3).nonzero().flatten().tolist()
+    assert lacking == {}
+
+
+def test_equal_accuracies_remove_nobody() -> None:
+    """At the highest threshold that is allowed, 1/|R|, a rounding decides who among equals is removed, or all are."""
+    removed = {}
+    for participants in range(1, 25):
+        server = started(participants, lambda weights: 0.8, removal_share=1.0)
+        for now in range(3):
+            play(server, uploads(participants, D, now))
+        if not server.members.all():
+            removed[participants] = participants - len(members_of(server))
+    assert removed == {}
+
+
+@pytest.mark.parametrize("settings", [{"steepness": 2000.0}, {"doubling_rounds": 1}, {"steepness": 1e-200}], ids=str)
+@pytest.mark.parametrize("participants", [1, 3])
+def test_extreme_steepness(participants: int, settings: dict[str, Any]) -> None:
+    """The sinh overflows or vanishes: reputations are no numbers, and everybody is removed."""
+    server = started(participants, lambda weights: 0.8, examples=[10] * participants, **settings)
+    rows = uploads(participants, D, seed=1)
+    for _ in range(5):
+        server.step(rows, range(participants))
+    server.load_state_dict(server.state_dict() | {"round": 600})  # with doubling_rounds=1 a steepness of 3005
+    verdict = server.step(rows, range(participants))
+    assert finite_fraction(verdict) == 1
+    assert verdict.members.all()
+    close(verdict.reputations, [1 / participants] * participants)
+
+
+def test_nobody_is_removed_at_0() -> None:
+    """With a removal share of 0 the worst is removed; it may stay with a reputation of 0."""
+    accuracy, rows = constant(0.0, 0.8, 0.9)
+    server = started(3, accuracy, entries=3, upload_share=1.0, removal_share=0.0)
+    for _ in range(10):
+        verdict = server.step(rows, [0, 1, 2])
+    assert verdict.members.all()
+    assert verdict.reputations[0] == verdict.quotas[0] == 0
+
+
+def test_quota_of_no_entries_is_nothing() -> None:
+    """A quota below one entry gives everything, as the released code's topk[-1] does, or at least one entry."""
+    for selection in ("random", "largest"):
+        server = started(3, lambda weights: 0.8, examples=[1, 1000, 1000], selection=selection, **WIDE)
+        rows = uploads(3, D, seed=1)
+        rows[0] = 0
+        verdict = server.step(rows, range(3))
+        assert 0 < verdict.quotas[0] < 1 / D
+        assert not verdict.download(0).any()
+        assert verdict.download(1).all()
+
+
+@pytest.mark.parametrize("selection", ["random", "largest"])
+@pytest.mark.parametrize("summation", ["sum", "mean"])
+def test_supports_nest(summation: Any, selection: Any) -> None:
+    """Of two members the one with the larger quota misses an entry that the other gets, or not int(q D) arrive."""
+    server = started(12, waves(steepness=0.3), selection=selection, summation=summation, steepness=1.0, **WIDE)
+    for now in range(4):
+        rows, senders = uploads(12, D, now), members_of(server)
+        verdict = server.step(rows[senders], senders)
+        supports = received(server, verdict, rows[senders], senders).abs() > 1e-4
+        assert supports.sum(1).tolist() == [int(q * D) for q in verdict.quotas.tolist()]
+        for less, more in itertools.pairwise(supports[verdict.quotas.argsort()]):
+            assert (more | ~less).all()
+        assert supports.sum(1).unique().numel() > 3
+
+
+def test_largest_selection_takes_the_largest() -> None:
+    """With `largest` an entry is left out for a smaller one; with `random` never is."""
+    for selection in ("largest", "random"):
+        server = started(5, lambda weights: 0.8, selection=selection, **WIDE)
+        rows = uploads(5, D, seed=1)
+        verdict = server.step(rows, range(5))
+        step = rows.double().sum(0).abs()
+        parts = received(server, verdict, rows, range(5)).abs() > 1e-4
+        sorted_out = [bool(step[part].min() < step[~part].max()) for part in parts[:-1]]
+        assert sorted_out == [selection == "random"] * 4
+        assert parts[-1].all()
+
+
+def test_random_selection_goes_by_seed_and_round() -> None:
+    """Entries come in the same order in every round, in another in a second run, or some more often than others."""
+
+    def supports(seed: int, count: int = 12) -> Tensor:
+        server = started(2, lambda weights: 0.8, examples=[5, 10], seed=seed, **WIDE)
+        rows = uploads(2, D, seed=1)
+        verdicts = [server.step(rows, range(2)) for _ in range(count)]
+        return torch.stack([(v.download(0) + rows[0]).abs() > 1e-4 for v in verdicts])
+
+    assert torch.equal(supports(1), supports(1))
+    assert not torch.equal(supports(1), supports(2))
+    assert len(supports(1).unique(dim=0)) == 12
+    assert len(supports(2**63 - 1, 3)) == 3  # the largest seed there is does not overflow in later rounds
+    often = supports(3, 400).double().mean(0)
+    assert ((often - 0.5).abs() < 4.5 * 0.5 / 20).all(), often
+
+
+def test_contribution() -> None:
+    """Quotas do not go by the number of examples, or of classes where these are asked for."""
+    rows = uploads(5, D, seed=1)
+    for contribution, held in (("examples", shards(5)), ("classes", classes(5))):
+        server = started(5, lambda weights: 0.8, contribution=contribution)
+        close(play(server, rows).quotas, [n / max(held) for n in held], 1e-9)
+        mean = started(5, lambda weights: 0.8, contribution=contribution, summation="mean")
+        close(play(mean, rows).weights, [n / sum(held) for n in held], 1e-9)
+
+
+def test_own_upload_is_not_applied_twice() -> None:
+    """Own update and download together are not own update plus aggregate less own upload."""
+    updates = uploads(5, D, seed=1)
+    server = started(5, lambda weights: 0.8, examples=[10] * 5, bound=0.05, upload_share=0.3, selection="largest")
+    rows = sent(server, updates)
+    verdict = server.step(rows, range(5))
+    kept = server.kept(updates)
+    close(kept, updates.clamp(-0.05, 0.05), 1e-7)
+    close(kept + downloads(verdict), kept + rows.sum(0) - rows, 1e-6)
+    # Where everything is uploaded all participants end at the server's model.
+    whole = started(5, lambda weights: 0.8, examples=[10] * 5, bound=0.05, upload_share=1.0)
+    after = initial_weights() + whole.kept(updates) + downloads(play(whole, updates))
+    close(after, whole.model.expand(5, -1), 1e-5)
+
+
+def test_removed_for_ever() -> None:
+    """Somebody removed comes back, counts, downloads or is scored; or reputations do not add up to 1 without it."""
+    asked: list[int] = []
+
+    def accuracy(weights: Tensor) -> float:
+        asked.append(1)
+        return waves(steepness=100.0)(weights)
+
+    for compounding in ("released", "none"):
+        server = started(10, accuracy, compounding=compounding, removal_share=0.8)
+        gone: set[int] = set()
+        for now in range(12):
+            asked.clear()
+            verdict = play(server, uploads(10, D, now))
+            assert len(asked) == 10 - len(gone)
+            assert gone.isdisjoint(verdict.removed)
+            gone |= set(verdict.removed)
+            assert {i for i, member in enumerate(verdict.members.tolist()) if not member} == gone
+            for i in gone:
+                assert verdict.weights[i] == verdict.reputations[i] == verdict.quotas[i] == 0
+                assert torch.equal(verdict.download(i), torch.zeros(D))
+            assert verdict.reputations.sum().item() == pytest.approx(1)
+        assert 2 < len(gone) < 10
+
+
+def test_who_is_removed_does_not_count_at_once() -> None:
+    """The upload that cost somebody its membership is still in the step or in the server's model."""
+    accuracy, rows = constant(0.0, 0.8, 0.9)
+    server = started(3, accuracy, entries=3, upload_share=1.0)
+    verdict = server.step(rows, [0, 1, 2])
+    assert verdict.removed == (0,)
+    assert verdict.weights.tolist() == [0, 1, 1]
+    close(server.model, [0, 0.01, 0.01], 1e-7)
+
+
+def test_threshold_goes_by_the_members() -> None:
+    """The threshold is not removal_share / |R| with R as it was before the round's removals."""
+    # Of twelve, equal but for the first: c_0 is 0.5 / 12 against thresholds of 0.4 / 12 and 0.6 / 12.
+    for share, expected in ((0.4, 12), (0.6, 11)):
+        low = math.asinh(math.sinh(0.2 * 1e-3 / 12) / 2) / 0.2 * 12e3  # steepness 1e-3: sinh is as good as straight
+        accuracy, rows = constant(low, *[1.0] * 11)
+        server = started(12, accuracy, entries=12, upload_share=1.0, removal_share=share, steepness=1e-3)
+        assert int(server.step(rows, range(12)).members.sum()) == expected
+
+
+def test_scores_of_zero_leave_reputations() -> None:
+    """Where no upload is of any use reputations change, somebody is removed, or the round is not a number."""
+    for compounding in ("released", "none"):
+        for earlier in (0, 2):
+            level = [0.5]
+            server = started(5, lambda weights, level=level: level[0] * waves()(weights), compounding=compounding)
+            before = torch.zeros(5)
+            for now in range(earlier):
+                before = play(server, uploads(5, D, now)).reputations
+            level[0] = 0.0
+            verdict = play(server, uploads(5, D, seed=9))
+            assert verdict.removed == ()
+            assert finite_fraction(verdict) == 1
+            close(verdict.reputations, before, 1e-12)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.999, 1.0])
+@pytest.mark.parametrize("bound", [1e-3, 0.05, 1e9])
+def test_uploads_travel_without_loss(bound: float, share: float) -> None:
+    """Of the entries, many of them equal at the bound, more or fewer than announced are sent, or others arrive."""
+    server = started(6, upload_share=share, bound=bound)
+    updates = uploads(6, D, seed=1)
+    updates[2] = 0
+    updates[3, 5:] = 0
+    outgoing = server.outgoing(updates, [{} for _ in updates])
+    count = max(1, int(share * D))
+    assert (outgoing[[0, 1, 4, 5]].count_nonzero(1) == count).all()
+    payloads = server.pack(outgoing)
+    assert payloads.dtype == torch.uint8
+    assert payloads.shape == (6, 8 * count)
+    assert torch.equal(server.unpack(payloads), outgoing)
+    assert outgoing.abs().max() <= torch.tensor(bound)
+    assert torch.equal(updates[0], uploads(6, D, seed=1)[0])
+
+
+@every_kind
+@pytest.mark.parametrize("bad", [[2], [0, 6], [0, 1, 2, 4, 6], [*range(1, 7)]], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"compounding": "none", "summation": "mean"}], ids=str)
+def test_bad_uploads_do_not_count(settings: dict[str, Any], bad: list[int], kind: str) -> None:
+    """A bad upload gets into the step, is not named, is scored, or makes another round than if it had not been sent."""
+    for earlier in (0, 3):
+        spoiled, absent = (started(7, steepness=0.5, removal_share=0.1, **settings) for _ in range(2))
+        for now in range(earlier):
+            rows = uploads(7, D, now)
+            before = spoiled.step(rows, range(7)), absent.step(rows, range(7))
+        rows, good = uploads(7, D, seed=8), [i for i in range(7) if i not in bad]
+        verdict = spoiled.step(spoil(rows, bad, kind), range(7))
+        assert verdict.set_aside == tuple(bad)
+        assert finite_fraction(verdict) == 1
+        assert (verdict.weights[bad] == 0).all()
+        assert_equal(verdict, absent.step(rows[good], good))
+        assert torch.equal(spoiled.model, absent.model)
+        if earlier and len(bad) == 1:
+            assert (verdict.reputations[bad] < before[0].reputations[bad]).all()
+
+
+@every_kind
+@pytest.mark.parametrize("compounding", ["released", "none"])
+def test_nothing_but_bad_uploads(compounding: Any, kind: str) -> None:
+    """With every upload bad somebody downloads something, is removed, or loses reputation."""
+    for earlier in (0, 3):
+        server = started(5, compounding=compounding, removal_share=1.0 if earlier == 0 else 0.1, steepness=0.5)
+        reputations = torch.zeros(5)
+        for now in range(earlier):
+            reputations = play(server, uploads(5, D, now)).reputations
+        model, senders = server.model, members_of(server)
+        verdict = server.step(spoil(uploads(5, D, seed=9), range(5), kind)[senders], senders)
+        assert verdict.set_aside == tuple(senders)
+        assert torch.equal(downloads(verdict), torch.zeros(5, D))
+        assert verdict.removed == ()
+        assert finite_fraction(verdict) == 1
+        close(verdict.reputations, reputations, 1e-12)
+        assert torch.equal(server.model, model)
+
+
+@every_kind
+@pytest.mark.parametrize("share", [0.001, 0.1, 1.0])
+def test_bad_updates_on_the_way(share: float, kind: str) -> None:
+    """On the way from update to upload a NaN gets lost and the rest counts, or a clamped long update does not."""
+    server = started(5, upload_share=share, steepness=0.5, removal_share=0.0)
+    for now in range(4):
+        verdict = play(server, spoil(uploads(5, D, now), [1, 3], kind))
+        assert verdict.set_aside == (() if kind == "1e38" else (1, 3))
+        assert finite_fraction(verdict) == 1
+    assert server.model.isfinite().all()
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_resumes_to_the_same_bits(settings: dict[str, Any]) -> None:
+    """A run that was interrupted after any round goes on otherwise than one that was not, or a saved state moves on."""
+    rounds = [uploads(7, D, now) for now in range(8)]
+    whole = started(7, waves(1), **settings)
+    saved, verdicts = [whole.state_dict()], []
+    for updates in rounds:
+        verdicts.append(play(whole, updates))
+        saved.append(whole.state_dict())
+    for done in (0, 1, 3, 6):
+        resumed = started(7, waves(1), **settings)
+        resumed.load_state_dict(through_file(saved[done]))
+        for updates, verdict in zip(rounds[done:], verdicts[done:], strict=True):
+            assert_equal(play(resumed, updates), verdict)
+        assert torch.equal(resumed.model, whole.model)
+
+
+def test_starts_afresh() -> None:
+    """A second run of the same server goes on with the first one's reputations, members, model or rounds."""
+    server, runs = CFFL(removal_share=0.8), []
+    for _ in range(2):
+        server.start(task(shards(7), LAYERS, initial=initial_weights(), accuracy=waves(steepness=100.0)))
+        runs.append([play(server, uploads(7, D, now)) for now in range(5)])
+    assert any(verdict.removed for verdict in runs[0])
+    for one, other in zip(*runs, strict=True):
+        assert_equal(one, other)
+
+
+def test_initial_weights_are_not_changed() -> None:
+    """The server's model is the task's own tensor, which others use."""
+    initial = initial_weights()
+    server = CFFL()
+    server.start(task(shards(5), LAYERS, initial=initial, accuracy=waves()))
+    play(server, uploads(5, D, seed=1))
+    assert torch.equal(initial, initial_weights())
+
+
+@pytest.mark.parametrize(
+    ("participants", "settings", "warned"),
+    [
+        (5, {}, True),
+        (6, {}, False),
+        (10, {"steepness": 8.91}, True),
+        (10, {"steepness": 8.89}, False),
+        (1, {}, True),
+        (5, {"compounding": "none"}, False),
+    ],
+    ids=str,
+)
+def test_warns_of_growing_gaps(participants: int, settings: dict[str, Any], warned: bool) -> None:
+    """Above a steepness of 0.89 per participant nothing is said, or below it or without compounding something is."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        started(participants, **settings)
+    assert [part in str(warning.message) for warning in caught for part in ("--server.steepness", "0.89")] == (
+        [True, True] if warned else []
+    )
+
+
+def test_refuses_a_task_without_accuracy() -> None:
+    """Without validation examples the run begins, or the message does not say where they come from."""
+    assert_refused(lambda: CFFL().start(task(shards(5), LAYERS)), "--data.validation", "CFFL", "--server")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("upload_share", 0.0),
+        ("upload_share", -0.1),
+        ("upload_share", 1.1),
+        ("upload_share", math.nan),
+        ("bound", 0.0),
+        ("bound", -0.01),
+        ("bound", math.nan),
+        ("steepness", 0.0),
+        ("steepness", -5.0),
+        ("steepness", math.nan),
+        ("doubling_rounds", 0),
+        ("doubling_rounds", -3),
+        ("removal_share", -0.1),
+        ("removal_share", 1.1),
+        ("removal_share", math.nan),
+    ],
+)
+def test_refuses(option: str, value: float) -> None:
+    """A value without a meaning gets through to the first round, or the message does not name the option."""
+    settings: dict[str, Any] = {option: value}
+    assert_refused(lambda: CFFL(**settings), f"--server.{option}", str(value))
