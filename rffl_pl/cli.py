@@ -149,8 +149,11 @@ class FederatedCLI(LightningCLI):
             callbacks.append(PredictionWriter(str(folder)))
         given = any(isinstance(callback, ModelCheckpoint) for callback in config["callbacks"] or [])
         if self.subcommand == "fit" and config["enable_checkpointing"] is not False and not given:
+            # One file that every round replaces; `save_last` without a best one would be written at the end alone.
             callbacks.append(
-                ModelCheckpoint(folder / "checkpoints", save_last=True, save_top_k=0, save_on_train_epoch_end=True)
+                ModelCheckpoint(
+                    folder / "checkpoints", "last", enable_version_counter=False, save_on_train_epoch_end=True
+                )
             )
         return callbacks
 

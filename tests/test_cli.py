@@ -96,6 +96,22 @@ def test_resume_continues_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
     assert a == b
 
 
+def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
+    """Every round leaves a checkpoint: after a power cut in the third, two are not lost, and there is one file."""
+    assert rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 4, "--run.name", "whole").code == 0
+    with pytest.raises(RuntimeError, match="power cut"):
+        rffl(*DIGITS, *QUICK, "--trainer.callbacks+=tests.interruption.PowerCut", "--run.name", "cut")
+    (cut,) = (tmp_path / "runs" / "cut").iterdir()
+    assert [path.name for path in (cut / "checkpoints").iterdir()] == ["last.ckpt"]
+    checkpoint = cut / "checkpoints" / "last.ckpt"
+    assert torch.load(checkpoint, weights_only=True)["federation"]["round"] == 2
+    resume = ("--ckpt_path", checkpoint, "--trainer.max_epochs", 4, "--run.name", "resumed")
+    assert rffl(*DIGITS, *QUICK, *resume).code == 0
+    assert checkpoint.is_file()
+    whole, resumed = (next((tmp_path / "runs" / name).iterdir()) for name in ("whole", "resumed"))
+    assert_same_bits(whole, resumed)
+
+
 def test_a_server_with_history_resumes_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
     """FoolsGold remembers every participant's past uploads over an interruption."""
     args = (*DIGITS, "--config", "configs/servers/foolsgold.yaml")

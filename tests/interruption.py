@@ -1,0 +1,18 @@
+"""A run that ends before its time; given by class path on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from rffl_pl.module import FederatedModule
+
+
+class PowerCut(Callback):
+    """Breaks off in the third round."""
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        assert isinstance(pl_module, FederatedModule)
+        if pl_module.round == 2:
+            raise RuntimeError("power cut")
