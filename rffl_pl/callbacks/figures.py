@@ -43,13 +43,16 @@ def _reputations(history: list[dict[str, Any]], summary: dict[str, Any]) -> Figu
     rounds = np.array([entry["number"] for entry in history])
     values = np.array([entry["reputation"] for entry in history])
     _curves(axes, rounds, values, summary)
+    removals: dict[int, list[int]] = {}
     for i, removed in enumerate(summary["removed_in_round"]):
         if removed is not None:
+            removals.setdefault(removed, []).append(i)
             # The reputation drops to 0 with the removal: mark the curve there.
             axes.plot([removed], [0], marker="x", markersize=9, markeredgewidth=2, color=_colour(i, summary), zorder=5)
-            axes.annotate(
-                f"{i} removed", (removed, 0), xytext=(5, 7), textcoords="offset points", fontsize=8, color=_REMOVED
-            )
+    for height, (removed, who) in enumerate(sorted(removals.items())):
+        above = (5, 7 + 10 * (height % 3))  # removals in consecutive rounds would write over each other
+        text = f"{_numbers(who)} removed"
+        axes.annotate(text, (removed, 0), xytext=above, textcoords="offset points", fontsize=8, color=_REMOVED)
     axes.set_ylim(bottom=min(0, values.min()) - 0.004)
     return figure
 
@@ -91,8 +94,10 @@ def _fairness(summary: dict[str, Any]) -> Figure:
 
 def _curves(axes: Axes, rounds: np.ndarray, values: np.ndarray, summary: dict[str, Any]) -> None:
     few = len(rounds) <= 1
+    honest, total = summary["honest"], values.shape[1]
     for i, curve in enumerate(values.T):
-        adversary = i >= summary["honest"]
+        adversary = i >= honest
+        together = f"{_numbers(list(range(honest, total)))} (adversar{'y' if total == honest + 1 else 'ies'})"
         axes.plot(
             rounds,
             curve,
@@ -100,10 +105,17 @@ def _curves(axes: Axes, rounds: np.ndarray, values: np.ndarray, summary: dict[st
             linestyle="--" if adversary else "-",
             marker="o" if few else None,
             linewidth=1.6,
-            label=f"{i} (adversary)" if adversary else f"{i}",
+            label=f"{i}" if not adversary else together if i == honest else "_",
         )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(title="participant", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
+
+
+def _numbers(participants: list[int]) -> str:
+    """``3`` or ``3, 5`` or, without a gap between more than two, ``3-9``."""
+    if len(participants) > 2 and participants[-1] - participants[0] == len(participants) - 1:
+        return f"{participants[0]}-{participants[-1]}"
+    return ", ".join(map(str, participants))
 
 
 def _colour(participant: int, summary: dict[str, Any]) -> Any:
