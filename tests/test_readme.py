@@ -64,7 +64,10 @@ def test_make_targets_exist() -> None:
 @pytest.mark.parametrize("command", [line for line in COMMANDS if not line.startswith("make")])
 def test_a_command_runs(workplace: Path, command: str) -> None:
     """The command line of README, with one round, few examples and at most two ranks."""
-    if any(name in command for name in ("mnist", "cifar10", "mr.yaml", "sst.yaml")) and "RFFL_DATA_DIR" not in os.environ:
+    if (
+        any(name in command for name in ("mnist", "cifar10", "mr.yaml", "sst.yaml"))
+        and "RFFL_DATA_DIR" not in os.environ
+    ):
         pytest.skip("needs real data: RFFL_DATA_DIR is not set")
     finished = sorted((workplace / "runs" / "digits").iterdir())[0]
     short = command.replace("runs/digits/RUN", str(finished)).replace("--nproc_per_node=4", "--nproc_per_node=2")

@@ -146,7 +146,7 @@ class RunReport(Callback):
         for i in this.removed:
             warnings.warn(
                 f"Round {this.number}: participant {i} is removed: its reputation fell below the threshold (similarity "
-                f"{this.similarity[i]:.3f}, weight {this.weight[i]:.3f}).",
+                f"{this.similarity[i]:.3f}, weight {this.weight[i]:.3f}).{_orthogonality(this)}",
                 stacklevel=2,
             )
 
@@ -203,6 +203,21 @@ class RunReport(Callback):
         ]
         mean, maximum = accuracy.mean().item(), accuracy.max().item()
         print("\n".join([*lines, f"mean {percent(mean)}  maximum {percent(maximum)}"]), flush=True)
+
+
+def _orthogonality(this: Round) -> str:
+    r"""Why somebody honest may be removed, where that is so.
+
+    The squared cosines of orthogonal vectors to their sum add up to 1, those of m like ones to m.
+    """
+    total = sum(value * value for value in this.similarity if not math.isnan(value))
+    if not total < 1.2:
+        return ""
+    return (
+        f" The uploads are almost orthogonal (squared similarities add up to {total:.2f}), as with word embeddings: an "
+        "upload is then like the aggregate only by its own weight in it, and whoever began with few examples stays "
+        "light. --server.removal_from never keeps everybody."
+    )
 
 
 def _compared(alone: Tensor | None, final: Tensor) -> dict[str, float | None]:
