@@ -21,7 +21,7 @@ from typing import Any
 
 SERVERS = ("rffl", "fedavg", "q_ffl", "cffl", "krum", "foolsgold", "sign_sgd", "median", "standalone")
 ATTACKS = ("label_flip", "sign_random", "rescale", "value_invert", "free_rider")
-SETTINGS = (("UNI", 2), ("POW", 2), ("UNI", 11))
+SETTINGS = (("UNI", 2), ("UNI", 11), ("POW", 2))
 SCHEDULE = """
     --federation.participants 10 --data.examples_per_participant 200 --data.adversary_examples 200 --data.batch_size 16
     --model.local_epochs 1 --model.lr_decay_every round --model.optimizer.lr 0.25 --trainer.max_epochs 12

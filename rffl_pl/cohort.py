@@ -196,9 +196,11 @@ class Cohort:
         memory = {name: value.cpu().clone() for name, value in self.memories[index].items()}
         return {"network": self.network_state(index), "optimizer": optimizer, "memory": memory}
 
-    def load_state_dict(self, index: int, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
+    def load_state_dict(self, index: int, state: dict[str, Any], *, training: bool = True) -> None:
+        """Restore what `state_dict` gave: all of it to go on ``training``, else the network alone."""
         self.networks[index].load_state_dict(state["network"])
+        if not training:
+            return
         self.optimizers[index].load_state_dict(state["optimizer"])
         memory = {name: value.to(self.weights.device) for name, value in state.get("memory", {}).items()}
         self.memories[index] = memory

@@ -241,7 +241,8 @@ class FederatedModule(LightningModule):
         self._check_identity(saved["identity"])
         self.round = saved["round"]
         for index, participant in enumerate(self.cohort.participants):
-            self.cohort.load_state_dict(index, saved["participants"][participant])
+            state = saved["participants"][participant]
+            self.cohort.load_state_dict(index, state, training=self.trainer.state.fn == TrainerFn.FITTING)
         self.exchange.active.update(saved["members"])
 
     def initial_weights(self) -> Tensor:

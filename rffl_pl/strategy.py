@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
+import threading
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -129,11 +131,21 @@ def leave_process_group() -> None:
     """Wait for all ranks and close the connections.
 
     A gloo process that exits with them open can be aborted by its own threads, and a rank that exits early takes the
-    store with it.
+    store with it. All work is done by then: a process that cannot close them ends all the same.
     """
-    if dist.is_available() and dist.is_initialized():
-        dist.barrier()
+    if not dist.is_available() or not dist.is_initialized():
+        return
+    dist.barrier()
+    if dist.get_backend() != "gloo":
         dist.destroy_process_group()
+        return
+    closing = threading.Thread(target=dist.destroy_process_group, daemon=True)
+    closing.start()
+    closing.join(timeout=20)
+    if closing.is_alive():  # seen once, with torch 2.3
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _part(checkpoint: dict[str, Any], block: range) -> dict[str, Any]:
