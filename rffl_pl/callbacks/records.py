@@ -132,12 +132,19 @@ class Summary:
         lines.append(f"mean {percent(self.mean)}  maximum {percent(self.maximum)}  fairness {fairness}")
         if self.gain is not None:
             ranks = "undefined" if self.rank_fairness is None else f"{self.rank_fairness:.3f}"
-            lines.append(f"gain over alone {self.gain:+.1%} (spread {percent(self.gain_spread)})  of ranks {ranks}")
+            lines.append(
+                f"mean gain over training alone {self.gain:+.1%} (spread {percent(self.gain_spread)})  "
+                f"fairness of ranks {ranks}"
+            )
         if self.honest < len(self.examples):
-            lines.append(f"adversaries: {percent(self.recall)} removed, {percent(self.precision)} of the removed")
+            gone = [removed is not None for removed in self.removed_in_round]
+            lines.append(
+                f"removed: {sum(gone[self.honest :])} of {len(gone) - self.honest} adversaries, "
+                f"{sum(gone[: self.honest])} of {self.honest} honest"
+            )
         if self.attack_success is not None:
             lines.append(
-                f"label flip: success {percent(self.attack_success)}  target accuracy {percent(self.target_accuracy)}"
+                f"label flips: success {percent(self.attack_success)}  target accuracy {percent(self.target_accuracy)}"
             )
         return "\n".join(lines)
 

@@ -351,7 +351,7 @@ def test_results_of_a_label_flip(rffl: Run, tmp_path: Path) -> None:
     assert summary["target_accuracy"] == pytest.approx(np.mean(kept[:5]), abs=1e-6)
     assert summary["attack_success"] == pytest.approx(np.mean(success[:5]), abs=1e-6)
     assert success[5] > 0.5 > np.median(success[:5])
-    assert f"label flip: success {summary['attack_success']:.1%}  target accuracy" in ended.out
+    assert f"label flips: success {summary['attack_success']:.1%}  target accuracy" in ended.out
     header, *_, last = (folder / "metrics.csv").read_text().splitlines()
     values = dict(zip(header.split(","), last.split(","), strict=True))
     assert {name for name in values if name.startswith("attack_success/")} == {

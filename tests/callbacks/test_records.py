@@ -58,9 +58,9 @@ def test_a_plain_run_has_one_line() -> None:
 @pytest.mark.parametrize(
     ("gain", "ranks", "line"),
     [
-        (0.125, 0.5, "gain over alone +12.5% (spread 6.2%)  of ranks 0.500"),
-        (-0.125, -1.0, "gain over alone -12.5% (spread 6.2%)  of ranks -1.000"),
-        (0.0, None, "gain over alone +0.0% (spread 6.2%)  of ranks undefined"),
+        (0.125, 0.5, "mean gain over training alone +12.5% (spread 6.2%)  fairness of ranks 0.500"),
+        (-0.125, -1.0, "mean gain over training alone -12.5% (spread 6.2%)  fairness of ranks -1.000"),
+        (0.0, None, "mean gain over training alone +0.0% (spread 6.2%)  fairness of ranks undefined"),
     ],
 )
 def test_gain(gain: float, ranks: float | None, line: str) -> None:
@@ -75,17 +75,16 @@ def test_undefined_fairness() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "recall", "line"),
+    ("removed", "line"),
     [
-        (1.0, 1.0, "adversaries: 100.0% removed, 100.0% of the removed"),
-        (0.25, 0.5, "adversaries: 50.0% removed, 25.0% of the removed"),
-        (None, 0.0, "adversaries: 0.0% removed, - of the removed"),
-        (0.0, 0.0, "adversaries: 0.0% removed, 0.0% of the removed"),
+        ([None, None, 2], "removed: 1 of 1 adversaries, 0 of 2 honest"),
+        ([3, None, 2], "removed: 1 of 1 adversaries, 1 of 2 honest"),
+        ([None, None, None], "removed: 0 of 1 adversaries, 0 of 2 honest"),
     ],
 )
-def test_adversaries(precision: float | None, recall: float, line: str) -> None:
-    """With adversaries it is said how many were found; where nobody was removed there is no share of the removed."""
-    assert below(**ATTACKED, precision=precision, recall=recall)[1:] == [line]
+def test_adversaries(removed: list[int | None], line: str) -> None:
+    """With adversaries it is said how many of them, and of the honest, were removed."""
+    assert below(**ATTACKED | {"removed_in_round": removed})[1:] == [line]
 
 
 def test_honest_participants_who_were_removed() -> None:
@@ -97,7 +96,7 @@ def test_honest_participants_who_were_removed() -> None:
 def test_label_flip(success: float) -> None:
     """A label flip that was measured is told, also where it achieved nothing."""
     lines = below(**ATTACKED, recall=0.0, attack_success=success, target_accuracy=0.25)
-    assert lines[2:] == [f"label flip: success {success:.1%}  target accuracy 25.0%"]
+    assert lines[2:] == [f"label flips: success {success:.1%}  target accuracy 25.0%"]
 
 
 def test_all_there_is_to_say() -> None:
@@ -108,7 +107,7 @@ def test_all_there_is_to_say() -> None:
         recall=1.0, precision=1.0, attack_success=0.1, target_accuracy=0.8,
     )  # fmt: skip
     lines = summary.table().splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2", "mean", "gain", "adversaries:", "label"]
+    assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2", "mean", "mean", "removed:", "label"]
     assert "(adversary)" in lines[4]
     assert lines[4].split()[-1] == "2"
 
