@@ -58,7 +58,7 @@ class Exchange:
         return self.blocks[self.rank]
 
     def gather_uploads(self, payloads: Tensor) -> tuple[Tensor, list[int]]:
-        """Bring the members' uploads to rank 0; float32 rows travel packed, without what is zero.
+        """Bring the members' uploads to rank 0; float32 rows travel without blocks of zeros.
 
         Args:
             payloads: What the hosted participants send, ``[n, K]`` of any dtype; rows of the removed stay.
@@ -67,7 +67,7 @@ class Exchange:
             On rank 0 the members' payloads ``[m, K]`` and their participants, ascending; elsewhere no rows, no one.
         """
         mine = [row for i, row in zip(self.hosted, payloads, strict=True) if self.active[i]]
-        packed = [wire.pack(row) if row.dtype == torch.float32 else row.view(torch.uint8) for row in mine]
+        packed = [wire.pack_blocks(row) if row.dtype == torch.float32 else row.view(torch.uint8) for row in mine]
         sizes = torch.tensor([[part.numel()] for part in packed], dtype=torch.int64).view(-1, 1)
         counts = [self._members(block) for block in self.blocks]
         told = self._to_server(sizes, counts).flatten().tolist()
@@ -80,7 +80,9 @@ class Exchange:
         self._sent = dict(zip(senders, told, strict=True))
         rows = payloads.new_empty((len(senders), payloads.shape[1]))
         for row, part in zip(rows, received.split(told), strict=True):
-            row.copy_(wire.unpack(part, len(row)) if row.dtype == torch.float32 else part.clone().view(row.dtype))
+            row.copy_(
+                wire.unpack_blocks(part, len(row)) if row.dtype == torch.float32 else part.clone().view(row.dtype)
+            )
         return rows, senders
 
     def scatter_downloads(

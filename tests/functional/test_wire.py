@@ -8,10 +8,12 @@ from torch import Tensor
 
 from rffl_pl.functional.wire import (
     pack,
+    pack_blocks,
     pack_entries,
     pack_signs,
     payload_size,
     unpack,
+    unpack_blocks,
     unpack_entries,
     unpack_signs,
 )
@@ -189,3 +191,27 @@ def test_rows_of_slices_pack() -> None:
     payloads = pack_entries(wide[:, 33:], 33)
     assert torch.equal(unpack_entries(payloads[::2], 33), wide[::2, 33:])
     assert torch.equal(unpack_signs(pack_signs(wide[:, :33])[::2], 33), wide[::2, :33])
+
+
+@pytest.mark.parametrize("dimension", [1, 31, 32, 33, 64, 257, 1000])
+@pytest.mark.parametrize("density", [0.0, 0.05, 0.5, 1.0])
+def test_blocks_come_back_as_they_were(dimension: int, density: float) -> None:
+    """Every bit of every entry, NaN and infinity too, in no more bytes than the vector has."""
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        vector = torch.randn(dimension, generator=generator)
+        keep = torch.rand(-(-dimension // 40), generator=generator) < density
+        vector *= keep.repeat_interleave(40)[:dimension]
+        vector[dimension // 2] = (torch.nan, torch.inf, 0.0)[seed]
+        payload = pack_blocks(vector)
+        assert payload.dtype == torch.uint8
+        assert payload.numel() <= 4 * dimension
+        beside = torch.cat([torch.zeros(3, dtype=torch.uint8), payload])[3:]  # not aligned
+        torch.testing.assert_close(unpack_blocks(beside, dimension), vector, rtol=0, atol=0, equal_nan=True)
+
+
+def test_blocks_of_zeros_are_not_sent() -> None:
+    """One word of a thousand costs its blocks and a bit per block."""
+    vector = torch.zeros(320_000)
+    vector[3200:3500] = 1.0
+    assert pack_blocks(vector).numel() == 4 * 32 * 10 + 10_000 // 8
