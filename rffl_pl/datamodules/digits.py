@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 
 from rffl_pl.datamodules.base import FederatedDataModule, Sources
@@ -15,6 +14,8 @@ class Digits(FederatedDataModule):
     num_classes = 10
 
     def load(self) -> Sources:
+        from sklearn.datasets import load_digits  # here: it takes a second to import, and no other data set needs it
+
         images, labels = load_digits(return_X_y=True)
         x = torch.tensor(images, dtype=torch.float32).view(-1, 1, 8, 8)
         y = torch.tensor(labels, dtype=torch.int64)

@@ -19,9 +19,10 @@ SERVERS = sorted({path.stem for path in (ROOT / "configs" / "servers").iterdir()
 def line(server: str, name: str, *more: object) -> str:
     """A federation of five, a free-rider, a flipper of labels and an omniscient adversary under one server."""
     configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
+    adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
     attacks = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
     files = [argument for config in configs for argument in ("--config", config)]
-    return " ".join(map(str, ("fit", *files, *attacks, *QUICK, "--run.name", f"{server}-{name}", *more)))
+    return " ".join(map(str, ("fit", *files, *adam, *attacks, *QUICK, "--run.name", f"{server}-{name}", *more)))
 
 
 def run_all(ranks: int, lines: list[str], root: Path) -> None:
@@ -39,7 +40,7 @@ def result(root: Path, name: str) -> tuple[dict[str, Any], Path]:
 
 
 def assert_same_bits(a: dict[str, Any], b: dict[str, Any], where: str) -> None:
-    """Models, server and history are equal to the bit."""
+    """Models, optimizers, server and history are equal to the bit."""
     assert repr(a["server"]["history"]) == repr(b["server"]["history"]), where
     assert repr(a["federation"]["members"]) == repr(b["federation"]["members"]), where
     for i, mine in a["federation"]["participants"].items():
@@ -47,6 +48,7 @@ def assert_same_bits(a: dict[str, Any], b: dict[str, Any], where: str) -> None:
         for part in ("network", "memory"):
             for key, value in mine[part].items():
                 assert torch.equal(value, theirs[part][key]), (where, i, key)
+        assert repr(flatten(mine["optimizer"])) == repr(flatten(theirs["optimizer"])), (where, i)
     assert repr(flatten(a["server"]["rule"])) == repr(flatten(b["server"]["rule"])), where
 
 
