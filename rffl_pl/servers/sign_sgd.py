@@ -36,7 +36,7 @@ class SignSGD(Consensus):
     Args:
         setting: ``tuned``, :math:`\eta = 0.01, \beta = 0.8, \lambda = 10^{-4}`; ``literal``, what Xu & Lyu print:
             "momentum 0.8, parameter weight decay 0.977", :math:`\eta = 0.15`. It multiplies every weight by 0.85 and
-            moves it by 0.15 in every round, and learns nothing.
+            moves it by 0.15 in the first round: 49 % on MNIST after 12 rounds where ``tuned`` reads 94.
         step_size: :math:`\eta`; by default the setting's, as the next two.
         momentum: :math:`\beta`.
         weight_decay: :math:`\lambda`.
