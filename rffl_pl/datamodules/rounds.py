@@ -77,7 +77,7 @@ class Shard:
         return _loader(self.dataset, batches, self.num_workers)
 
     def in_order(self) -> DataLoader[Any]:
-        """One pass in the order in which the examples were dealt."""
+        """One pass in a fixed order: as the examples were dealt, sentences by length."""
         return batch_loader(self.dataset, bucketed(self.dataset, self.indices), self.batch_size, self.num_workers)
 
     def relabelled(self, labels: Callable[[Tensor], Tensor]) -> Relabelled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ class Texts:
 class TextDataModule(FederatedDataModule):
     """Divides sentences among participants. Your own text is a subclass with `num_classes` and `read`.
 
-    The vocabulary is built from the training text of all participants and of nobody else. Batches hold sentences of
-    about the same length.
+    The vocabulary is built from the training sentences of `read` (those that a share is held out of, whole) and from
+    no validation or test sentences. Batches hold sentences of about the same length.
 
     Args:
         federation: Who takes part.
@@ -76,6 +77,13 @@ class TextDataModule(FederatedDataModule):
             test=self._encoded(test),
             validation=None if validation is None else self._encoded(validation),
         )
+
+    def identity(self) -> dict[str, str]:
+        """As for any data, and the token ids: with another vocabulary a model would read other words."""
+        assert self.sources is not None
+        assert isinstance(self.sources.train, Sentences)
+        digest = hashlib.sha256(torch.cat(self.sources.train.tokens).numpy().tobytes())
+        return super().identity() | {"token ids": digest.hexdigest()[:16]}
 
     def predict_dataloader(self) -> DataLoader[Any]:
         """The sentences of `predict_file`, or the test set, in their order."""

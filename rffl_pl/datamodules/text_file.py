@@ -57,11 +57,13 @@ class TextFile(TextDataModule):
 
     def read(self) -> tuple[Texts, Texts | None, Texts]:
         train = self._rows(Path(self.train_file), "--data.train_file")
-        test = self._rows(Path(self.test_file), "--data.test_file") if self.test_file else []
-        if not test:
-            order = torch.randperm(
-                len(train), generator=torch.Generator().manual_seed(self.federation.seed_for("test"))
-            ).tolist()
+        if self.test_file is not None:
+            test = self._rows(Path(self.test_file), "--data.test_file")
+            if not test:
+                raise UserError(f"Expected test sentences in --data.test_file {self.test_file}, but it has none.")
+        else:
+            generator = torch.Generator().manual_seed(self.federation.seed_for("test"))
+            order = torch.randperm(len(train), generator=generator).tolist()
             count = max(1, round(self.test_share * len(train)))
             test, train = [train[i] for i in order[:count]], [train[i] for i in order[count:]]
         names = sorted({label for _, label in train}, key=_by_number)

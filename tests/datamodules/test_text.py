@@ -260,6 +260,22 @@ def test_a_test_file(tmp_path: Path) -> None:
         loaded(train, test_file=str(write(tmp_path / "c.csv", [("a film", "maybe")])))
 
 
+def test_a_test_file_without_rows_is_not_replaced_in_silence(tmp_path: Path) -> None:
+    """A share of the training sentences would be tested on instead."""
+    train, test = write(tmp_path / "a.csv", ROWS), write(tmp_path / "b.csv", [])
+    with pytest.raises(UserError, match=r"test sentences in --data\.test_file .*b\.csv, but it has none"):
+        loaded(train, test_file=str(test))
+
+
+def test_other_words_are_another_data_set(tmp_path: Path) -> None:
+    """The same labels with other text make other token ids, which a checkpoint must not be loaded over."""
+    one = loaded(write(tmp_path / "a.csv", ROWS)).identity()
+    same = loaded(write(tmp_path / "b.csv", ROWS)).identity()
+    other = loaded(write(tmp_path / "c.csv", [(text + " indeed", label) for text, label in ROWS])).identity()
+    assert one == same
+    assert {key for key in one if one[key] != other[key]} == {"token ids"}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
