@@ -4,84 +4,33 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from scipy.special import log_softmax
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
-from rffl_pl.cohort import Batches, Cohort, Schedule, flat_parameters, layer_sizes, random_stream
+from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes, random_stream
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron
-
-CPU = torch.device("cpu")
-FEDERATION = Federation(participants=5, seed=3)
-
-
-class Shuffled:
-    """A participant's examples in mini-batches, in an order drawn from the surrounding random stream."""
-
-    def __init__(self, x: Tensor, y: Tensor, batch_size: int = 8) -> None:
-        self.x, self.y, self.batch_size = x, y, batch_size
-
-    def epoch(self) -> Batches:
-        for part in torch.randperm(len(self.y)).split(self.batch_size):
-            yield self.x[part], self.y[part]
-
-    def in_order(self) -> Batches:
-        return zip(self.x.split(self.batch_size), self.y.split(self.batch_size), strict=True)
-
-
-def examples(participant: int, n: int = 28) -> Shuffled:
-    """Learnable examples, different for every participant; the last mini-batch is smaller."""
-    generator = torch.Generator().manual_seed(participant)
-    x = torch.randn(n + participant, 6, generator=generator)
-    return Shuffled(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long())
-
-
-def seeded(make: Callable[[], nn.Module]) -> nn.Module:
-    torch.manual_seed(0)
-    return make()
-
-
-def mlp() -> nn.Module:
-    return seeded(lambda: Perceptron(6, 16, 3))
-
-
-def dropout() -> nn.Module:
-    return seeded(lambda: nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3)))
-
-
-def batchnorm() -> nn.Module:
-    return seeded(lambda: nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)))
-
-
-def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.3)
-
-
-def momentum(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
-
-
-def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.Adam(parameters, lr=0.01)
-
-
-def trained(
-    network: nn.Module, hosted: Sequence[int], rounds: int = 2, optimizer: Any = sgd, schedule: Schedule | None = None
-) -> Cohort:
-    cohort = Cohort(network, hosted, optimizer, CPU)
-    for round_index in range(rounds):
-        dict(cohort.train_round({i: examples(i) for i in hosted}, schedule or Schedule(), FEDERATION, round_index))
-    return cohort
+from tests.cohorts import (
+    CPU,
+    FEDERATION,
+    Shuffled,
+    adam,
+    batchnorm,
+    dropout,
+    examples,
+    mlp,
+    momentum,
+    seeded,
+    sgd,
+    trained,
+)
 
 
 def newcomer(
@@ -361,78 +310,6 @@ def test_evaluation_uses_no_dropout() -> None:
     cohort, x = Cohort(dropout(), [0], sgd, CPU), torch.randn(5, 6)
     assert torch.equal(cohort.logits(x, 0), cohort.logits(x, 0))
     assert torch.equal(cohort.logits(x, 0), dropout().eval()(x))
-
-
-def naive_loss(network: nn.Module, shard: Shuffled) -> float:
-    """Mean cross-entropy in float64, one example after another."""
-    network = copy.deepcopy(network).double().eval()
-    with torch.no_grad():
-        logits = [network(x.double().unsqueeze(0)).numpy()[0] for x in shard.x]
-    return -float(np.mean([log_softmax(row)[int(y)] for row, y in zip(logits, shard.y, strict=True)]))
-
-
-@pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
-def test_losses_are_the_mean_cross_entropy(network: Any) -> None:
-    """Of every participant's own model on its own examples, without dropout, batch statistics or batches' sizes."""
-    cohort = trained(network(), [3, 0, 1])
-    losses = cohort.losses({i: examples(i) for i in (0, 1, 3)})
-    assert losses.dtype == torch.float64
-    expected = [naive_loss(net, examples(i)) for i, net in zip([3, 0, 1], cohort.networks, strict=True)]
-    np.testing.assert_allclose(losses.numpy(), expected, rtol=1e-5)
-    assert len(losses.unique()) == 3
-
-
-def test_losses_of_images() -> None:
-    """The paper's network, whose inputs are laid out anew on their way, has the same loss."""
-    generator = torch.Generator().manual_seed(0)
-    shard = Shuffled(torch.randn(12, 1, 32, 32, generator=generator), torch.arange(12) % 10, batch_size=5)
-    cohort = Cohort(seeded(MNISTCNN), [2], sgd, CPU)
-    assert float(cohort.losses({2: shard})) == pytest.approx(naive_loss(cohort.networks[0], shard), rel=1e-5)
-
-
-def test_losses_of_whoever_has_no_examples() -> None:
-    """NaN, never 0; and examples of somebody who is not hosted here are nobody's."""
-    cohort = Cohort(mlp(), [0, 1, 2], sgd, CPU)
-    losses = cohort.losses({0: examples(0), 2: examples(2), 4: examples(4)})
-    assert losses.isnan().tolist() == [False, True, False]
-    assert cohort.losses({}).isnan().all()
-
-
-@pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
-def test_losses_do_not_hang_on_company_or_order(network: Any) -> None:
-    """The same bits whoever else is hosted; the same number in whatever order the examples lie."""
-    alone, together = trained(network(), [2]), trained(network(), [4, 2, 0])
-    shards = {i: examples(i) for i in (0, 2, 4)}
-    assert alone.losses(shards)[0] == together.losses(shards)[1]
-    backwards = Shuffled(shards[2].x.flip(0), shards[2].y.flip(0), batch_size=3)
-    assert float(alone.losses({2: backwards})) == pytest.approx(float(alone.losses(shards)), rel=1e-6)
-
-
-@pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
-@pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
-def test_losses_change_nothing(network: Any, optimizer: Any) -> None:
-    """Weights, running statistics, gradients, the random stream and the rounds to come are as without them."""
-    cohort, shards = trained(network(), [0, 1], rounds=1, optimizer=optimizer), {i: examples(i) for i in (0, 1)}
-    before = copy.deepcopy([net.state_dict() for net in cohort.networks])
-    torch.manual_seed(5)
-    stream = torch.get_rng_state()
-    cohort.losses(shards)
-    assert torch.equal(torch.get_rng_state(), stream)
-    for net, state in zip(cohort.networks, before, strict=True):
-        assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
-    dict(cohort.train_round(shards, Schedule(), FEDERATION, 1))
-    undisturbed = trained(network(), [0, 1], rounds=2, optimizer=optimizer)
-    assert torch.equal(cohort.weights, undisturbed.weights)
-
-
-def test_losses_that_are_not_finite() -> None:
-    """A model or an example that overflows has a loss that says so; the neighbours' are theirs."""
-    cohort = Cohort(mlp(), [0, 1, 2], sgd, CPU)
-    cohort.weights[0] = torch.inf
-    bad = examples(1)
-    bad.x[5, 3] = torch.nan
-    losses = cohort.losses({0: examples(0), 1: bad, 2: examples(2)})
-    assert losses.isfinite().tolist() == [False, False, True]
 
 
 def test_a_shard_under_other_labels() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import rffl_pl.servers
 from rffl_pl.servers import QFFL, FedAvg, FoolsGold, Median, MultiKrum, Server, SignSGD, Verdict
-from tests.functional.test_aggregation import (
+from tests.functional.reference import (
     FOOLSGOLD_ROWS,
     KRUM_ROWS,
     ReferenceHistory,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.servers import QFFL, Verdict
-from tests.functional.test_aggregation import (
+from tests.functional.reference import (
     Q_AFTER,
     Q_BEFORE,
     Q_LOSSES,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.servers import SignSGD, Verdict
-from tests.functional.test_aggregation import SIGN_ROWS, close, permuted, reference_vote, uploads
+from tests.functional.reference import SIGN_ROWS, close, permuted, reference_vote, uploads
 from tests.servers.tasks import (
     assert_equal,
     assert_refused,

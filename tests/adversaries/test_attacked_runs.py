@@ -1,0 +1,339 @@
+"""Attacks in a run: what reaches the server, what it does there, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from sklearn.metrics import confusion_matrix
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rffl_pl.adversaries import (
+    Adversary,
+    FreeRider,
+    InnerProduct,
+    LabelFlip,
+    OmniscientAdversary,
+)
+from rffl_pl.callbacks import RunReport
+from rffl_pl.datamodules import Digits
+from rffl_pl.federation import Federation
+from rffl_pl.models import Perceptron
+from rffl_pl.servers import CFFL, RFFL, FedAvg, Server, SignSGD, Standalone
+from tests.conftest import QUICK, Ended, only_run
+from tests.runs import Recorded, RecordedCFFL, RecordedFedAvg, digits, federate, whole
+
+Run = Callable[..., Ended]
+simulates = pytest.mark.filterwarnings("ignore:Simulation")
+
+DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.enable_checkpointing", "false")
+
+
+class RecordedRFFL(Recorded, RFFL):
+    """Clips."""
+
+
+class RecordedSignSGD(Recorded, SignSGD):
+    """Sends signs."""
+
+
+class Loud(OmniscientAdversary):
+    """A user's own attack, which keeps what it is shown."""
+
+    def __init__(self, *, double: bool = False) -> None:
+        self.dtype = torch.float64 if double else torch.float32
+        self.shown: list[Tensor] = []
+
+    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
+        self.shown.append(honest.clone())
+        return 100 * torch.randn(honest.shape[1], generator=generator).to(self.dtype)
+
+
+class Deaf(OmniscientAdversary):
+    """An attack that has an `upload` as well."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
+        self.asked += 1
+        return update
+
+    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
+        return honest[0]
+
+
+SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
+    "empty": lambda d: (0,),
+    "short": lambda d: (d - 1,),
+    "long": lambda d: (d + 1,),
+    "scalar": lambda d: (),
+    "row": lambda d: (1, d),
+}
+
+
+class Misshapen(Adversary):
+    """Uploads ones in a shape of its own."""
+
+    def __init__(self, shape: str) -> None:
+        self.shape = shape
+
+    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.ones(SHAPES[self.shape](len(update)))
+
+
+class OmniscientMisshapen(OmniscientAdversary):
+    """The same, from what it knows."""
+
+    def __init__(self, shape: str) -> None:
+        self.shape = shape
+
+    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.ones(SHAPES[self.shape](honest.shape[1]))
+
+
+class Poison(Callback):
+    """Makes updates of the second round not finite."""
+
+    def __init__(self, participants: list[int]) -> None:
+        self.participants = participants
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        if trainer.current_epoch == 1:
+            pl_module.cohort.weights[self.participants, 3] = torch.nan
+
+
+def stream(participant: int, round_index: int) -> torch.Generator:
+    """An adversary's random stream of a round."""
+    federation = Federation(participants=5, seed=1)
+    return torch.Generator().manual_seed(federation.seed_for("attack", participant, round_index))
+
+
+def plain_update(initial: Tensor, data: Digits, participant: int, flip: tuple[int, int] | None) -> Tensor:
+    """The update of a plain training loop in the first round, on the labels that are claimed."""
+    assert data.sources is not None
+    network = Perceptron(64, 64, 10)
+    nn.utils.vector_to_parameters(initial.clone(), network.parameters())
+    x, y = (torch.stack(part) for part in zip(*data.sources.train, strict=True))
+    torch.manual_seed(data.federation.seed_for("training", participant, 0))
+    for epoch in range(3):
+        order = data.shards[participant][torch.randperm(len(data.shards[participant]))]
+        torch.empty((), dtype=torch.int64).random_()  # torch's loader draws a seed for its workers
+        for batch in order.split(16):
+            labels = y[batch].clone()
+            if flip is not None:
+                labels[labels == flip[0]] = flip[1]
+            network.zero_grad()
+            cross_entropy(network(x[batch]), labels).backward()
+            with torch.no_grad():
+                for parameter in network.parameters():
+                    assert parameter.grad is not None
+                    parameter -= 0.1 * 0.977**epoch * parameter.grad
+    return nn.utils.parameters_to_vector(network.parameters()).detach() - initial
+
+
+def test_label_flip_in_a_run() -> None:
+    """The adversary trains on flipped labels and the honest on true ones: each as a plain loop on those labels."""
+    module = federate(Standalone(), [LabelFlip()], rounds=1)
+    initial = module.initial_weights()
+    for participant in range(6):
+        update = module.cohort.weights[participant] - initial
+        expected = plain_update(initial, module.data, participant, (1, 7) if participant == 5 else None)
+        torch.testing.assert_close(update, expected, rtol=1e-3, atol=1e-5)
+    unflipped = plain_update(initial, module.data, 5, None)
+    assert float((update - unflipped).norm()) > 0.05 * float(update.norm())
+
+
+def test_results_of_a_label_flip(rffl: Run, tmp_path: Path) -> None:
+    """`summary.json`, table and CSV have what scikit-learn's confusion matrices of the exported models have."""
+    attack = ("--adversaries", "[]", "--adversaries+=LabelFlip", "--adversaries.source", 2, "--adversaries.target", 5)
+    ended = rffl(*DIGITS, "--server", "Standalone", *attack, "--trainer.max_epochs", 4)
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    summary = json.loads((folder / "summary.json").read_text())
+    data, network, kept, success = digits(Federation(participants=5)), Perceptron(64, 64, 10), [], []
+    x, y = whole(data.test_dataloader())
+    for participant in range(6):
+        network.load_state_dict(torch.load(folder / "weights" / f"participant_{participant}.pt", weights_only=True))
+        row = confusion_matrix(y, network(x).argmax(1), labels=range(10), normalize="true")[2]
+        kept.append(row[2])
+        success.append(row[5])
+    assert summary["target_accuracy"] == pytest.approx(np.mean(kept[:5]), abs=1e-6)
+    assert summary["attack_success"] == pytest.approx(np.mean(success[:5]), abs=1e-6)
+    assert success[5] > 0.5 > np.median(success[:5])
+    assert f"label flips: success {summary['attack_success']:.1%}  target accuracy" in ended.out
+    header, *_, last = (folder / "metrics.csv").read_text().splitlines()
+    values = dict(zip(header.split(","), last.split(","), strict=True))
+    assert {name for name in values if name.startswith("attack_success/")} == {
+        "attack_success/mean", *(f"attack_success/participant_{i}" for i in range(6)),
+    }  # fmt: skip
+    assert float(values["attack_success/participant_5"]) > float(values["attack_success/mean"])
+
+
+def test_no_label_flip_no_results_of_one(rffl: Run, tmp_path: Path) -> None:
+    """A flip that nobody carries out is neither measured nor held against the data set's classes."""
+    flip = {"class_path": "LabelFlip", "init_args": {"source": 1, "target": 10}}
+    attacks = ("--adversaries", json.dumps([{"class_path": "FreeRider"}, flip]))
+    ended = rffl(*DIGITS, "--server", "FedAvg", *attacks, "--trainer.max_epochs", 1)
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["attack_success"] is summary["target_accuracy"] is None
+    assert "label flip" not in ended.out
+    assert "attack_success" not in (folder / "metrics.csv").read_text()
+    assert "Simulation" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("init_args", "problem"),
+    [({"source": 3, "target": 3}, "but got 3 for both"), ({"source": 1, "target": 10}, "0 .. 9, but got 1 and 10")],
+)
+def test_label_flip_that_does_not_fit(rffl: Run, init_args: dict[str, int], problem: str) -> None:
+    """One sentence with source and target, before anything is trained."""
+    ended = rffl(*DIGITS, "--adversaries", json.dumps([{"class_path": "LabelFlip", "init_args": init_args}]))
+    assert ended.code == 2
+    (error,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
+    assert "LabelFlip's source and target" in error
+    assert problem in error
+    assert "Traceback" not in ended.err
+
+
+def test_an_omniscient_attack_of_ones_own(rffl: Run, tmp_path: Path) -> None:
+    """A user's class is taken by its path, and the run says, once, that it simulates."""
+    attack = ("--adversaries", "[]", "--adversaries+=tests.adversaries.test_attacked_runs.Loud")
+    ended = rffl(*DIGITS, *attack, "--trainer.max_epochs", 2)
+    assert ended.code == 0, ended.err
+    assert ended.err.count("Simulation: Loud is shown the honest uploads on the server.") == 1
+    assert "tests.adversaries.test_attacked_runs.Loud" in (only_run(tmp_path / "runs") / "config.yaml").read_text()
+
+
+def as_sent(server: Server, forged: Tensor) -> Tensor:
+    """What a server has of a forged upload, by hand."""
+    if isinstance(server, RFFL):
+        return forged * 0.5 / (forged.norm() + 1e-7)
+    if isinstance(server, SignSGD):
+        return forged.sign()
+    if isinstance(server, CFFL):
+        clamped = forged.clamp(-0.01, 0.01)
+        first = clamped.abs().argsort(descending=True, stable=True)[: int(0.1 * len(forged))]
+        return torch.zeros_like(forged).scatter(0, first, clamped[first])
+    return forged
+
+
+every_server = pytest.mark.parametrize("kind", [RecordedFedAvg, RecordedRFFL, RecordedSignSGD, RecordedCFFL])
+
+
+@every_server
+def test_omniscient_adversary(kind: type[Recorded]) -> None:
+    """It is shown exactly the honest finite uploads that the server has, and its own travels as everybody's."""
+    server, attack = kind(), Loud()
+    with pytest.warns(UserWarning, match="Simulation: Loud is shown the honest uploads on the server"):
+        federate(server, [attack], Poison([1]), rounds=2)
+    assert len(attack.shown) == len(server.seen) == 2
+    for round_index, finite in enumerate([[0, 1, 2, 3, 4], [0, 2, 3, 4]]):
+        uploads, senders = server.seen[round_index]
+        assert senders == list(range(6))
+        assert uploads.isfinite().all(1).nonzero().flatten().tolist() == [*finite, 5]
+        assert torch.equal(attack.shown[round_index], uploads[finite])
+        forged = 100 * torch.randn(uploads.shape[1], generator=stream(5, round_index))
+        torch.testing.assert_close(uploads[5], as_sent(server, forged))
+
+
+@every_server
+@simulates
+def test_omniscient_adversary_in_double_precision(kind: type[Recorded]) -> None:
+    """An attack that computes in float64 is sent as float32, like that of `upload`, under every wire format."""
+    server = kind()
+    federate(server, [Loud(double=True)], rounds=1)
+    uploads, _ = server.seen[0]
+    assert uploads.dtype == torch.float32
+    forged = 100 * torch.randn(uploads.shape[1], generator=stream(5, 0))
+    torch.testing.assert_close(uploads[5], as_sent(server, forged))
+
+
+@simulates
+@pytest.mark.parametrize("epsilon", [50.0, 0.1])
+def test_inner_product_reaches_rffl_clipped(epsilon: float) -> None:
+    """Loud, it has the norm bound; hidden, it is what it is: minus epsilon times the honest mean."""
+    server = RecordedRFFL(gamma=0.5)
+    federate(server, [InnerProduct(epsilon=epsilon)], rounds=1)
+    uploads, _ = server.seen[0]
+    assert (uploads[:5].norm(dim=1) <= 0.5 + 1e-6).all()
+    forged = -epsilon * uploads[:5].mean(0)
+    assert (float(forged.norm()) > 0.5) == (epsilon == 50)
+    torch.testing.assert_close(uploads[5], forged * min(1, 0.5 / float(forged.norm())), rtol=1e-4, atol=1e-6)
+
+
+@simulates
+def test_inner_product_votes_against_the_majority() -> None:
+    """Under SignSGD what arrives is signs, against those of the honest mean."""
+    server = RecordedSignSGD()
+    federate(server, [InnerProduct()], rounds=1)
+    uploads, _ = server.seen[0]
+    assert set(uploads.unique().tolist()) == {-1.0, 1.0}
+    assert torch.equal(uploads[5], -uploads[:5].mean(0).sign())
+
+
+@simulates
+def test_nobody_honest_to_know() -> None:
+    """Where no honest upload is finite there is nothing to collude from: not called, and the run goes on."""
+    server, attack = RecordedFedAvg(), Loud()
+    federate(server, [attack], Poison([0, 1, 2, 3, 4]), rounds=3)
+    assert len(server.seen) == 3
+    assert [len(known) for known in attack.shown] == [5, 5]
+
+
+@simulates
+def test_collude_takes_the_place_of_upload() -> None:
+    """Who colludes is not asked for an upload, as the base class says."""
+    server, attack = RecordedFedAvg(), Deaf()
+    federate(server, [attack], rounds=1)
+    uploads, _ = server.seen[0]
+    assert torch.equal(uploads[5], uploads[0])
+    assert attack.asked == 0
+
+
+def test_adversaries_of_several_kinds() -> None:
+    """Each of one run does its own, the fifth again what the first does but with its own randomness."""
+    server, loud = RecordedFedAvg(), Loud()
+    with pytest.warns(UserWarning, match="Simulation: InnerProduct, Loud is shown"):
+        module = federate(server, [FreeRider(), LabelFlip(), InnerProduct(), loud], adversaries=5, rounds=1)
+    ((uploads, senders),) = server.seen
+    assert senders == list(range(10))
+    initial = module.initial_weights()
+    for participant, flip in [(0, None), (4, None), (6, (1, 7))]:
+        expected = plain_update(initial, module.data, participant, flip)
+        torch.testing.assert_close(uploads[participant], expected, rtol=1e-3, atol=1e-5)
+    for participant in (5, 9):
+        noise = torch.rand(len(initial), generator=stream(participant, 0)) * 2 - 1
+        torch.testing.assert_close(uploads[participant], noise)
+    torch.testing.assert_close(uploads[7], -2 * uploads[:5].mean(0), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(uploads[8], 100 * torch.randn(len(initial), generator=stream(8, 0)))
+    assert torch.equal(loud.shown[0], uploads[:5])
+    assert not torch.equal(uploads[5], uploads[9])
+
+
+@simulates
+@pytest.mark.parametrize("kind", [Misshapen, OmniscientMisshapen])
+def test_uploads_of_another_shape(kind: Any, tmp_path: Path) -> None:
+    """Each is set aside and named in a warning per round; the honest have the models they have without them."""
+    server = RecordedFedAvg()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        beside = federate(server, [kind(shape) for shape in SHAPES], RunReport(str(tmp_path)), rounds=2)
+    told = [str(warning.message) for warning in caught if str(warning.message).startswith("Round")]
+    assert [":".join(message.split(":")[:2]) for message in told] == [
+        f"Round {number}: participant {i}'s upload is set aside" for number in (1, 2) for i in range(5, 10)
+    ]
+    assert len(server.seen) == 2
+    assert all(uploads.isnan().all(1).tolist() == [False] * 5 + [True] * 5 for uploads, _ in server.seen)
+    alone = federate(FedAvg(), rounds=2)
+    assert torch.equal(beside.cohort.weights[:5], alone.cohort.weights)

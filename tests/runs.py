@@ -1,0 +1,96 @@
+"""Runs on the digits in this process, and servers that keep what they are told."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from torch import Tensor, nn
+
+from rffl_pl.adversaries import Adversary
+from rffl_pl.callbacks import ReputationExchange
+from rffl_pl.datamodules import Digits
+from rffl_pl.federation import Federation
+from rffl_pl.models import Perceptron
+from rffl_pl.module import FederatedModule
+from rffl_pl.servers import CFFL, FedAvg, Server
+from rffl_pl.servers.base import Task, Verdict
+from rffl_pl.strategy import FederatedStrategy, leave_process_group
+
+
+class Recorded(Server):
+    """A server that keeps what it is told; to be mixed into another."""
+
+    task: Task
+
+    def start(self, task: Task) -> None:
+        self.task, self.seen, self.reported = task, [], []
+        super().start(task)
+
+    def step(self, uploads: Tensor, senders: Sequence[int], losses: Tensor | None = None) -> Verdict:
+        self.seen.append((uploads.clone(), list(senders)))
+        self.reported.append(losses)
+        return super().step(uploads, senders, losses)
+
+
+class RecordedFedAvg(Recorded, FedAvg):
+    """The mean."""
+
+
+class RecordedCFFL(Recorded, CFFL):
+    """Validates."""
+
+
+def federate(
+    server: Server,
+    attacks: Sequence[Adversary] = (),
+    *callbacks: Callback,
+    rounds: int = 2,
+    adversaries: int | None = None,
+    network: Callable[[], nn.Module] = lambda: Perceptron(64, 64, 10),
+    seed: int = 1,
+    **data: Any,
+) -> FederatedModule:
+    """A run on the digits in this process: five honest participants and one adversary per attack."""
+    federation = Federation(participants=5, adversaries=len(attacks) if adversaries is None else adversaries, seed=seed)
+    torch.manual_seed(1)
+    module = FederatedModule(
+        federation, network(), optimizer=lambda p: torch.optim.SGD(p, lr=0.1), adversaries=list(attacks)
+    )
+    trainer = Trainer(
+        max_epochs=rounds,
+        accelerator="cpu",
+        strategy=FederatedStrategy("cpu"),
+        callbacks=[*callbacks, ReputationExchange(server)],
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*many workers|.*configure_optimizers|.*treespec|.*steepness")
+        try:
+            trainer.fit(module, datamodule=digits(federation, **data))
+        finally:
+            leave_process_group()
+    return module
+
+
+def digits(federation: Federation, **options: Any) -> Digits:
+    """The run's data."""
+    data = Digits(
+        federation, **{"examples_per_participant": 100, "adversary_examples": 100, "batch_size": 16} | options
+    )
+    data.setup("fit")
+    return data
+
+
+def whole(batches: Any) -> tuple[Tensor, Tensor]:
+    """All inputs and all classes of a loader."""
+    x, y = zip(*batches, strict=True)
+    return torch.cat(x), torch.cat(y)
