@@ -36,14 +36,14 @@ class Exchange:
     """The collective operations of one rank.
 
     Args:
-        blocks: The participants that each rank hosts, contiguous and ascending: one range per rank.
+        blocks: The participants that each rank hosts, ascending: one sequence per rank.
         rank: This process's rank.
         device: Where tensors live outside the exchange.
 
     With one process nothing is sent, but everything is packed, counted and unpacked just the same.
     """
 
-    def __init__(self, blocks: Sequence[range], rank: int, device: torch.device) -> None:
+    def __init__(self, blocks: Sequence[Sequence[int]], rank: int, device: torch.device) -> None:
         self.blocks = blocks
         self.rank = rank
         self.device = device
@@ -53,7 +53,7 @@ class Exchange:
         self._sent: dict[int, int] = {}  # bytes of every member's upload in this round; rank 0 only
 
     @property
-    def hosted(self) -> range:
+    def hosted(self) -> Sequence[int]:
         """The participants of this rank."""
         return self.blocks[self.rank]
 
@@ -76,10 +76,13 @@ class Exchange:
         received = self._to_server(entries, totals).flatten()
         if self.rank != 0:
             return payloads[:0], []
-        senders = [i for i, active in self.active.items() if active]
-        self._sent = dict(zip(senders, told, strict=True))
+        arrived = [i for i, active in self.active.items() if active]
+        self._sent = dict(zip(arrived, told, strict=True))
+        parts = dict(zip(arrived, received.split(told), strict=True))
+        senders = sorted(arrived)
         rows = payloads.new_empty((len(senders), payloads.shape[1]))
-        for row, part in zip(rows, received.split(told), strict=True):
+        for row, i in zip(rows, senders, strict=True):
+            part = parts[i]
             row.copy_(
                 wire.unpack_blocks(part, len(row)) if row.dtype == torch.float32 else part.clone().view(row.dtype)
             )
@@ -145,6 +148,8 @@ class Exchange:
     def gather_rows(self, rows: Tensor) -> Tensor:
         """Bring one row per hosted participant, ``[n, ...]``, to rank 0: ``[P, ...]`` there, no rows elsewhere."""
         flat = self._to_server(rows.flatten(1), [len(block) for block in self.blocks])
+        if self.rank == 0:
+            flat = flat[torch.tensor([i for block in self.blocks for i in block]).argsort()]
         return flat.view(-1, *rows.shape[1:]).to(self.device)
 
     def gather_objects(self, value: Any) -> list[Any]:
@@ -163,7 +168,7 @@ class Exchange:
         dist.scatter_object_list(received, values or None)
         return received[0]
 
-    def _members(self, block: range) -> int:
+    def _members(self, block: Sequence[int]) -> int:
         return sum(self.active.get(i, False) for i in block)
 
     def _to_server(self, rows: Tensor, counts: Sequence[int]) -> Tensor:

@@ -7,6 +7,7 @@ random streams, shards, checkpoint rows and reputations belong to a participant,
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 
 from rffl_pl.errors import UserError
@@ -53,8 +54,11 @@ class Federation:
         """Whether a participant is one of the honest ones."""
         return participant < self.honest
 
-    def hosted_by(self, rank: int, world_size: int) -> range:
-        """The contiguous block of participants that a rank hosts; the first ranks take one more each.
+    def hosted_by(self, rank: int, world_size: int) -> list[int]:
+        """The participants that a rank hosts, ascending: participant i is rank i's where there are as many ranks.
+
+        Where there are fewer, participants are dealt out from the last one on, to and fro over the ranks: with POW
+        shards grow with the participant's number, and every rank has about as much to train.
 
         Raises:
             UserError: If there are more ranks than participants.
@@ -65,9 +69,9 @@ class Federation:
                 f"({self.honest} honest, {self.adversaries} adversaries); start torchrun with --nproc_per_node of at "
                 "most that many or raise --federation.participants."
             )
-        block, extra = divmod(self.total, world_size)
-        start = rank * block + min(rank, extra)
-        return range(start, start + block + (rank < extra))
+        to_and_fro = [*reversed(range(world_size)), *range(world_size)]
+        dealt = zip(reversed(range(self.total)), itertools.cycle(to_and_fro), strict=False)
+        return sorted(participant for participant, host in dealt if host == rank)
 
     def seed_for(self, purpose: str, *coordinates: int) -> int:
         """The seed of one random stream, e.g. ``seed_for("training", participant, round)``.

@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -107,7 +108,9 @@ class FederatedStrategy(DDPStrategy):
         if self.global_rank != 0:
             return self.exchange.scatter_objects([])
         checkpoint = self._read_checkpoint(checkpoint_path)
-        return self.exchange.scatter_objects([_part(checkpoint, block) for block in self.exchange.blocks])
+        mine, *others = self.exchange.blocks
+        parts = [_part(checkpoint, mine, server=True), *(_part(checkpoint, block) for block in others)]
+        return self.exchange.scatter_objects(parts)
 
     def _read_checkpoint(self, path: Any) -> dict[str, Any]:
         try:
@@ -148,11 +151,11 @@ def leave_process_group() -> None:
         os._exit(0)
 
 
-def _part(checkpoint: dict[str, Any], block: range) -> dict[str, Any]:
-    """What a rank may have of a checkpoint: the participants of its block and, on rank 0, the server's part."""
+def _part(checkpoint: dict[str, Any], block: Sequence[int], server: bool = False) -> dict[str, Any]:
+    """What a rank may have of a checkpoint: the participants that it hosts and, on rank 0, the server's part."""
     saved = checkpoint["federation"]
     mine = {i: state for i, state in saved["participants"].items() if i in block}
-    if 0 in block:
+    if server:
         return {**checkpoint, "federation": {**saved, "participants": mine}}
     members = {i: member for i, member in saved["members"].items() if i in block}
     rest = {key: value for key, value in checkpoint.items() if key != "server"}

@@ -126,7 +126,7 @@ def test_removed_participants_cost_nothing() -> None:
     assert traffic.up == [13, 0, 0, 13]
 
 
-RANKS, BLOCKS = 2, [range(0, 3), range(3, 5)]
+RANKS, BLOCKS = 2, [[0, 3, 4], [1, 2]]
 
 
 def one_rank(rank: int, folder: str) -> None:
@@ -138,14 +138,16 @@ def one_rank(rank: int, folder: str) -> None:
     for seed, removed in enumerate([(2, 3), ()]):
         losses = torch.arange(5, dtype=torch.float64)[mine] + seed
         seen.append(exchanged(exchange, payloads(5, 7, torch.uint8, seed)[mine], losses, removed))
-    torch.save([(*one[:4], one[4] and (one[4].up, one[4].down)) for one in seen], f"{folder}/rank_{rank}.pt")
+    whole = exchange.gather_rows(payloads(5, 7, torch.int64)[mine])
+    results = [(*one[:4], one[4] and (one[4].up, one[4].down)) for one in seen]
+    torch.save([*results, whole], f"{folder}/rank_{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
 
 
 @pytest.mark.distributed
 def test_ranks_exchange_what_one_process_does(tmp_path: Path) -> None:
-    """Bytes of uint8 payloads, losses, removals and downloads of two real ranks are those of one process."""
+    """Bytes of uint8 payloads, losses, rows, removals and downloads of two real ranks are those of one process."""
     mp.spawn(one_rank, (str(tmp_path),), nprocs=RANKS)
     ranks: list[list[Any]] = [torch.load(tmp_path / f"rank_{rank}.pt") for rank in range(RANKS)]
     exchange = alone(5)
@@ -166,3 +168,5 @@ def test_ranks_exchange_what_one_process_does(tmp_path: Path) -> None:
         assert all(i in BLOCKS[r] for r, rank in enumerate(ranks) for i in rank[index][3])
         assert together.keys() == downloads.keys()
         assert all(torch.equal(together[i], vector) for i, vector in downloads.items())
+    assert torch.equal(ranks[0][2], payloads(5, 7, torch.int64))
+    assert len(ranks[1][2]) == 0

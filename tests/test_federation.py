@@ -7,25 +7,37 @@ from typing import Any
 import pytest
 import torch
 
+from rffl_pl.datamodules.splits import power_law
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.strategy import plan_devices
 
 
 @pytest.mark.parametrize(("honest", "adversaries"), [(1, 0), (2, 1), (10, 0), (10, 11)])
-def test_ranks_host_contiguous_blocks_of_everybody(honest: int, adversaries: int) -> None:
-    """For every world size the blocks put together are 0 .. P-1, and they differ by at most one in size."""
+def test_everybody_has_one_host(honest: int, adversaries: int) -> None:
+    """For every world size somebody is hosted twice or not at all, or one rank hosts two more than another."""
     federation = Federation(participants=honest, adversaries=adversaries)
     for world_size in range(1, federation.total + 1):
         blocks = [federation.hosted_by(rank, world_size) for rank in range(world_size)]
-        assert [i for block in blocks for i in block] == list(range(honest + adversaries))
+        assert all(block == sorted(block) for block in blocks)
+        assert sorted(i for block in blocks for i in block) == list(range(honest + adversaries))
         assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
+    assert blocks == [[i] for i in range(honest + adversaries)]
 
 
 def test_ten_participants_on_four_ranks() -> None:
-    """The first ranks take one more each."""
+    """From the last participant on, to and fro from the last rank."""
     federation = Federation(participants=10)
-    assert [list(federation.hosted_by(rank, 4)) for rank in range(4)] == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+    assert [federation.hosted_by(rank, 4) for rank in range(4)] == [[5, 6], [4, 7], [0, 3, 8], [1, 2, 9]]
+
+
+@pytest.mark.parametrize(("world_size", "most"), [(2, 0.51), (4, 0.31)])
+def test_ranks_have_about_as_much_to_train(world_size: int, most: float) -> None:
+    """Of ten shards of a power law a rank has more than its share."""
+    federation = Federation(participants=10)
+    sizes = [len(shard) for shard in power_law(6000, 10, 600, torch.Generator())]
+    loads = [sum(sizes[i] for i in federation.hosted_by(rank, world_size)) for rank in range(world_size)]
+    assert max(loads) < most * sum(sizes)
 
 
 def test_more_ranks_than_participants() -> None:
