@@ -191,11 +191,20 @@ class FederatedModule(LightningModule):
         self._score_batch(batch, self.cohort)
 
     def on_validation_epoch_end(self) -> None:
+        """Keep the scores, and the honest participants' mean accuracy for callbacks that watch it.
+
+        Loggers get everything from the report.
+        """
         self.watched = self._finished_scores()
+        honest = torch.tensor([self.federation.is_honest(i) for i in self.cohort.participants])
+        share = self.watched["accuracy"].cpu()[honest].sum() / self.federation.honest
+        self.log("accuracy/mean", share, logger=False, sync_dist=True, reduce_fx="sum")
 
     on_test_epoch_start = on_validation_epoch_start
     test_step = validation_step
-    on_test_epoch_end = on_validation_epoch_end
+
+    def on_test_epoch_end(self) -> None:
+        self.watched = self._finished_scores()
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Class probabilities of every hosted participant, ``[n, B, C]``."""

@@ -112,6 +112,23 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) 
     assert_same_bits(whole, resumed)
 
 
+def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:
+    """Lightning's own callbacks keep the best round and stop without progress, by the accuracy that is logged."""
+    watching = ("--trainer.callbacks.monitor", "accuracy/mean", "--trainer.callbacks.mode", "max")
+    ended = rffl(
+        *DIGITS, *QUICK, "--trainer.max_epochs", 30, "--trainer.callbacks+=ModelCheckpoint", *watching,
+        "--trainer.callbacks+=EarlyStopping", *watching, "--trainer.callbacks.patience", 2,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    (kept,) = (folder / "checkpoints").iterdir()
+    rows = csv.DictReader((folder / "metrics.csv").open())
+    accuracies = [float(row["accuracy/mean"]) for row in rows]
+    best = accuracies.index(max(accuracies)) + 1
+    assert torch.load(kept, weights_only=True)["federation"]["round"] == best
+    assert len(accuracies) == best + 2 < 30
+
+
 def test_a_server_with_history_resumes_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
     """FoolsGold remembers every participant's past uploads over an interruption."""
     args = (*DIGITS, "--config", "configs/servers/foolsgold.yaml")

@@ -32,6 +32,7 @@ class Witness(Callback):
             "traffic": exchange.traffic is not None,
             "reputations": exchange.server.reputations is not None,
             "known_members": sorted(pl_module.exchange.active),
+            "accuracy": float(trainer.callback_metrics["accuracy/mean"]),
         }
         (self.folder / f"rank_{trainer.global_rank}.json").write_text(json.dumps(seen))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from pathlib import Path
@@ -54,7 +55,10 @@ def test_only_rank_0_holds_uploads_and_reputations(tmp_path: Path) -> None:
     for held in ("verdict", "traffic", "reputations"):
         assert server[held]
         assert not any(other[held] for other in others)
-    assert sorted(server["known_members"]) == list(range(6))
+    assert server["known_members"] == list(range(6))
+    logged = list(csv.DictReader((only_run(tmp_path / "runs") / "metrics.csv").open()))
+    for rank in (server, *others):  # what callbacks watch is the same on all ranks
+        assert rank["accuracy"] == pytest.approx(float(logged[-1]["accuracy/mean"]), abs=1e-6)
     for other in others:
         assert other["known_members"] == other["hosted"]
         assert len(other["hosted"]) == 2
