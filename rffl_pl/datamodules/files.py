@@ -6,6 +6,9 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torchvision.datasets.utils import download_and_extract_archive
 
 from rffl_pl.errors import UserError
 
@@ -41,6 +44,12 @@ def ensure(name: str, folder: Path, checksums: dict[str, str], download: Callabl
             f"Expected the files of {name} in {folder}/ ({', '.join(checksums)}), but {'; '.join(left)}{reason}; put "
             "them there, or point --data.data_dir or RFFL_DATA_DIR at the folder above."
         )
+
+
+def unpack_from(url: str, folder: Path) -> None:
+    """Download an archive and unpack it into ``folder``; no broken archive stays behind to be taken for whole."""
+    with TemporaryDirectory() as temporary:
+        download_and_extract_archive(url, temporary, extract_root=folder)
 
 
 def _faults(folder: Path, checksums: dict[str, str]) -> list[str]:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torchvision.datasets.utils import download_and_extract_archive
 
-from rffl_pl.datamodules.files import data_dir, ensure
+from rffl_pl.datamodules.files import data_dir, ensure, unpack_from
 from rffl_pl.datamodules.text import TextDataModule, Texts, read_lines
 from rffl_pl.federation import Federation
 
@@ -48,7 +47,7 @@ class MR(TextDataModule):
         self.data_dir = data_dir
 
     def prepare_data(self) -> None:
-        ensure("MR", self._folder, _MR_MD5, lambda: download_and_extract_archive(_MR_URL, self._folder.parent))
+        ensure("MR", self._folder, _MR_MD5, lambda: unpack_from(_MR_URL, self._folder.parent))
 
     def read(self) -> tuple[Texts, Texts | None, Texts]:
         negative, positive = (
@@ -94,7 +93,7 @@ class SST(TextDataModule):
         self.num_classes = len(self.class_names)
 
     def prepare_data(self) -> None:
-        ensure("SST", self._folder, _SST_MD5, lambda: download_and_extract_archive(_SST_URL, self._folder.parent))
+        ensure("SST", self._folder, _SST_MD5, lambda: unpack_from(_SST_URL, self._folder.parent))
 
     def read(self) -> tuple[Texts, Texts | None, Texts]:
         train, validation, test = (self._read(f"{part}.txt") for part in ("train", "dev", "test"))
