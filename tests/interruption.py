@@ -12,7 +12,15 @@ from rffl_pl.module import FederatedModule
 class PowerCut(Callback):
     """Breaks off in the third round."""
 
+    exception: BaseException = RuntimeError("power cut")
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(pl_module, FederatedModule)
         if pl_module.round == 2:
-            raise RuntimeError("power cut")
+            raise self.exception
+
+
+class ControlC(PowerCut):
+    """Likewise, by the user."""
+
+    exception = KeyboardInterrupt()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,6 +111,28 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) 
     assert checkpoint.is_file()
     whole, resumed = (next((tmp_path / "runs" / name).iterdir()) for name in ("whole", "resumed"))
     assert_same_bits(whole, resumed)
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_an_interrupted_run_says_how_to_go_on(rffl: Run, tmp_path: Path, checkpointing: bool) -> None:
+    """After Ctrl-C the options it names go on from the last whole round; without a checkpoint it says so."""
+    kept = () if checkpointing else ("--trainer.enable_checkpointing", "false")
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        ended = rffl(*DIGITS, *QUICK, *kept, "--trainer.callbacks+=tests.interruption.ControlC", "--run.name", "cut")
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning ignores it from the first one on
+    assert ended.code == 1
+    assert "Traceback" not in ended.err
+    (sentence,) = (line for line in ended.err.splitlines() if line.startswith("Interrupted"))
+    if not checkpointing:
+        assert sentence == "Interrupted after round 2; there is no checkpoint to go on from"
+        return
+    start, _, options = sentence.partition("; go on with: ")
+    assert start == "Interrupted after round 2"
+    again = rffl("fit", *options.split(), "--trainer.callbacks", "[]", "--trainer.max_epochs", 3, "--run.name", "more")
+    assert again.code == 0, again.err
+    assert len(list(csv.DictReader(next((tmp_path / "runs" / "more").glob("*/metrics.csv")).open()))) == 1
 
 
 def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import warnings
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from rffl_pl.callbacks import figures
@@ -84,6 +86,18 @@ class RunReport(Callback):
             figures.draw(folder, [asdict(entry) for entry in self.history], asdict(summary))
         for logger in trainer.loggers:
             _say_where(logger)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Tell whoever interrupted the run how to go on."""
+        if not isinstance(exception, KeyboardInterrupt | SIGTERMException) or not trainer.is_global_zero:
+            return
+        checkpoint = self.folder / "checkpoints" / "last.ckpt"
+        rest = (
+            f"go on with: --config {self.folder / 'config.yaml'} --ckpt_path {checkpoint}"
+            if checkpoint.is_file()
+            else "there is no checkpoint to go on from"
+        )
+        print(f"\nInterrupted after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Outside of training, print every participant's accuracy."""
