@@ -236,8 +236,8 @@ class FederatedModule(LightningModule):
         checkpoint["federation"] = {
             "identity": self.identity(),
             "round": self.round,
-            "members": dict(self.exchange.active),
-            "participants": {i: state for part in parts for i, state in part.items()},
+            "members": dict(sorted(self.exchange.active.items())),
+            "participants": dict(sorted(item for part in parts for item in part.items())),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
