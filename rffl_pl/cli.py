@@ -148,6 +148,8 @@ class FederatedCLI(LightningCLI):
         if self.subcommand == "predict":
             callbacks.append(PredictionWriter(str(folder)))
         given = any(isinstance(callback, ModelCheckpoint) for callback in config["callbacks"] or [])
+        if not given:  # that a run goes on in a folder of its own costs only those who keep the best rounds
+            warnings.filterwarnings("ignore", message=".*dirpath has changed.*")
         if self.subcommand == "fit" and config["enable_checkpointing"] is not False and not given:
             # One file that every round replaces; `save_last` without a best one would be written at the end alone.
             callbacks.append(

@@ -197,7 +197,7 @@ class FederatedModule(LightningModule):
         """
         self.watched = self._finished_scores()
         honest = torch.tensor([self.federation.is_honest(i) for i in self.cohort.participants])
-        share = self.watched["accuracy"].cpu()[honest].sum() / self.federation.honest
+        share = self.watched["accuracy"][honest].sum() / self.federation.honest
         self.log("accuracy/mean", share, logger=False, sync_dist=True, reduce_fx="sum")
 
     on_test_epoch_start = on_validation_epoch_start

@@ -132,6 +132,7 @@ def test_an_interrupted_run_says_how_to_go_on(rffl: Run, tmp_path: Path, checkpo
     assert start == "Interrupted after round 2"
     again = rffl("fit", *options.split(), "--trainer.callbacks", "[]", "--trainer.max_epochs", 3, "--run.name", "more")
     assert again.code == 0, again.err
+    assert "Warning" not in again.err
     assert len(list(csv.DictReader(next((tmp_path / "runs" / "more").glob("*/metrics.csv")).open()))) == 1
 
 
