@@ -227,8 +227,13 @@ def _cli_for(args: list[str]) -> type[FederatedCLI]:
 
 
 def _mistake(error: BaseException) -> BaseException | None:
-    """The user's mistake behind an exception, if there is one; the parser wraps what a constructor raises."""
+    """The user's mistake behind an exception, if there is one; the parser wraps what a constructor raises.
+
+    EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs.
+    """
     if isinstance(error, UserError | ArgumentError | MisconfigurationException):
+        return error
+    if isinstance(error, RuntimeError) and str(error).startswith("Early stopping conditioned on metric"):
         return error
     return _mistake(error.__cause__) if error.__cause__ is not None else None
 

@@ -153,6 +153,17 @@ def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:
     assert len(accuracies) == best + 2 < 30
 
 
+@pytest.mark.parametrize("callback", ["EarlyStopping", "ModelCheckpoint"])
+def test_a_metric_that_nobody_logs_is_one_sentence(rffl: Run, callback: str) -> None:
+    """With its name, and the one that there is."""
+    watching = (f"--trainer.callbacks+={callback}", "--trainer.callbacks.monitor", "val_acc")
+    ended = rffl(*DIGITS, *QUICK, *watching, "--trainer.max_epochs", 2)
+    assert ended.code == 2
+    (sentence,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
+    assert "val_acc" in sentence
+    assert "accuracy/mean" in sentence
+
+
 def test_a_server_with_history_resumes_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
     """FoolsGold remembers every participant's past uploads over an interruption."""
     args = (*DIGITS, "--config", "configs/servers/foolsgold.yaml")
