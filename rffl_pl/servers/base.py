@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -46,10 +46,11 @@ class Verdict:
         reputations: Reputations after the round, 0 for whoever is not a member.
         quotas: Share of the aggregate's entries that each participant receives, in [0, 1].
         members: Who is still a member after the round (bool).
-        removed: Participants removed in this round, with no way back.
-        set_aside: Participants whose upload could not be computed with (NaN, infinity, overflow) and was ignored.
         download: The step ``[D]`` that a participant adds to its model; computed when asked for, so that there
             never are P dense ones.
+        removed: Participants removed in this round, with no way back; `Server.step` fills it in.
+        set_aside: Participants whose upload could not be computed with (NaN, infinity, overflow) and was ignored;
+            likewise.
     """
 
     weights: Tensor
@@ -57,9 +58,9 @@ class Verdict:
     reputations: Tensor
     quotas: Tensor
     members: Tensor
-    removed: tuple[int, ...]
-    set_aside: tuple[int, ...]
     download: Callable[[int], Tensor]
+    removed: tuple[int, ...] = ()
+    set_aside: tuple[int, ...] = ()
 
 
 class Server(ABC):
@@ -130,10 +131,12 @@ class Server(ABC):
         if losses is not None:
             self.losses = losses.double().cpu()
             mask &= self.losses[list(senders)].isfinite()
-        verdict = self.rule(uploads, torch.tensor(senders, dtype=torch.int64), mask)
+        everyone = torch.tensor(senders, dtype=torch.int64)
+        verdict = self.rule(uploads, everyone, mask)
+        gone = (self.members & ~verdict.members).nonzero().flatten()
         self.members = verdict.members
         self.round += 1
-        return verdict
+        return replace(verdict, removed=tuple(gone.tolist()), set_aside=tuple(everyone[~mask].tolist()))
 
     @abstractmethod
     def rule(self, uploads: Tensor, senders: Tensor, sound: Tensor) -> Verdict:

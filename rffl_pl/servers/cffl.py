@@ -152,8 +152,6 @@ class CFFL(Server):
             reputations=used,
             quotas=quotas,
             members=members,
-            removed=tuple((self.members & ~members).nonzero().flatten().tolist()),
-            set_aside=tuple(senders[~sound].tolist()),
             download=download,
         )
 

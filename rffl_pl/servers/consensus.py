@@ -44,7 +44,5 @@ class Consensus(Server):
             reputations=weights,
             quotas=self.members.double(),
             members=self.members,
-            removed=(),
-            set_aside=tuple(senders[~sound].tolist()),
             download=lambda participant: step,
         )

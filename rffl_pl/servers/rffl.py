@@ -178,8 +178,6 @@ class RFFL(Server):
             reputations=updated,
             quotas=quotas,
             members=members,
-            removed=tuple((self.members & ~members).nonzero().flatten().tolist()),
-            set_aside=tuple(senders[~sound].tolist()),
             download=download,
         )
 
