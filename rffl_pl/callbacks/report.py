@@ -91,10 +91,10 @@ class RunReport(Callback):
         """Tell whoever interrupted the run how to go on."""
         if not isinstance(exception, KeyboardInterrupt | SIGTERMException) or not trainer.is_global_zero:
             return
-        checkpoint = self.folder / "checkpoints" / "last.ckpt"
+        checkpoints = sorted((self.folder / "checkpoints").glob("*.ckpt"), key=lambda path: path.stat().st_mtime)
         rest = (
-            f"go on with: --config {self.folder / 'config.yaml'} --ckpt_path {checkpoint}"
-            if checkpoint.is_file()
+            f"go on with: --config {self.folder / 'config.yaml'} --ckpt_path {checkpoints[-1]}"
+            if checkpoints
             else "there is no checkpoint to go on from"
         )
         print(f"\nInterrupted after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)

@@ -131,12 +131,12 @@ class Server(ABC):
         if losses is not None:
             self.losses = losses.double().cpu()
             mask &= self.losses[list(senders)].isfinite()
-        everyone = torch.tensor(senders, dtype=torch.int64)
-        verdict = self.rule(uploads, everyone, mask)
+        behind = torch.tensor(senders, dtype=torch.int64)
+        verdict = self.rule(uploads, behind, mask)
         gone = (self.members & ~verdict.members).nonzero().flatten()
         self.members = verdict.members
         self.round += 1
-        return replace(verdict, removed=tuple(gone.tolist()), set_aside=tuple(everyone[~mask].tolist()))
+        return replace(verdict, removed=tuple(gone.tolist()), set_aside=tuple(behind[~mask].tolist()))
 
     @abstractmethod
     def rule(self, uploads: Tensor, senders: Tensor, sound: Tensor) -> Verdict:
