@@ -3,8 +3,8 @@
     RFFL_DATA_DIR=... python benchmarks/adversaries.py --jobs 2
 
 The paper's own schedule (B = 16, E = 1, learning rate 0.25 with decay 0.977 per round), reduced to 12 rounds and 200
-examples per participant; CFFL validates on 8 batches. Standalone is run without adversaries alone: it hears nothing of
-them. A run that is cut short is run again next time; `--root` keeps what is done.
+examples per participant; CFFL validates on 8 batches. A run that is cut short is run again next time; `--root` keeps
+what is done.
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ def main() -> None:
     parser.add_argument("--servers", nargs="*", default=SERVERS, choices=SERVERS)
     parser.add_argument("--attacks", nargs="*", default=ATTACKS, choices=ATTACKS)
     given = parser.parse_args()
-    hearing = [server for server in given.servers if server != "standalone"]
-    attacked = itertools.product(SETTINGS, given.attacks, hearing)
+    attacked = itertools.product(SETTINGS, given.attacks, given.servers)
     clean = [((split, 0), "none", server) for split in ("UNI", "POW") for server in given.servers]
     runs = clean + list(attacked)
     with ThreadPoolExecutor(given.jobs) as pool:
         results = dict(zip(runs, pool.map(lambda run: result(given.root, *run), runs), strict=True))
     for (split, adversaries), attack in dict.fromkeys((setting, attack) for setting, attack, _ in runs):
         print(f"\n{split}, 10 + {adversaries}, {attack}: mean (maximum), attack success, removed in round")
-        for server in given.servers if adversaries == 0 else hearing:
+        for server in given.servers:
             print(f"  {server:<11} {line(results[(split, adversaries), attack, server])}")
 
 

@@ -130,6 +130,12 @@ def test_an_interrupted_run_says_how_to_go_on(rffl: Run, tmp_path: Path, checkpo
         return
     start, _, options = sentence.partition("; go on with: ")
     assert start == "Interrupted after round 2"
+    try:  # resumed and interrupted before a checkpoint of its own, it names the one that it came from
+        ended = rffl("fit", *options.split(), "--run.name", "twice")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.err.count(f"Interrupted after round 2; go on with: --config {tmp_path / 'runs' / 'twice'}") == 1
+    assert options.split()[-1] in ended.err
     again = rffl("fit", *options.split(), "--trainer.callbacks", "[]", "--trainer.max_epochs", 3, "--run.name", "more")
     assert again.code == 0, again.err
     assert "Warning" not in again.err

@@ -91,10 +91,13 @@ class RunReport(Callback):
         """Tell whoever interrupted the run how to go on."""
         if not isinstance(exception, KeyboardInterrupt | SIGTERMException) or not trainer.is_global_zero:
             return
-        checkpoints = sorted((self.folder / "checkpoints").glob("*.ckpt"), key=lambda path: path.stat().st_mtime)
+        if trainer.state.fn != TrainerFn.FITTING:
+            return
+        own = sorted((self.folder / "checkpoints").glob("*.ckpt"), key=lambda path: path.stat().st_mtime)
+        newest = own[-1] if own else trainer.ckpt_path  # a resumed run may not have come to one of its own
         rest = (
-            f"go on with: --config {self.folder / 'config.yaml'} --ckpt_path {checkpoints[-1]}"
-            if checkpoints
+            f"go on with: --config {self.folder / 'config.yaml'} --ckpt_path {newest}"
+            if newest
             else "there is no checkpoint to go on from"
         )
         print(f"\nInterrupted after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)

@@ -129,4 +129,4 @@ def test_one_participant_per_rank_is_the_default(tmp_path: Path) -> None:
     """Without a number of participants every rank hosts one; the saved configuration says how many there were."""
     ended = torchrun(2, *DIGITS, "--federation.participants", "null", root=tmp_path)
     assert ended.code == 0, ended.err
-    assert "participants: 1" in (only_run(tmp_path) / "config.yaml").read_text()  # and one adversary
+    assert "participants: 1\n" in (only_run(tmp_path) / "config.yaml").read_text()  # and one adversary
