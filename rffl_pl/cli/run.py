@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
 
+from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundProgress, RunReport
 from rffl_pl.errors import UserError
 from rffl_pl.strategy import FederatedStrategy
@@ -76,7 +77,7 @@ def ranks_and_precision(config: dict[str, Any]) -> dict[str, Any]:
             f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {config['precision']}: uploads are "
             "float32."
         )
-    world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    world, local = launch.world_size(), launch.local_world_size()
     if world % local:
         raise UserError(f"Expected as many ranks on every node, but {world} ranks are not a multiple of {local}.")
     strategy = FederatedStrategy(config["accelerator"])
