@@ -84,8 +84,8 @@ def config_file(given: str) -> str:
     if name in known:
         return str(known[name])
     raise UserError(
-        f"Expected --config to be a file or one of the package's, but got {given}{nearest(name, known)}; "
-        "`rffl list configs` names them."
+        f"Expected --config to be a file or one of the package's, but got {given}{nearest(name, known) or '.'} "
+        "`rffl list configs` names all."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 
 from rffl_pl.cli import catalogue, completion, help
@@ -17,6 +18,8 @@ def main(args: list[str] | None = None) -> None:
     A user's mistake is one sentence on each node, and exit code 2.
     """
     args = sys.argv[1:] if args is None else args
+    if os.getcwd() not in sys.path:  # `rffl` finds a user's own classes in the folder, as `python -m` does
+        sys.path.insert(0, os.getcwd())
     try:
         answer = help.answer(args)
     except UserError as mistake:

@@ -54,14 +54,14 @@ def sentence(error: BaseException) -> str:
 
 def _unknown_class(message: str) -> str | None:
     """What is said of a class that does not exist, with the nearest names of those that do."""
-    key = re.search(r'Parser key "([\w.]+)"', message)
+    key = ".".join(re.findall(r'Parser key "([\w.]+)"', message)).replace("init_args.", "")
     name = re.search(r"Expected a dot import path string: (\S+)|module '\S+' has no attribute '(\w+)'", message)
-    if key is None or name is None or key[1] not in CLASSES:
+    if name is None or key not in CLASSES:
         return None
     given = name[1] or name[2]
-    near = catalogue.nearest(given, CLASSES[key[1]]())
+    near = catalogue.nearest(given, CLASSES[key]())
     return (
-        f"Expected --{key[1]} to be a class, but got {given}{near}{' Give' if near else '; give'} one of this package "
+        f"Expected --{key} to be a class, but got {given}{near}{' Give' if near else '; give'} one of this package "
         "or of torch and Lightning by its name, or your own as my_package.MyClass."
     )
 

@@ -16,6 +16,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundProgress, RunReport
@@ -114,7 +115,7 @@ def loggers(command: str, given: Any, run: Run, folder: Path) -> list[Logger] | 
     if command != "fit":
         return False
     chosen: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)]
-    if run.wandb:
+    if run.wandb and _wandb_is_there():
         _offline_without_login()
         chosen.append(WandbLogger(name=f"{run.name}-{folder.name}", save_dir=folder, project=run.wandb_project))
     return chosen
@@ -124,6 +125,19 @@ def _unused(folder: Path) -> Path:
     """The folder, or with a number behind it if another run has it."""
     numbered = (folder.with_name(f"{folder.name}_{n}") for n in itertools.count(2))
     return next(name for name in itertools.chain([folder], numbered) if not name.exists())
+
+
+def _wandb_is_there() -> bool:
+    """Whether W&B can be imported; if not, rank 0 says what that means."""
+    try:
+        import wandb  # noqa: F401
+    except ImportError as error:
+        rank_zero_warn(
+            f"W&B cannot be imported ({error}): this run logs to metrics.csv alone; pip install wandb, or give "
+            "--run.wandb false to hear no more of it."
+        )
+        return False
+    return True
 
 
 def _offline_without_login() -> None:
