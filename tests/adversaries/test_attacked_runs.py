@@ -22,7 +22,9 @@ from rffl_pl.adversaries import (
     InnerProduct,
     LabelFlip,
     OmniscientAdversary,
+    Situation,
 )
+from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.callbacks import RunReport
 from rffl_pl.datamodules import Digits
 from rffl_pl.federation import Federation
@@ -52,9 +54,10 @@ class Loud(OmniscientAdversary):
         self.dtype = torch.float64 if double else torch.float32
         self.shown: list[Tensor] = []
 
-    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
-        self.shown.append(honest.clone())
-        return 100 * torch.randn(honest.shape[1], generator=generator).to(self.dtype)
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        self.shown.append(situation.honest.clone())
+        return 100 * torch.randn(situation.honest.shape[1], generator=situation.generator).to(self.dtype)
 
 
 class Deaf(OmniscientAdversary):
@@ -63,12 +66,13 @@ class Deaf(OmniscientAdversary):
     def __init__(self) -> None:
         self.asked = 0
 
-    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
+    def upload(self, situation: Situation) -> Tensor:
         self.asked += 1
-        return update
+        return situation.update
 
-    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
-        return honest[0]
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        return situation.honest[0]
 
 
 SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
@@ -86,8 +90,8 @@ class Misshapen(Adversary):
     def __init__(self, shape: str) -> None:
         self.shape = shape
 
-    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.ones(SHAPES[self.shape](len(update)))
+    def upload(self, situation: Situation) -> Tensor:
+        return torch.ones(SHAPES[self.shape](len(situation.update)))
 
 
 class OmniscientMisshapen(OmniscientAdversary):
@@ -96,19 +100,24 @@ class OmniscientMisshapen(OmniscientAdversary):
     def __init__(self, shape: str) -> None:
         self.shape = shape
 
-    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.ones(SHAPES[self.shape](honest.shape[1]))
+    def collude(self, situation: Situation) -> Tensor:
+        return torch.ones(SHAPES[self.shape](len(situation.update)))
 
 
 class Poison(Callback):
-    """Makes updates of the second round not finite."""
+    """Makes the inputs of the second round not finite."""
 
     def __init__(self, participants: list[int]) -> None:
         self.participants = participants
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
-        if trainer.current_epoch == 1:
-            pl_module.cohort.weights[self.participants, 3] = torch.nan
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        for participant in self.participants if trainer.current_epoch == 1 else []:
+            batch[participant] = Poisoned(batch[participant], lambda x, y: (x * torch.nan, y))
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        batch.update({i: shard.shard for i, shard in batch.items() if isinstance(shard, Poisoned)})
 
 
 def stream(participant: int, round_index: int) -> torch.Generator:
