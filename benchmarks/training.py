@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from rffl_pl.cli import _keep_freed_memory
+from rffl_pl.cli.process import keep_freed_memory
 from rffl_pl.cohort import Cohort, Schedule
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.federation import Federation
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep-memory", action="store_true")
     if parser.parse_args().keep_memory:
-        _keep_freed_memory()
+        keep_freed_memory()
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(EXAMPLES, 1, 32, 32), torch.randint(0, 10, (EXAMPLES,)))
     network = newcomer()

@@ -14,7 +14,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from rffl_pl.cli import _keep_freed_memory
+from rffl_pl.cli.process import keep_freed_memory
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 
@@ -23,7 +23,7 @@ DENSITIES = (0.17, 0.32, 0.45, 0.55, 0.62)
 
 
 def main() -> None:
-    _keep_freed_memory()  # as the command line does
+    keep_freed_memory()  # as the command line does
     dist.init_process_group("gloo")
     federation, rank = Federation(participants=5), dist.get_rank()
     blocks = [federation.hosted_by(r, dist.get_world_size()) for r in range(dist.get_world_size())]

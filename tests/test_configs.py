@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rffl_pl.cli import FederatedCLI
+from rffl_pl.cli.arguments import FederatedCLI
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.module import FederatedModule
 from tests.conftest import QUICK, ROOT, Ended, only_run

@@ -9,14 +9,14 @@ import shlex
 import sys
 from pathlib import Path
 
-from rffl_pl import cli
+from rffl_pl.cli.entry import run
+from rffl_pl.strategy import leave_process_group
 
 
 def main() -> None:
-    close, cli.leave_process_group = cli.leave_process_group, lambda: None
     for line in Path(sys.argv[1]).read_text().splitlines():
-        cli.main([*shlex.split(line), *sys.argv[2:]])
-    close()
+        run([*shlex.split(line), *sys.argv[2:]])
+    leave_process_group()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,92 @@
+"""The groups of options, what they are linked to, and how the trainer is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import WandbLogger
+
+import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
+from rffl_pl.adversaries import Adversary
+from rffl_pl.callbacks import ReputationExchange, StandaloneReference
+from rffl_pl.cli.mistakes import sentence
+from rffl_pl.cli.run import Run, callbacks, loggers, ranks_and_precision
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from rffl_pl.servers import Server
+
+
+class FederatedCLI(LightningCLI):
+    """Lightning's CLI with the groups ``federation``, ``server``, ``adversaries``, ``standalone`` and ``run``."""
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Lightning's, less what is decided here."""
+        decided = {"verbose", "weights_only", "return_predictions"}
+        return {name: skipped | decided for name, skipped in LightningCLI.subcommands().items()}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The groups of a federation, and who needs which."""
+        parser.add_class_arguments(Federation, "federation")
+        parser.add_subclass_arguments(Server, "server")
+        parser.add_argument("--adversaries", type=list[Adversary], default=[], help="What each adversary does.")
+        parser.add_lightning_class_args(ReputationExchange, "exchange")
+        parser.add_lightning_class_args(StandaloneReference, "standalone")
+        parser.add_class_arguments(Run, "run")
+        parser.set_defaults({"server": {"class_path": "rffl_pl.servers.RFFL"}})
+        parser.link_arguments("seed_everything", "federation.seed", compute_fn=int)
+        parser.link_arguments("federation", "model.federation", apply_on="instantiate")
+        parser.link_arguments("federation", "data.init_args.federation", apply_on="instantiate")
+        parser.link_arguments("adversaries", "model.adversaries")
+        parser.link_arguments("server", "exchange.server", apply_on="instantiate")
+
+    def before_instantiate_classes(self) -> None:
+        """Write the number of participants into the configuration, so that the saved one says it."""
+        if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
+            raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
+        federation = self._get(self.config, "federation")
+        federation.seed = int(self._get(self.config, "seed_everything"))  # `true` has been replaced by a number
+        if federation.participants is None:
+            federation.participants = Federation(**federation.as_dict()).honest
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """A trainer whose ranks are torchrun's and whose results lie in one run folder."""
+        run: Run = self._get(self.config_init, "run")
+        config = self._get(self.config_init, "trainer")
+        command = self.subcommand or "fit"
+        folder = run.folder(command)
+        decided = ranks_and_precision(config) | {
+            "default_root_dir": str(folder),
+            "logger": loggers(command, config["logger"], run, folder),
+        }
+        # These come last: the report needs what the exchange and the reference leave.
+        ours = callbacks(command, config, folder, run.figures)
+        self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}
+        try:
+            return super().instantiate_trainer(**decided, **kwargs)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"Expected options that Lightning's Trainer takes, but {sentence(error)}") from error
+
+    def after_fit(self) -> None:
+        """Complete W&B's files."""
+        for logger in self.trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish()
+
+    def _parse_ckpt_path(self) -> None:
+        """Checkpoints hold no hyperparameters; whether one can be read is the strategy's to say."""
+
+
+def cli_for(args: list[str]) -> type[FederatedCLI]:
+    """The command line with the parser of the one subcommand that is asked for: building all four takes seconds."""
+    everything = FederatedCLI.subcommands()
+    wanted = {name: skipped for name, skipped in everything.items() if [name] == args[:1]} or everything
+
+    class Wanted(FederatedCLI):
+        @staticmethod
+        def subcommands() -> dict[str, set[str]]:
+            return wanted
+
+    return Wanted

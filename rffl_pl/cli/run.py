@@ -1,0 +1,139 @@
+"""What a run is made of: its folder, its trainer's options, its callbacks and its loggers."""
+
+from __future__ import annotations
+
+import itertools
+import netrc
+import os
+import warnings
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.cli import SaveConfigCallback
+from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
+
+from rffl_pl.callbacks import PredictionWriter, RoundProgress, RunReport
+from rffl_pl.errors import UserError
+from rffl_pl.strategy import FederatedStrategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Where a run leaves its results: ``<root>/<name>/<date and time>``.
+
+    Args:
+        name: The run's name.
+        root: Folder of all runs.
+        wandb: Log to Weights & Biases; offline where nobody is logged in.
+        wandb_project: The project there.
+        figures: Draw pictures at the end.
+    """
+
+    name: str = "run"
+    root: str = "runs"
+    wandb: bool = True
+    wandb_project: str = "rffl_pl"
+    figures: bool = True
+
+    def folder(self, command: str) -> Path:
+        """A folder that no run has, named after the moment and, unless it trains, the command."""
+        stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        suffix = "" if command == "fit" else f"-{command}"
+        return _unused(Path(self.root) / self.name / f"{stamp}{suffix}")
+
+
+class ConfigKeeper(SaveConfigCallback):
+    """Leaves the resolved configuration in the run folder and in W&B."""
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        folder = Path(trainer.default_root_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.parser.save(self.config, folder / self.config_filename, skip_unset=False, overwrite=True)
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                logger.log_hyperparams(self.config.as_dict())
+
+
+def ranks_and_precision(config: dict[str, Any]) -> dict[str, Any]:
+    """The trainer's options that are decided here: ranks are torchrun's.
+
+    Raises:
+        UserError: If the user decided otherwise, or nodes differ in their number of ranks.
+    """
+    if config["devices"] != "auto" or config["num_nodes"] != 1 or config["strategy"] != "auto":
+        raise UserError(
+            "Expected --trainer.devices, --trainer.num_nodes and --trainer.strategy to be left alone, but got "
+            f"{config['devices']}, {config['num_nodes']} and {config['strategy']}; ranks come from torchrun: "
+            "--nproc_per_node for the ranks of a node, --nnodes for nodes."
+        )
+    if config["precision"] not in (None, 32, "32", "32-true", "bf16", "bf16-mixed"):
+        raise UserError(
+            f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {config['precision']}: uploads are "
+            "float32."
+        )
+    world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    if world % local:
+        raise UserError(f"Expected as many ranks on every node, but {world} ranks are not a multiple of {local}.")
+    strategy = FederatedStrategy(config["accelerator"])
+    return {
+        "strategy": strategy,
+        "accelerator": strategy.root_device_type,
+        "num_nodes": world // local,
+        "use_distributed_sampler": False,
+    }
+
+
+def callbacks(command: str, config: dict[str, Any], folder: Path, figures: bool) -> list[Any]:
+    """The report, the progress, and what the command writes; the user's own stand in ``config``."""
+    chosen: list[Any] = [RunReport(str(folder), figures)]
+    if config["enable_progress_bar"] is not False:
+        chosen.append(RoundProgress())
+    if command == "predict":
+        chosen.append(PredictionWriter(str(folder)))
+    given = any(isinstance(callback, ModelCheckpoint) for callback in config["callbacks"] or [])
+    if not given:  # that a run goes on in a folder of its own costs only those who keep the best rounds
+        warnings.filterwarnings("ignore", message=".*dirpath has changed.*")
+    if command == "fit" and config["enable_checkpointing"] is not False and not given:
+        # One file that every round replaces; `save_last` without a best one would be written at the end alone.
+        chosen.append(
+            ModelCheckpoint(folder / "checkpoints", "last", enable_version_counter=False, save_on_train_epoch_end=True)
+        )
+    return chosen
+
+
+def loggers(command: str, given: Any, run: Run, folder: Path) -> list[Logger] | bool:
+    """The user's own loggers, or a CSV file and W&B in the run folder."""
+    if given not in (None, True):
+        return given
+    if command != "fit":
+        return False
+    chosen: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)]
+    if run.wandb:
+        _offline_without_login()
+        chosen.append(WandbLogger(name=f"{run.name}-{folder.name}", save_dir=folder, project=run.wandb_project))
+    return chosen
+
+
+def _unused(folder: Path) -> Path:
+    """The folder, or with a number behind it if another run has it."""
+    numbered = (folder.with_name(f"{folder.name}_{n}") for n in itertools.count(2))
+    return next(name for name in itertools.chain([folder], numbered) if not name.exists())
+
+
+def _offline_without_login() -> None:
+    """Have W&B run offline if nobody said otherwise and nobody is logged in; it would ask for a key, or fail."""
+    if any(name in os.environ for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
+        return
+    host = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    try:
+        known = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        known = None
+    if known is None:
+        os.environ["WANDB_MODE"] = "offline"
+        os.environ.setdefault("WANDB_SILENT", "true")  # the report says where the files are
