@@ -12,11 +12,11 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from rffl_pl.adversaries import Adversary, LabelFlip, OmniscientAdversary
 from rffl_pl.cohort import Cohort, Examples, Schedule, flat_parameters, layer_sizes, make_optimizer
 from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.datamodules.reading import Batches
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
@@ -175,7 +175,7 @@ class FederatedModule(LightningModule):
         fits = isinstance(upload, Tensor) and upload.shape == like.shape
         return upload.to(like) if fits else torch.full_like(like, torch.nan)
 
-    def score(self, batches: DataLoader[Any], cohort: Cohort) -> Scores:
+    def score(self, batches: Batches, cohort: Cohort) -> Scores:
         """Scores of a cohort on the test set outside Lightning's test loop, limited as there."""
         self._start_scores(cohort)
         with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
@@ -290,7 +290,7 @@ class FederatedModule(LightningModule):
         attack = self.attack_of(participant)
         return attack is None or attack.trains
 
-    def _accuracy_of(self, batches: DataLoader[Any], weights: Tensor) -> float:
+    def _accuracy_of(self, batches: Batches, weights: Tensor) -> float:
         """Accuracy of weights ``[D]`` with the network's initial buffers; rank 0 alone, for its server.
 
         On as many batches as validation is limited to; on all of them where it is turned off.
@@ -345,6 +345,6 @@ class FederatedModule(LightningModule):
             )
 
 
-def _limited(batches: DataLoader[Any], limit: float) -> Iterator[Any]:
+def _limited(batches: Batches, limit: float) -> Iterator[Any]:
     """The first batches: as many as an integer says, or a share of them, as Lightning reads its limits."""
     return islice(batches, limit if isinstance(limit, int) else int(limit * len(batches)))
