@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary
 from rffl_pl.cohort import Cohort
+from rffl_pl.datamodules.reading import Batches
 from rffl_pl.errors import UserError
 from rffl_pl.metrics import ParticipantScores
 from rffl_pl.round import Precision
@@ -105,7 +105,7 @@ class Validation:
     """
 
     def __init__(
-        self, network: nn.Module, batches: DataLoader[Any], limit: float, device: torch.device, precision: Precision
+        self, network: nn.Module, batches: Batches, limit: float, device: torch.device, precision: Precision
     ) -> None:
         self.network, self.batches, self.limit, self.device, self.precision = network, batches, limit, device, precision
         self._model: Cohort | None = None
@@ -123,7 +123,7 @@ class Validation:
         return correct / count
 
 
-def limited(batches: DataLoader[Any], limit: float) -> Iterator[Any]:
+def limited(batches: Batches, limit: float) -> Iterator[Any]:
     """The first batches, at least one: as many as an integer says, or a share of them, as Lightning does."""
     return islice(batches, limit if isinstance(limit, int) else max(1, int(limit * len(batches))))
 

@@ -10,12 +10,12 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary, Cast
 from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes, make_optimizer
 from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.datamodules.reading import Batches
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, limited
@@ -144,7 +144,7 @@ class FederatedModule(LightningModule):
         self.round += 1
         self.losses, self.watched = losses, {}
 
-    def score(self, batches: DataLoader[Any], cohort: Cohort) -> Scores:
+    def score(self, batches: Batches, cohort: Cohort) -> Scores:
         """Scores of a cohort on the test set outside Lightning's test loop, limited as there."""
         with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
             return self.evaluation.of(limited(batches, self.trainer.limit_test_batches), cohort)
