@@ -10,10 +10,11 @@ import hashlib
 import itertools
 import os
 
+from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
 
 
-class Federation:
+class Federation(Configured):
     """The members of one federation.
 
     Args:

@@ -8,8 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rffl_pl.configured import Configured
 
-class Adversary(ABC):  # noqa: B024  # an attack overrides what it attacks, data or upload
+
+class Adversary(Configured, ABC):  # an attack overrides what it attacks, data or upload
     """Base of all attacks. What is uploaded passes through the same clipping as everybody's.
 
     An attack of your own overrides `labels` or `upload` and is given by class path:
@@ -19,7 +21,7 @@ class Adversary(ABC):  # noqa: B024  # an attack overrides what it attacks, data
     trains: ClassVar[bool] = True
     """Whether the adversary trains at all; if not, its update is zero."""
 
-    def prepare(self, num_classes: int) -> None:  # noqa: B027  # most attacks fit any task
+    def prepare(self, num_classes: int) -> None:  # most attacks fit any task
         """Called before the first round.
 
         Raises:

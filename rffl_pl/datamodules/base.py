@@ -13,6 +13,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from rffl_pl.configured import Configured
 from rffl_pl.datamodules import splits
 from rffl_pl.datamodules.rounds import RoundLoader, Shard, batch_loader, bucketed
 from rffl_pl.errors import UserError
@@ -37,7 +38,7 @@ class Sources:
     validation: Dataset[Any] | None = None
 
 
-class FederatedDataModule(LightningDataModule, ABC):
+class FederatedDataModule(Configured, LightningDataModule, ABC):
     """Divides a data set among participants. Your own data set is a subclass with `num_classes` and `load`.
 
     Args:
