@@ -12,10 +12,11 @@ import os
 import random
 from collections.abc import Sequence
 
+from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
 
 
-class Federation:
+class Federation(Configured):
     """The members of one federation.
 
     Args:

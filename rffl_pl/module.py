@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,6 +15,7 @@ from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary, Cast
 from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes, make_optimizer
+from rffl_pl.configured import Configured
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batches
 from rffl_pl.datamodules.rounds import Shard
@@ -21,11 +23,12 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
+from rffl_pl.runs.checkpoint import Identity, check_identity, identity
 from rffl_pl.servers import Task
 from rffl_pl.strategy import FederatedStrategy
 
 
-class FederatedModule(LightningModule):
+class FederatedModule(Configured, LightningModule):
     """The participants of one rank: what they train, how they are evaluated, and their rows of a checkpoint.
 
     One training batch is one communication round, which a callback (`rffl_pl.callbacks.ReputationExchange`) plays,
@@ -100,6 +103,7 @@ class FederatedModule(LightningModule):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
         self.cast.prepare(self.data.num_classes)
         self.evaluation = Evaluation(self._measures[0], self.cast.measures(self.data.num_classes))
+        self._identity: Identity | None = None
 
     @property
     def data(self) -> FederatedDataModule:
@@ -177,33 +181,20 @@ class FederatedModule(LightningModule):
         logits = [self.cohort.logits(batch[0], index) for index in range(len(self.cohort.participants))]
         return torch.stack(logits).float().softmax(-1)
 
-    def identity(self) -> dict[str, dict[str, str]]:
-        """What a checkpoint and the run that loads it must agree on; on ``training`` only to go on training."""
-        optimizer = self.cohort.optimizers[0]
-        options = {key: str(value) for key, value in optimizer.defaults.items() if key != "lr"}
-        parameters = {name: "x".join(map(str, p.shape)) for name, p in self.network.named_parameters()}
-        return {
-            "model": {"network": type(self.network).__name__, **parameters},
-            "federation": {
-                "participants": str(self.federation.honest),
-                "adversaries": str(self.federation.adversaries),
-                "seed": str(self.federation.seed),
-            },
-            "data": self.data.identity(),
-            "training": {"optimizer": type(optimizer).__name__, **options},
-        }
+    def identity(self) -> Identity:
+        """What a checkpoint and the run that loads it must agree on."""
+        if self._identity is None:
+            self._identity = identity(self.network, self.federation, self.data.identity(), self.cohort.optimizers[0])
+        return self._identity
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Bring every participant's state to rank 0, which writes; a checkpoint's row belongs to a participant."""
-        mine = {
-            participant: self.cohort.state_dict(index) for index, participant in enumerate(self.cohort.participants)
-        }
-        parts = self.exchange.gather_objects(mine)
+        """The hosted participants' part; `rffl_pl.runs.checkpoint` says who writes what."""
+        cohort = self.cohort
         checkpoint["federation"] = {
             "identity": self.identity(),
             "round": self.round,
             "members": dict(sorted(self.exchange.active.items())),
-            "participants": dict(sorted(item for part in parts for item in part.items())),
+            "participants": {i: partial(cohort.state_dict, index) for index, i in enumerate(cohort.participants)},
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -213,11 +204,11 @@ class FederatedModule(LightningModule):
             UserError: If the checkpoint is of another model, data set or federation.
         """
         saved = checkpoint["federation"]
-        self._check_identity(saved["identity"])
+        training = self.trainer.state.fn == TrainerFn.FITTING
+        check_identity(saved["identity"], self.identity(), training=training)
         self.round = saved["round"]
         for index, participant in enumerate(self.cohort.participants):
-            state = saved["participants"][participant]
-            self.cohort.load_state_dict(index, state, training=self.trainer.state.fn == TrainerFn.FITTING)
+            self.cohort.load_state_dict(index, saved["participants"][participant], training=training)
         self.exchange.active.update(saved["members"])
 
     def initial_weights(self) -> Tensor:
@@ -250,20 +241,4 @@ class FederatedModule(LightningModule):
             raise UserError(
                 f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for inputs of "
                 f"shape {list(x.shape)}, but got {shape}; give it {data.num_classes} outputs."
-            )
-
-    def _check_identity(self, saved: dict[str, dict[str, str]]) -> None:
-        mine = self.identity()
-        differences = [
-            f"{group}: {key} is {saved[group].get(key, 'absent')} there and {mine[group].get(key, 'absent')} here"
-            for group in mine
-            if group != "training" or self.trainer.state.fn == TrainerFn.FITTING
-            for key in {**mine[group], **saved[group]}
-            if mine[group].get(key) != saved[group].get(key)
-        ]
-        if differences:
-            more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
-            raise UserError(
-                f"Expected the checkpoint at --ckpt_path to be of this run, but {'; '.join(differences[:3])}{more}; "
-                "give the config.yaml that lies beside it."
             )

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from rffl_pl.configured import Configured
+
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
@@ -38,7 +40,7 @@ class Situation:
     honest: Tensor | None = None
 
 
-class Adversary(ABC):  # noqa: B024  # an attack overrides what it attacks, data or upload
+class Adversary(Configured, ABC):  # an attack overrides what it attacks, data or upload
     """Base of all attacks. What is uploaded passes through the same clipping as everybody's.
 
     An attack of your own overrides `labels` or `poison`, or `upload`, and is given by class path:
@@ -52,7 +54,7 @@ class Adversary(ABC):  # noqa: B024  # an attack overrides what it attacks, data
     keeps_download: ClassVar[bool] = False
     """Whether it keeps the step that it received last, for `Situation.download`."""
 
-    def prepare(self, num_classes: int) -> None:  # noqa: B027  # most attacks fit any task
+    def prepare(self, num_classes: int) -> None:  # most attacks fit any task
         """Called before the first round.
 
         Raises:

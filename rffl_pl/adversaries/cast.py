@@ -100,7 +100,7 @@ class Cast:
         for attack in dict.fromkeys(self.attacks.values()):
             for name, metric in attack.measures(num_classes).items():
                 other = found.setdefault(name, (metric, attack))[1]
-                if type(other) is not type(attack) or vars(other) != vars(attack):
+                if other.settings() != attack.settings():
                     raise UserError(
                         f"Expected all adversaries that report {name} to do the same, but got "
                         f"{_described(other)} and {_described(attack)}; take one of them."
@@ -138,5 +138,6 @@ def _shaped(upload: Any, like: Tensor) -> Tensor:
 
 
 def _described(attack: Adversary) -> str:
-    options = ", ".join(f"{name} {value}" for name, value in vars(attack).items())
+    """A class with its options, ``LabelFlip (source 1, target 7)``."""
+    options = ", ".join(f"{name.removeprefix('.')} {value}" for name, value in attack.settings().items() if name)
     return type(attack).__name__ + (f" ({options})" if options else "")

@@ -9,6 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
@@ -76,6 +77,7 @@ class ReputationExchange(Callback):
         checkpoint.setdefault("server", {}).update(
             name=type(self.server).__name__, rule=self.server.state_dict(), colluders=self._colluders
         )
+        checkpoint["server"]["settings"] = training_settings(trainer, self.server)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Rank 0 takes the server's state; no other rank has it.
@@ -92,3 +94,4 @@ class ReputationExchange(Callback):
             )
         self.server.load_state_dict(checkpoint["server"]["rule"])
         self._colluders = checkpoint["server"]["colluders"]
+        warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))

@@ -14,6 +14,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part
 from rffl_pl.datamodules.reading import Batches, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard, bucketed
@@ -41,7 +42,7 @@ class Sources:
     validation: Dataset[Any] | None = None
 
 
-class FederatedDataModule(LightningDataModule, ABC):
+class FederatedDataModule(Configured, LightningDataModule, ABC):
     """Divides a data set among participants. Your own data set is a subclass with `num_classes` and `load`.
 
     Args:

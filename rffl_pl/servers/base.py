@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from rffl_pl.configured import Configured
 from rffl_pl.functional.reputation import sound
 
 
@@ -51,6 +52,9 @@ class Verdict:
         removed: Participants removed in this round, with no way back; `Server.step` fills it in.
         set_aside: Participants whose upload could not be computed with (NaN, infinity, overflow) and was ignored;
             likewise.
+        silent: Participants whose upload told nothing.
+        measures: What else the server measured, ``[P]`` each.
+        reasons: For each of `removed`, the clause that the user is told.
     """
 
     weights: Tensor
@@ -61,9 +65,12 @@ class Verdict:
     download: Callable[[int], Tensor]
     removed: tuple[int, ...] = ()
     set_aside: tuple[int, ...] = ()
+    silent: tuple[int, ...] = ()
+    measures: dict[str, Tensor] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
 
 
-class Server(ABC):
+class Server(Configured, ABC):
     """Base of all servers. It lives on rank 0.
 
     `outgoing`, `kept` and `pack` alone run where the participants are.
