@@ -213,7 +213,7 @@ class Exchange:
     def first_difference(self, facts: dict[str, str]) -> tuple[int, str] | None:
         """The first rank that differs from rank 0 in a fact, and that fact's name; None, on all ranks, if none does."""
         ranks = self.gather_objects(facts)
-        found = ((rank, name) for rank, theirs in enumerate(ranks) for name in facts if theirs[name] != facts[name])
+        found = ((rank, name) for rank, theirs in enumerate(ranks) for name in facts if theirs.get(name) != facts[name])
         return self.scatter_objects([next(found, None)] * len(self.blocks) if ranks else [])
 
     def _waves(self, whom: Sequence[int]) -> Iterator[list[list[int]]]:

@@ -96,6 +96,7 @@ class FederatedModule(Configured, LightningModule):
                 f"Expected the trainer's strategy to be rffl_pl.strategy.FederatedStrategy, but got "
                 f"{type(self.trainer.strategy).__name__}."
             )
+        self._check_trainer(stage)
         layers = layer_sizes(self.network)
         self.exchange = self.trainer.strategy.exchange_for(self.federation, sum(layers))
         self._check_network()
@@ -214,6 +215,22 @@ class FederatedModule(Configured, LightningModule):
     def initial_weights(self) -> Tensor:
         """The weights ``[D]`` that every participant starts from."""
         return flat_parameters(self.network)
+
+    def _check_trainer(self, stage: str) -> None:
+        """What the command line sees to, and who writes Python may forget."""
+        callbacks = getattr(self.trainer, "callbacks")  # noqa: B009  # Lightning sets it where mypy cannot see
+        if stage == "fit" and not any(getattr(callback, "plays", False) for callback in callbacks):
+            raise UserError(
+                "Expected a trainer with the callback that plays the rounds, but got "
+                f"{', '.join(type(callback).__name__ for callback in callbacks) or 'none'}; give for instance "
+                "Trainer(callbacks=[ReputationExchange(RFFL())])."
+            )
+        sampling = self.trainer._accelerator_connector.use_distributed_sampler
+        if sampling and self.trainer.world_size > 1:
+            raise UserError(
+                "Expected Trainer(use_distributed_sampler=False) on several ranks, but got True: every rank evaluates "
+                "its own participants on all examples."
+            )
 
     def _check_network(self) -> None:
         """One batch through the network, so that a misfit is told before training and in the user's words."""

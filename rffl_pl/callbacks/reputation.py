@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
@@ -25,9 +26,12 @@ class ReputationExchange(Callback):
             sees an upload or holds a reputation.
 
     Attributes:
+        plays: Tells `rffl_pl.module.FederatedModule` that somebody plays its rounds.
         verdict: The server's answer to the last round; None on other ranks and without communication.
         traffic: The bytes of the last round; likewise.
     """
+
+    plays: ClassVar[bool] = True
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -49,6 +53,15 @@ class ReputationExchange(Callback):
         if trainer.is_global_zero and pl_module.cast.omniscient:
             names = ", ".join(sorted({type(attack).__name__ for attack in pl_module.cast.omniscient.values()}))
             warnings.warn(f"Simulation: {names} is shown the honest uploads on the server.", stacklevel=2)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """See that all ranks start alike.
+
+        Raises:
+            UserError: If one does not.
+        """
+        assert isinstance(pl_module, FederatedModule)
+        check_agreement(trainer, pl_module, self.server)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
