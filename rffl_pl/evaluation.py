@@ -89,7 +89,7 @@ class Evaluation:
     def _fresh(self, name: str, device: torch.device) -> Metric:
         metric = self.measures[name][0].clone().to(device)
         metric.reset()
-        metric.sync_on_compute = False  # merging across ranks would average different participants' models
+        metric.distributed_available_fn = _never  # merging ranks would average different participants' models
         return metric
 
 
@@ -143,6 +143,10 @@ def _number(name: str, metric: Metric) -> float:
             f"{list(value.shape) if isinstance(value, Tensor) else type(value).__name__}; have it average."
         )
     return float(value)
+
+
+def _never() -> bool:
+    return False
 
 
 def _snake(name: str) -> str:

@@ -11,19 +11,18 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from rffl_pl.adversaries import Adversary, Situation
+from rffl_pl.adversaries import Adversary, FreeRider, Situation
 from rffl_pl.datamodules.splits import Pool, Split
 from rffl_pl.servers import RFFL, Verdict
 
 
-class Replay(Adversary):
-    """Does not train and sends back the part of the aggregate that it downloaded last."""
+class Replay(FreeRider):
+    """Does not train; begins with noise and then sends back the part of the aggregate that it downloaded last."""
 
-    trains: ClassVar[bool] = False
     keeps_download: ClassVar[bool] = True
 
     def upload(self, situation: Situation) -> Tensor:
-        return situation.update if situation.download is None else situation.download
+        return super().upload(situation) if situation.download is None else situation.download
 
 
 class Hoard(Adversary):
