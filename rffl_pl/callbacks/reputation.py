@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
@@ -69,13 +70,14 @@ class ReputationExchange(Callback):
 
     def _exchange(self, module: FederatedModule, updates: Tensor) -> None:
         cohort, exchange = module.cohort, module.exchange
-        own = self.server.kept(updates)
-        sent = self.server.outgoing(module.corrupted(updates), cohort.memories)
-        payloads, senders = exchange.gather_uploads(self.server.pack(sent))
+        own = torch.stack([self.server.kept(update) for update in updates])
+        sent = map(self.server.outgoing, module.corrupted(updates), cohort.memories, cohort.before)
+        payloads, senders = exchange.gather_uploads(torch.stack([self.server.pack(upload) for upload in sent]))
         losses = exchange.gather_losses(self._losses) if self._losses is not None else None
         self.verdict = None
         if exchange.rank == 0:
-            uploads = self._colluded(module, self.server.unpack(payloads), senders)
+            received = [self.server.unpack(payload) for payload in payloads]
+            uploads = self._colluded(module, torch.stack(received) if received else cohort.before[:0], senders)
             self.verdict = self.server.step(uploads, senders, losses)
         downloads, self.traffic = exchange.scatter_downloads(
             self.verdict.download if self.verdict else None,
@@ -95,8 +97,8 @@ class ReputationExchange(Callback):
             if (attack := module.omniscient.get(participant)) is not None:
                 forged = module.shaped(attack.collude(known, module.stream_of(participant)), like=uploads[row])
                 # The adversary has no way around the form in which uploads travel.
-                sent = self.server.outgoing(forged.unsqueeze(0), [{}])
-                uploads[row] = self.server.unpack(self.server.pack(sent))[0]
+                sent = self.server.outgoing(forged, {}, torch.zeros_like(forged))
+                uploads[row] = self.server.unpack(self.server.pack(sent))
         return uploads
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -11,7 +11,8 @@ import torch
 from rffl_pl.callbacks.records import Round
 from rffl_pl.callbacks.report import RunReport
 from rffl_pl.federation import Federation
-from rffl_pl.functional.reputation import cosine_to, weighted_sum
+from rffl_pl.functional.blocks import gram_times, squared_norms
+from rffl_pl.functional.reputation import cosines
 
 
 def told(uploads: torch.Tensor) -> str:
@@ -20,7 +21,7 @@ def told(uploads: torch.Tensor) -> str:
     entry = Round(
         number=11, honest=4, accuracy=[math.nan] * 4, loss=[math.nan] * 4, train_loss=[0.1] * 4,
         members=[False, True, True, True], removed=[0], weight=weights.tolist(),
-        similarity=cosine_to(uploads, weighted_sum(uploads, weights)).tolist(),
+        similarity=cosines(squared_norms(uploads), gram_times(uploads, weights), weights).tolist(),
     )  # fmt: skip
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
