@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
-from rffl_pl.servers.evidence import Evidence
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
@@ -14,6 +13,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from rffl_pl.adversaries import Adversary, FreeRider, Situation
 from rffl_pl.datamodules.splits import Pool, Split
 from rffl_pl.servers import RFFL, Verdict
+from rffl_pl.servers.evidence import Evidence
 
 
 class Replay(FreeRider):

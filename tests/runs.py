@@ -32,7 +32,7 @@ class Recorded(Server):
         super().start(task)
 
     def step(self, uploads: Rows, senders: Sequence[int], losses: Tensor | None = None) -> Verdict:
-        self.seen.append((torch.stack(list(uploads)), list(senders)))
+        self.seen.append((torch.stack(list(uploads)) if len(uploads) else torch.empty(0), list(senders)))
         self.reported.append(losses)
         return super().step(uploads, senders, losses)
 

@@ -329,7 +329,7 @@ def test_adversaries_of_several_kinds() -> None:
 @simulates
 @pytest.mark.parametrize("kind", [Misshapen, OmniscientMisshapen])
 def test_uploads_of_another_shape(kind: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each is set aside, named in a warning once and counted at the end; the honest have the models they have without them."""
+    """Each is set aside, named once and counted at the end; the honest have the models they have without them."""
     server = RecordedFedAvg()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

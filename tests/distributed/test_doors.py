@@ -57,7 +57,7 @@ def test_what_is_added_shows_everywhere(folders: list[Path]) -> None:
 
 
 def test_the_attacks_remember(folders: list[Path]) -> None:
-    """The replay's similarity shows that it sends what came last; what attacks keep is in their part of a checkpoint."""
+    """Similarity shows that the replay sends what came last; what attacks keep is in their part of a checkpoint."""
     similarities = [entry["measures"]["similarity"] for entry in history(folders[0])]
     assert similarities[0][5] < 0.3 < min(similarity[5] for similarity in similarities[1:])
     saved = checkpoint.read(folders[0] / "checkpoints" / "last.ckpt")["federation"]["participants"]
