@@ -53,10 +53,16 @@ def federate(
     adversaries: int | None = None,
     network: Callable[[], nn.Module] = lambda: Perceptron(64, 64, 10),
     seed: int = 1,
+    participation: float = 1.0,
     **data: Any,
 ) -> FederatedModule:
     """A run on the digits in this process: five honest participants and one adversary per attack."""
-    federation = Federation(participants=5, adversaries=len(attacks) if adversaries is None else adversaries, seed=seed)
+    federation = Federation(
+        participants=5,
+        adversaries=len(attacks) if adversaries is None else adversaries,
+        participation=participation,
+        seed=seed,
+    )
     torch.manual_seed(1)
     module = FederatedModule(
         federation, network(), optimizer=lambda p: torch.optim.SGD(p, lr=0.1), adversaries=list(attacks)
