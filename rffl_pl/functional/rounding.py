@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rffl_pl.functional.blocks import squared_norm
 
-MULTIPLE = 8.0
+MULTIPLE = 16.0
 """An update that is shorter than so many times `rounding_level` tells nothing."""
 
 
