@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -183,6 +184,7 @@ class FederatedDataModule(LightningDataModule, ABC):
 
     def predict_dataloader(self) -> Batches:
         """The test set, in its order."""
+        warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
         return self._readers["test"].batches(torch.arange(len(self._parts["test"])), self.eval_batch_size)
 
     def _evaluated(self, which: str, indices: Tensor | None = None) -> Batches:
@@ -269,5 +271,5 @@ class FederatedDataModule(LightningDataModule, ABC):
         if limit == 0 or (isinstance(limit, float) and limit * count < 1):
             raise UserError(
                 f"Expected --trainer.limit_test_batches to leave at least one of {count} test batches, but got "
-                f"{limit}; give a number from 1 on, or leave it out."
+                f"{limit:g}; give a number from 1 on, or leave it out."
             )
