@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from lightning.pytorch import Trainer
-from torch import Tensor
-from torch.utils.data import Dataset, Subset, TensorDataset
 
-from rffl_pl.datamodules import FederatedDataModule, Sources
-from rffl_pl.datamodules.border import labels_of
-from rffl_pl.datamodules.reading import Reader
-from rffl_pl.datamodules.rounds import RoundLoader, Shard
+from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from tests.datamodules.small import *
+from tests.datamodules.small import (
+    CLASSES,
+    TEST,
+    TRAIN,
+    InMemory,
+    OneAtATime,
+    WithValidation,
+    both_kinds,
+    contents,
+    ready,
+)
+
 
 @both_kinds
 @pytest.mark.parametrize("split", ["UNI", "POW", "CLA", "DIR"])
@@ -221,5 +225,3 @@ def test_identity_tells_data_apart() -> None:
     assert all(other != identity() for other in others)
     assert identity(seed=1)["shards"] != identity()["shards"]
     assert identity(split="UNI")["split"] == "UNI"
-
-

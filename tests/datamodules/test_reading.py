@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import os
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 
-from rffl_pl.datamodules import FederatedDataModule, Sources
-from rffl_pl.datamodules.border import labels_of
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard
-from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from tests.datamodules.small import *
+from tests.datamodules.small import CLASSES, InMemory, Plain, contents, ready, tensors
+
 
 def test_a_round_is_one_item_of_all_hosted_shards() -> None:
     """The training loader yields once: for every hosted participant its shard in mini-batches."""
@@ -82,3 +80,62 @@ def test_a_shard_in_order() -> None:
     shard = Shard(tensors(30), order, batch_size=2)
     assert contents(shard.in_order()) == contents(shard.in_order()) == order.tolist()
     assert [len(y) for _, y in shard.in_order()] == [2, 2, 1]
+
+
+class Noisy(Plain):
+    """Examples with an augmentation at random, and which process made them."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.tensor([float(index), float(torch.rand(())), float(os.getpid())]), index % CLASSES
+
+
+def passes(shard: Shard, seeds: list[int]) -> tuple[list[Tensor], set[int]]:
+    """Examples and noise of an epoch after each seed, and the processes they were made in."""
+    found, processes = [], set()
+    for seed in seeds:
+        torch.manual_seed(seed)
+        x = torch.cat([x for x, _ in shard.epoch()])
+        found += [x[:, :2], torch.rand(1)]  # the stream ends where it ended before
+        processes |= set(x[:, 2].int().tolist())
+    return found, processes
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_passes_are_those_of_new_loaders_of_torch(num_workers: int) -> None:
+    """Order, what a dataset draws at random, and the stream's end: all as with a DataLoader started for each pass."""
+    indices = torch.arange(10, 60)
+    shard = Shard(Reader(Noisy(100), num_workers), indices, 8)
+    mine, _ = passes(shard, [3, 4, 3])
+    theirs = []
+    for seed in (3, 4, 3):
+        torch.manual_seed(seed)
+        order = indices[torch.randperm(50)].split(8)
+        loader = DataLoader(Noisy(100), batch_sampler=[b.tolist() for b in order], num_workers=num_workers)  # type: ignore[arg-type]
+        theirs += [torch.cat([x for x, _ in loader])[:, :2], torch.rand(1)]
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+    assert not torch.equal(mine[0], mine[2])
+
+
+def test_workers_stay_from_pass_to_pass() -> None:
+    """Shards that share a reader share its processes, and no pass shows in the next one's draws."""
+    reader = Reader(Noisy(100), 2)
+    one, other = (Shard(reader, indices, 8) for indices in torch.arange(80).split(40))
+    first, processes = passes(one, [5])
+    between, also = passes(other, [9, 8])
+    again, still = passes(one, [5])
+    assert processes == also == still
+    assert len(processes) == 2
+    assert os.getpid() not in processes
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert len(between) == 4
+
+
+def test_passes_beside_each_other_and_left_early() -> None:
+    """Each pass sees its own examples, also where another is under way or was not walked to its end."""
+    reader = Reader(Plain(100), 1)
+    one, other = (reader.batches(indices, 5) for indices in torch.arange(40).split(20))
+    assert [(a.flatten().tolist(), b.flatten().tolist()) for (a, _), (b, _) in zip(one, other, strict=True)] == [
+        (list(range(i, i + 5)), list(range(20 + i, 25 + i))) for i in (0, 5, 10, 15)
+    ]
+    assert next(iter(one))[0].flatten().tolist() == [0, 1, 2, 3, 4]
+    assert contents(other) == list(range(20, 40))
