@@ -324,14 +324,14 @@ def test_adversaries_of_several_kinds() -> None:
 @simulates
 @pytest.mark.parametrize("kind", [Misshapen, OmniscientMisshapen])
 def test_uploads_of_another_shape(kind: Any, tmp_path: Path) -> None:
-    """Each is set aside and named in a warning per round; the honest have the models they have without them."""
+    """Each is set aside and named in a warning, once; the honest have the models they have without them."""
     server = RecordedFedAvg()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         beside = federate(server, [kind(shape) for shape in SHAPES], RunReport(str(tmp_path)), rounds=2)
     told = [str(warning.message) for warning in caught if str(warning.message).startswith("Round")]
     assert [":".join(message.split(":")[:2]) for message in told] == [
-        f"Round {number}: participant {i}'s upload is set aside" for number in (1, 2) for i in range(5, 10)
+        f"Round 1: participant {i}'s upload is set aside" for i in range(5, 10)
     ]
     assert len(server.seen) == 2
     assert all(uploads.isnan().all(1).tolist() == [False] * 5 + [True] * 5 for uploads, _ in server.seen)
