@@ -89,7 +89,7 @@ def test_a_measure_that_appears_late(rffl: Run, tmp_path: Path) -> None:
     own = run_of(tmp_path, "own")
     with own.metrics_file.open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["length/participant_3"] for row in rows][0] == ""
+    assert rows[0]["length/participant_3"] == ""
     assert all(float(row["length/participant_3"]) > 0 for row in rows[1:])
     history = read(own.checkpoints / "last.ckpt")["server"]["history"]
     assert [entry["measures"]["length"][3] for entry in history[1:]] == pytest.approx(
