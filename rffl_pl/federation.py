@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 
+from rffl_pl import launch
 from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
 
@@ -29,7 +29,7 @@ class Federation(Configured):
     def __init__(self, *, participants: int | None = None, adversaries: int = 0, seed: int = 0) -> None:
         if adversaries < 0:
             raise UserError(f"Expected --federation.adversaries to be 0 or more, but got {adversaries}; 0 is none.")
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        world_size = launch.world_size()
         honest = world_size - adversaries if participants is None else participants
         if honest < 1 and participants is None:
             raise UserError(

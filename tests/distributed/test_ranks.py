@@ -129,3 +129,10 @@ def test_one_participant_per_rank_is_the_default(tmp_path: Path) -> None:
     ended = torchrun(2, *DIGITS, "--federation.participants", "null", root=tmp_path)
     assert ended.code == 0, ended.err
     assert "participants: 1\n" in (only_run(tmp_path) / "config.yaml").read_text()  # and one adversary
+
+
+def test_a_mistake_that_one_rank_alone_sees_is_told(tmp_path: Path) -> None:
+    """Whichever rank it is, the sentence is printed once and every rank ends."""
+    ended = torchrun(2, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Mistaken", root=tmp_path, timeout=90)
+    assert ended.code != 0
+    assert ended.err.count("Error: Expected this of rank 1 alone.") == 1
