@@ -83,7 +83,7 @@ def _fairness(summary: Summary) -> Figure:
     axes.annotate("no gain", (line[0], line[0]), xytext=(14, 3), textcoords="offset points", fontsize=9, color="0.4")
     areas = 30 + 170 * np.array(summary.examples) / max(summary.examples)
     colours = [_colour(i, summary) for i in range(len(alone))]
-    edges = {"edgecolors": "white", "linewidths": 0.8, "zorder": 3}
+    edges: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.8, "zorder": 3}
     axes.scatter(alone[:honest], final[:honest], s=areas[:honest], c=colours[:honest], **edges)
     if honest < len(alone):
         axes.scatter(
