@@ -9,6 +9,10 @@ demo: $(VENV)/ready
 test: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
+# pytest ends with 5 where there are no such tests.
+test-slow: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow || test $$? -eq 5
+
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -19,4 +23,4 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
-.PHONY: demo test lint
+.PHONY: demo test test-slow lint

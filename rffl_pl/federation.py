@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import random
 from collections.abc import Sequence
 
+from rffl_pl import launch
 from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
 
@@ -36,7 +36,7 @@ class Federation(Configured):
     ) -> None:
         if adversaries < 0:
             raise UserError(f"Expected --federation.adversaries to be 0 or more, but got {adversaries}; 0 is none.")
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        world_size = launch.world_size()
         honest = world_size - adversaries if participants is None else participants
         if honest < 1 and participants is None:
             raise UserError(

@@ -15,6 +15,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
@@ -61,7 +62,7 @@ class FederatedStrategy(DDPStrategy):
     """
 
     def __init__(self, accelerator: str = "auto") -> None:
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        ranks = launch.local_world_size()
         gpus = torch.cuda.device_count()
         devices, backend = plan_devices(accelerator, ranks, gpus)
         if devices[0].type == "cuda" and backend == "gloo":

@@ -125,7 +125,7 @@ class RunReport(Callback):
     def _keep_scores(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, FederatedModule)
         measured = scores(pl_module)
-        if not trainer.is_global_zero:
+        if not trainer.is_global_zero or trainer.state.fn is None:
             return
         honest = pl_module.federation.honest
         accuracy, loss = measured["accuracy"][:honest], measured["loss"][:honest]
@@ -138,7 +138,7 @@ class RunReport(Callback):
         print("\n".join([*lines, f"mean {percent(mean)}  maximum {percent(maximum)}"]), flush=True)
         self.folder.write_scores(
             {
-                "command": str(trainer.state.fn),
+                "command": trainer.state.fn.value,
                 "checkpoint": str(Path(trainer.ckpt_path).resolve()) if trainer.ckpt_path else None,
                 "round": pl_module.round,
                 "scores": {name: [defined(x) for x in values.tolist()] for name, values in measured.items()},

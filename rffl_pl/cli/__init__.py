@@ -1,4 +1,4 @@
-"""The command line: ``python -m rffl_pl {fit,validate,test,predict}``, alone or under torchrun."""
+"""The command line: ``rffl`` or ``python -m rffl_pl``, alone or under torchrun."""
 
 from rffl_pl.cli.entry import main
 

@@ -12,9 +12,11 @@ import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import ReputationExchange, StandaloneReference
 from rffl_pl.cli.mistakes import sentence
-from rffl_pl.cli.run import Run, callbacks, loggers, ranks_and_precision
+from rffl_pl.cli.run import ConfigKeeper, Run, callbacks, loggers, ranks_and_precision
+from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from rffl_pl.module import FederatedModule
 from rffl_pl.servers import Server
 
 
@@ -81,7 +83,30 @@ class FederatedCLI(LightningCLI):
         """Checkpoints hold no hyperparameters; whether one can be read is the strategy's to say."""
 
 
-def cli_for(args: list[str]) -> type[FederatedCLI]:
+def command_line(args: list[str]) -> None:
+    """Parse the words and run the command; a mistake is raised, not printed."""
+    raising = {"exit_on_error": False}
+    cli = _cli_for(args)
+    cli(
+        FederatedModule,
+        FederatedDataModule,
+        subclass_mode_data=True,
+        save_config_callback=ConfigKeeper,
+        save_config_kwargs={"save_to_log_dir": False},
+        trainer_defaults={
+            "max_epochs": 100,
+            "enable_model_summary": False,
+            "num_sanity_val_steps": 0,
+            "log_every_n_steps": 1,
+        },
+        seed_everything_default=1,
+        parser_kwargs={"prog": "rffl", **raising, **{name: dict(raising) for name in cli.subcommands()}},
+        auto_configure_optimizers=False,
+        args=args,
+    )
+
+
+def _cli_for(args: list[str]) -> type[FederatedCLI]:
     """The command line with the parser of the one subcommand that is asked for: building all four takes seconds."""
     everything = FederatedCLI.subcommands()
     wanted = {name: skipped for name, skipped in everything.items() if [name] == args[:1]} or everything

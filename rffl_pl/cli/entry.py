@@ -2,55 +2,65 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 
-from rffl_pl.cli.arguments import cli_for
-from rffl_pl.cli.mistakes import mistake_behind, sentence
+from rffl_pl.cli import catalogue, completion, help
 from rffl_pl.cli.process import be_quiet, keep_freed_memory
-from rffl_pl.cli.run import ConfigKeeper
-from rffl_pl.datamodules import FederatedDataModule
-from rffl_pl.module import FederatedModule
-from rffl_pl.strategy import leave_process_group
+from rffl_pl.cli.tell import tell
+from rffl_pl.errors import UserError
 
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line.
 
-    A user's mistake is one sentence on the first rank of each node, and exit code 2.
+    A user's mistake is one sentence on each node, and exit code 2.
     """
-    run(sys.argv[1:] if args is None else args)
+    args = sys.argv[1:] if args is None else args
+    if os.getcwd() not in sys.path:  # `rffl` finds a user's own classes in the folder, as `python -m` does
+        sys.path.insert(0, os.getcwd())
+    try:
+        answer = help.answer(args)
+    except UserError as mistake:
+        tell(str(mistake))
+        sys.exit(2)
+    if answer is None and args[0] == "completion":
+        answer = completion.script(run)
+    if answer is not None:
+        print(answer)
+        return
+    run(args)
+    from rffl_pl.strategy import leave_process_group  # torch is imported by what needs it alone
+
     leave_process_group()
 
 
 def run(args: list[str]) -> None:
     """Run one command line; the process group stays open for another."""
+    from rffl_pl.cli.arguments import command_line
+    from rffl_pl.cli.mistakes import mistake_behind, sentence
+
     keep_freed_memory()
     be_quiet()
-    raising = {"exit_on_error": False}
-    cli = cli_for(args)
     try:
-        cli(
-            FederatedModule,
-            FederatedDataModule,
-            subclass_mode_data=True,
-            save_config_callback=ConfigKeeper,
-            save_config_kwargs={"save_to_log_dir": False},
-            trainer_defaults={
-                "max_epochs": 100,
-                "enable_model_summary": False,
-                "num_sanity_val_steps": 0,
-                "log_every_n_steps": 1,
-            },
-            seed_everything_default=1,
-            parser_kwargs={**raising, **{name: dict(raising) for name in cli.subcommands()}},
-            auto_configure_optimizers=False,
-            args=args,
-        )
+        command_line(_with_files(args))
     except Exception as error:
         mistake = mistake_behind(error)
         if mistake is None:
             raise
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"Error: {sentence(mistake)}", file=sys.stderr, flush=True)
+        tell(sentence(mistake))
         sys.exit(2)
+
+
+def _with_files(args: list[str]) -> list[str]:
+    """The words with every configuration's name replaced by its file."""
+    words = []
+    for before, word in itertools.pairwise(["", *args]):
+        option, equals, name = word.partition("=")
+        if before in ("-c", "--config"):
+            word = catalogue.config_file(word)
+        elif equals and option == "--config":
+            word = f"--config={catalogue.config_file(name)}"
+        words.append(word)
+    return words

@@ -15,7 +15,9 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
@@ -51,7 +53,7 @@ class Run:
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         suffix = "" if command == "fit" else f"-{command}"
         path = Path(self.root) / self.name / f"{stamp}{suffix}"
-        return RunFolder.make(path).path if os.environ.get("RANK", "0") == "0" else path
+        return RunFolder.make(path).path if launch.rank() == 0 else path
 
 
 class ConfigKeeper(SaveConfigCallback):
@@ -83,7 +85,7 @@ def ranks_and_precision(config: dict[str, Any]) -> dict[str, Any]:
             f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {config['precision']}: uploads are "
             "float32."
         )
-    world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    world, local = launch.world_size(), launch.local_world_size()
     if world % local:
         raise UserError(f"Expected as many ranks on every node, but {world} ranks are not a multiple of {local}.")
     strategy = FederatedStrategy(config["accelerator"])
@@ -117,12 +119,25 @@ def loggers(command: str, given: Any, run: Run, folder: Path, ckpt_path: str | N
     if command != "fit":
         return False
     chosen: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)]
-    if run.wandb:
+    if run.wandb and _wandb_is_there():
         _offline_without_login()
         earlier = wandb_run(ckpt_path) if ckpt_path else None
         name = None if earlier else f"{run.name}-{folder.name}"
         chosen.append(WandbLogger(name=name, id=earlier, save_dir=folder, project=run.wandb_project))
     return chosen
+
+
+def _wandb_is_there() -> bool:
+    """Whether W&B can be imported; if not, rank 0 says what that means."""
+    try:
+        import wandb  # noqa: F401
+    except ImportError as error:
+        rank_zero_warn(
+            f"W&B cannot be imported ({error}): this run logs to metrics.csv alone; pip install wandb, or give "
+            "--run.wandb false to hear no more of it."
+        )
+        return False
+    return True
 
 
 def _offline_without_login() -> None:

@@ -75,16 +75,22 @@ def _accuracies(history: Sequence[Round], summary: Summary) -> Figure:
 def _fairness(summary: Summary) -> Figure:
     figure, axes = _canvas("", "final test accuracy")
     honest = summary.honest
-    alone, final = (np.array(side[:honest], dtype=float) for side in (summary.standalone, summary.final))
+    alone, final = (np.array(side, dtype=float) for side in (summary.standalone, summary.final))
     low, high = min(alone.min(), final.min()), max(alone.max(), final.max())
     margin = 0.06 * max(high - low, 0.01)
     line = (low - margin, high + margin)
     axes.plot(line, line, color="0.6", linewidth=1, linestyle="--", zorder=1)
     axes.annotate("no gain", (line[0], line[0]), xytext=(14, 3), textcoords="offset points", fontsize=9, color="0.4")
-    sizes = 30 + 170 * np.array(summary.examples[:honest]) / max(summary.examples[:honest])
-    colours = [_colour(i, summary) for i in range(honest)]
-    axes.scatter(alone, final, s=sizes, c=colours, edgecolors="white", linewidths=0.8, zorder=3)
-    for i in range(honest):
+    areas = 30 + 170 * np.array(summary.examples) / max(summary.examples)
+    colours = [_colour(i, summary) for i in range(len(alone))]
+    edges: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.8, "zorder": 3}
+    axes.scatter(alone[:honest], final[:honest], s=areas[:honest], c=colours[:honest], **edges)
+    if honest < len(alone):
+        axes.scatter(
+            alone[honest:], final[honest:], s=areas[honest:], c=_ADVERSARY, marker="X", label="adversary", **edges
+        )
+        axes.legend(loc="lower right", frameon=False, fontsize=9)
+    for i in range(len(alone)):
         axes.annotate(str(i), (alone[i], final[i]), xytext=(6, 5), textcoords="offset points", fontsize=9)
     value = summary.fairness
     title = f"Fairness {value:.3f}" if value is not None else "Fairness undefined: constant accuracies"

@@ -11,6 +11,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from rffl_pl.callbacks import ReputationExchange
+from rffl_pl.errors import UserError
 
 
 class Witness(Callback):
@@ -43,3 +44,11 @@ class Crash(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         if trainer.global_rank == 1 and trainer.current_epoch == 1:
             raise RuntimeError("rank 1 gave up")
+
+
+class Mistaken(Callback):
+    """A user's mistake that rank 1 alone sees, while the others wait for it."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_rank == 1:
+            raise UserError("Expected this of rank 1 alone.")

@@ -1,0 +1,84 @@
+"""What is answered at once, without torch: help, version, lists, and a command that does not exist."""
+
+from __future__ import annotations
+
+from rffl_pl import __version__
+from rffl_pl.cli import catalogue
+from rffl_pl.errors import UserError
+
+COMMANDS = {
+    "fit": ("train a federation", "rffl fit --config digits.yaml"),
+    "validate": (
+        "score the models of a checkpoint on the validation examples",
+        "rffl validate --config runs/digits/RUN/config.yaml --ckpt_path runs/digits/RUN/checkpoints/last.ckpt",
+    ),
+    "test": (
+        "score the models of a checkpoint on the test set",
+        "rffl test --config runs/digits/RUN/config.yaml --ckpt_path runs/digits/RUN/checkpoints/last.ckpt",
+    ),
+    "predict": (
+        "write every participant's class probabilities",
+        "rffl predict --config runs/digits/RUN/config.yaml --ckpt_path runs/digits/RUN/checkpoints/last.ckpt",
+    ),
+    "list": (f"name what there is: {', '.join([*catalogue.KINDS, 'configs'])}", "rffl list servers"),
+    "completion": ("print a completion script for bash", "rffl completion > ~/.rffl.bash; source ~/.rffl.bash"),
+}
+
+
+def answer(args: list[str]) -> str | None:
+    """The answer to a command line that needs no torch; None if it needs a run.
+
+    Raises:
+        UserError: If there is no such command or nothing of that kind to list.
+    """
+    match args:
+        case ["-h" | "--help" | "help", *_]:
+            return overview()
+        case ["--version", *_]:
+            return f"rffl {__version__}"
+        case ["list"]:
+            return "\n\n".join(f"{kind}:\n{lines(kind)}" for kind in [*catalogue.KINDS, "configs"])
+        case ["list", "-h" | "--help", *_]:
+            return overview()
+        case ["list", kind] if kind in catalogue.KINDS or kind == "configs":
+            return lines(kind)
+        case ["list", *words]:
+            kinds = [*catalogue.KINDS, "configs"]
+            near = catalogue.nearest(words[0], kinds)
+            raise UserError(f"Expected one of {', '.join(kinds)} to list, but got {' '.join(words)}{near or '.'}")
+        case []:
+            raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}; `rffl --help` shows an example of each.")
+        case [word, *_] if not word.startswith("-") and word not in COMMANDS:
+            near = catalogue.nearest(word, COMMANDS)
+            raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}, but got {word}{near or '.'}")
+    return None
+
+
+def overview() -> str:
+    """What the package is, its subcommands and one example each."""
+    commands = "\n".join(f"  {name:12}{what}\n              {example}" for name, (what, example) in COMMANDS.items())
+    return f"""\
+rffl {__version__}: Robust and Fair Federated Learning (Xu & Lyu 2021) with PyTorch Lightning and torch.distributed.
+
+Participants train on their own data and upload what changed; the server weights the uploads by reputation, removes
+whoever falls below a threshold and rewards each participant by its reputation.
+
+usage: rffl COMMAND [options], the same as python -m rffl_pl COMMAND [options]
+       torchrun --nproc_per_node=4 -m rffl_pl COMMAND [options] for several ranks
+
+commands, each with an example:
+{commands}
+
+  rffl fit --help lists all options, rffl fit --server.help RFFL those of one class.
+  --config takes a file of yours or one of the package's (rffl list configs); later ones overlay earlier ones.
+
+options:
+  -h, --help  this text
+  --version   the version"""
+
+
+def lines(kind: str) -> str:
+    """One line each: name and first sentence."""
+    found = catalogue.listed(kind)
+    width = max(map(len, found), default=0)
+    return "\n".join(f"  {name:{width}}  {sentence}" for name, sentence in found.items())
