@@ -83,10 +83,10 @@ class FederatedStrategy(DDPStrategy):
         assert self.parallel_devices is not None
         return self.parallel_devices[0].type
 
-    def exchange_for(self, federation: Federation) -> Exchange:
-        """This rank's side of the exchange."""
+    def exchange_for(self, federation: Federation, dimension: int) -> Exchange:
+        """This rank's side of the exchange of vectors ``[dimension]``."""
         blocks = [federation.hosted_by(rank, self.world_size) for rank in range(self.world_size)]
-        self.exchange = Exchange(blocks, self.global_rank, self.root_device)
+        self.exchange = Exchange(blocks, self.global_rank, self.root_device, dimension)
         return self.exchange
 
     def setup(self, trainer: Any) -> None:

@@ -76,9 +76,9 @@ class StandaloneReference(Callback):
         )
         with torch.enable_grad(), trainer.precision_plugin.train_step_context():
             for round_index in rounds:
-                for _ in cohort.train_round(shards, module.schedule, module.federation, round_index):
-                    pass
-                cohort.revert_unsound()
+                for index, participant in enumerate(cohort.participants):
+                    seed = module.federation.seed_for("training", participant, round_index)
+                    cohort.train(index, shards[participant], module.schedule, round_index, seed)
                 trainer.strategy.barrier("standalone")  # so that the bar shows the slowest rank
         accuracies = module.score(test, cohort)["accuracy"]
         return [initial, *module.exchange.gather_rows(accuracies.unsqueeze(1)).flatten().tolist()]

@@ -136,7 +136,9 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
                 f"and {name} of round {part['round']}; copy checkpoints as whole folders."
             )
     members = {i: part["member"] for i, part in parts.items()} | judged.get("members", {})
-    participants = {i: {key: part[key] for key in ("network", "optimizer", "memory")} for i, part in parts.items()}
+    participants = {
+        i: {key: part[key] for key in ("network", "optimizer", "memory", "attack")} for i, part in parts.items()
+    }
     run["federation"] = {**federation, "members": members, "participants": participants}
     rest = {key: value for key, value in judged.items() if key not in ("format", "version", "round", "members")}
     return {**run, "server": rest} if rest else run
