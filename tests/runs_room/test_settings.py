@@ -48,7 +48,7 @@ def test_every_option_is_there_as_it_is_typed() -> None:
         "--model.optimizer.lr": "0.1", "--trainer.precision": "32-true", "--federation.adversaries": "1",
     }  # fmt: skip
     assert expected.items() <= flat.items()
-    assert not [name for name in flat if "network" in name or "num_workers" in name or "federation.part" in name]
+    assert not [name for name in flat if "network" in name or "num_workers" in name or "federation.participants" in name]
 
 
 def test_differences() -> None:
