@@ -17,9 +17,14 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
     assert isinstance(module, FederatedModule)
     rates = {name: str(value) for name, value in module.cohort.optimizers[0].defaults.items()}
     return settings_of(
-        federation=module.federation, server=server, model=module, data=module.data, rates=rates,
+        federation=module.federation,
+        server=server,
+        model=module,
+        network=module.network,
+        data=module.data,
+        rates=rates,
         precision=str(trainer.precision),
-    )  # fmt: skip
+    )
 
 
 def warn_of_changes(saved: Settings, here: Settings) -> None:

@@ -92,7 +92,7 @@ def write(checkpoint: State, target: Path, *, first: bool, meet: Callable[[], ob
     members, states = federation.pop("members"), federation.pop("participants")
     marks = {"format": FORMAT, "version": VERSION, "round": federation["round"]}
     for participant, state in states.items():
-        part = {**marks, "participant": participant, "member": members[participant], **state()}
+        part = {**marks, "participant": participant, "member": members[participant], "state": state()}
         torch.save(part, partial / participant_file(participant))
     if first:
         rest = {key: value for key, value in checkpoint.items() if key not in ("server", "federation")}
@@ -136,9 +136,7 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
                 f"and {name} of round {part['round']}; copy checkpoints as whole folders."
             )
     members = {i: part["member"] for i, part in parts.items()} | judged.get("members", {})
-    participants = {
-        i: {key: part[key] for key in ("network", "optimizer", "memory", "attack")} for i, part in parts.items()
-    }
+    participants = {i: part["state"] for i, part in parts.items()}
     run["federation"] = {**federation, "members": members, "participants": participants}
     rest = {key: value for key, value in judged.items() if key not in ("format", "version", "round", "members")}
     return {**run, "server": rest} if rest else run

@@ -52,8 +52,8 @@ def summarise(
 
 
 def defined(value: float) -> float | None:
-    """None for NaN, which is no JSON."""
-    return None if math.isnan(value) else value
+    """None for NaN and infinity, which are no JSON."""
+    return value if math.isfinite(value) else None
 
 
 def _values(measured: Tensor | Sequence[float] | None, total: int) -> list[float | None]:

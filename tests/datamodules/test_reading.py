@@ -11,6 +11,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard
 from rffl_pl.federation import Federation
@@ -57,10 +58,10 @@ def test_round_loader_can_be_walked_again() -> None:
 
 
 @pytest.mark.parametrize("dataset", [tensors(100), Plain(100)], ids=["tensors", "plain"])
-def test_relabelled_shards(dataset: Dataset[Any]) -> None:
+def test_poisoned_shards(dataset: Dataset[Any]) -> None:
     """The same batches in the same order from the same stream, which ends where the shard's does; other labels."""
     shard = Shard(dataset, torch.arange(10, 60).flip(0), batch_size=16)
-    pretended = shard.relabelled(lambda y: torch.where(y == 1, 3, y))
+    pretended = Poisoned(shard, lambda x, y: (x, torch.where(y == 1, 3, y)))
     for walk in ("epoch", "epoch", "in_order"):
         torch.manual_seed(3)
         true, after = list(getattr(shard, walk)()), torch.get_rng_state()

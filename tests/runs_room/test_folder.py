@@ -14,6 +14,7 @@ import torch
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
+from rffl_pl.runs.summarise import defined
 from tests.conftest import QUICK, Ended, only_run
 
 
@@ -83,3 +84,8 @@ def test_results_are_json_without_nan(tmp_path: Path) -> None:
     """A value that is no number would be read by Python alone."""
     with pytest.raises(ValueError, match="not JSON compliant"):
         RunFolder(tmp_path).write_scores({"scores": {"accuracy": [float("nan")]}})
+
+
+def test_what_is_not_finite_is_null() -> None:
+    """A loss may overflow; its file stays JSON."""
+    assert [defined(value) for value in (0.5, float("nan"), float("inf"))] == [0.5, None, None]

@@ -129,3 +129,11 @@ def test_a_run_without_end_keeps_its_progress_bar(rffl: Run, tmp_path: Path) -> 
     assert ended.code == 0, ended.err
     assert "3round" in ended.out
     assert json.loads((next((tmp_path / "runs").glob("*/*")) / "summary.json").read_text())["rounds"] == 3
+
+
+def test_no_checkpoint_at_all_is_another_option(rffl: Run) -> None:
+    """A cadence below one round is a sentence that names it."""
+    ended = rffl(*DIGITS, "--run.checkpoint_every", 0)
+    assert ended.code == 2
+    assert "Expected --run.checkpoint_every to be at least 1 round, but got 0" in ended.err
+    assert "--trainer.enable_checkpointing false" in ended.err

@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import pytest
+from torch import nn
 
 from rffl_pl.adversaries import FreeRider, LabelFlip
 from rffl_pl.configured import Configured
@@ -27,12 +28,14 @@ class Own(FedAvg):
         self.scale = scale
 
 
-def settings(server: Server, attack: Configured, **data: object) -> dict[str, str]:
+def settings(server: Server, attack: Configured, dropout: float = 0.5, **data: object) -> dict[str, str]:
     """Of a run on the digits."""
+    network = nn.Sequential(Perceptron(64, 64, 10), nn.Dropout(dropout))
     return settings_of(
         federation=FEDERATION,
         server=server,
-        model=FederatedModule(FEDERATION, Perceptron(64, 64, 10), local_epochs=2, adversaries=[attack]),
+        model=FederatedModule(FEDERATION, network, local_epochs=2, adversaries=[attack]),
+        network=network,
         data=Digits(FEDERATION, **data),
         rates={"lr": "0.1"},
         precision="32-true",
@@ -48,7 +51,7 @@ def test_every_option_is_there_as_it_is_typed() -> None:
         "--model.optimizer.lr": "0.1", "--trainer.precision": "32-true", "--federation.adversaries": "1",
     }  # fmt: skip
     assert expected.items() <= flat.items()
-    assert not [name for name in flat if "network" in name or "num_workers" in name or "federation.part" in name]
+    assert not [name for name in flat if "num_workers" in name or "federation.participants" in name]
 
 
 def test_differences() -> None:
@@ -56,6 +59,9 @@ def test_differences() -> None:
     before, after = settings(RFFL(), FreeRider()), settings(RFFL(alpha=0.9), LabelFlip())
     assert changes(before, after) == ["--adversaries.0 FreeRider -> LabelFlip", "--server.alpha 0.95 -> 0.9"]
     assert changes(before, before) == []
+    assert changes(before, settings(RFFL(), FreeRider(), dropout=0.25)) == [
+        "--model.network.1 Dropout(p=0.5, inplace=False) -> Dropout(p=0.25, inplace=False)"
+    ]
 
 
 def test_a_server_of_somebody_elses() -> None:
