@@ -15,7 +15,6 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rffl_pl.errors import UserError
-from rffl_pl.federation import Federation
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -62,7 +61,9 @@ class Schedule:
 class Cohort:
     """Hosted participants with their own parameters, buffers and optimizer state.
 
-    Shapes: n = hosted participants, D = parameters in ``module.parameters()`` order.
+    Shapes: n = hosted participants, D = parameters that require gradients, in ``module.parameters()`` order. Only these
+    train and travel: frozen ones are shared by all, so that an adapter on a large frozen model is a small D. Buffers,
+    such as BatchNorm's running statistics, stay with their participant: what is downloaded moves parameters alone.
 
     Args:
         network: The network every participant starts from; it is copied, never trained.
@@ -71,14 +72,15 @@ class Cohort:
         device: Where everything lives.
 
     Raises:
-        UserError: If the network has no parameters or some that are not float32.
+        UserError: If the network has no parameters to train or some that are not float32.
 
     Attributes:
         weights: ``[n, D]``; every participant's network is a view into its row.
-        before: ``[n, D]``, the weights at the start of the round.
+        updates: ``[n, D]``: a participant's weights before the round while it trains, then its update or its upload.
         networks: The n networks.
         optimizers: The n optimizers; their state stays with the participant over the rounds.
         memories: What else a participant keeps over the rounds: one dictionary each, the server's class fills it.
+        attack_memories: Likewise for what its attack remembers; empty for the honest.
     """
 
     def __init__(
@@ -87,92 +89,90 @@ class Cohort:
         self.participants = list(participants)
         layer_sizes(network)  # refuses what cannot be hosted
         self.weights = _aligned_rows(flat_parameters(network).to(device), len(self.participants))
-        self.before = self.weights.clone()
-        self.networks = [_bind(copy.deepcopy(network).to(device), row) for row in self.weights]
+        self.updates = _aligned_rows(self.weights.new_zeros(self.weights.shape[1]), len(self.participants))
+        template = copy.deepcopy(network).to(device)
+        frozen = {id(p): p for p in template.parameters() if not p.requires_grad}
+        self.networks = [_bind(copy.deepcopy(template, dict(frozen)), row) for row in self.weights]
         self.optimizers = [make_optimizer(optimizer, net) for net in self.networks]
         if isinstance(self.optimizers[0], torch.optim.LBFGS):
             raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
         self._initial_rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
-        self._buffers_before: list[list[Tensor]] = []
+        self.attack_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
+        self._unsound: set[int] = set()
 
-    def train_round(
-        self, examples: Mapping[int, Examples], schedule: Schedule, federation: Federation, round_index: int
-    ) -> Iterator[tuple[int, float]]:
-        """Local training of one round, participant after participant.
+    def train(self, index: int, examples: Examples, schedule: Schedule, round_index: int, seed: int) -> float:
+        """Local training of the ``index``-th participant in one round.
 
-        Everything random (order of examples, dropout) comes from a stream of the participant and the round, so that
-        the result does not depend on who else is hosted here. A participant whose loss or weights stop being finite
-        falls back to where it stood before the round (`revert_unsound`); until then its row of `updates` is not finite.
+        Everything random (order of examples, dropout) comes from the stream of ``seed``, so that the result does not
+        depend on who else is hosted here. Where the loss or the weights stop being finite, the participant falls back
+        to where it stood before the round, its optimizer begins anew, and its update is NaN.
 
         Args:
-            examples: The training examples of whoever trains, by participant.
+            index: Row of the participant.
+            examples: Its training examples.
             schedule: Local epochs and learning-rate decay.
-            federation: Gives the seeds.
             round_index: The round, counted from 0.
+            seed: Seed of the participant's stream in this round.
 
-        Yields:
-            Every participant that trained, with the mean training loss of its last local epoch.
+        Returns:
+            The mean training loss of the last local epoch.
         """
-        self.before.copy_(self.weights)
-        self._buffers_before = [[buffer.clone() for buffer in net.buffers()] for net in self.networks]
-        for index, participant in enumerate(self.participants):
-            if participant not in examples:
-                continue
-            with random_stream(federation.seed_for("training", participant, round_index), self.weights.device):
-                for epoch in range(schedule.epochs):
-                    loss = self._train_epoch(index, examples[participant].epoch(), schedule.rate(round_index, epoch))
-            if not loss.isfinite():
-                self.weights[index] = torch.nan
-            yield participant, float(loss)
-
-    def updates(self) -> Tensor:
-        r"""The local updates :math:`\Delta_i`, ``[n, D]``: weights now less weights at the start of the round."""
-        return self.weights - self.before
-
-    def integrate(self, own: Tensor, downloads: Mapping[int, Tensor]) -> None:
-        r""":math:`w_i \leftarrow w_i^{before} + \Delta_i + \mathrm{download}_i`.
-
-        Args:
-            own: What every hosted participant keeps of its own update, ``[n, D]``; nothing of a row that is not finite.
-            downloads: The step ``[D]`` of whoever received one, by participant.
-        """
-        sound = own.isfinite().all(1, keepdim=True)
-        torch.add(self.before, torch.where(sound, own, 0.0), out=self.weights)
-        for index, participant in enumerate(self.participants):
-            if participant in downloads:
-                self.weights[index] += downloads[participant]
-
-    def revert_unsound(self) -> None:
-        """Put every participant whose weights are not finite back to the start of the round, its optimizer anew."""
-        for index in (~self.weights.isfinite().all(1)).nonzero().flatten().tolist():
-            self.weights[index] = self.before[index]
+        row, before = self.weights[index], self.updates[index]
+        before.copy_(row)
+        buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
+        with random_stream(seed, row.device):
+            for epoch in range(schedule.epochs):
+                loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch))
+        self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
+        self._unsound.discard(index)
+        if not (loss.isfinite() and row.isfinite().all()):
+            self._unsound.add(index)
+            row.copy_(before)
             self.optimizers[index].state.clear()
-            for buffer, value in zip(self.networks[index].buffers(), self._buffers_before[index], strict=True):
+            for buffer, value in zip(self.networks[index].buffers(), buffers, strict=True):
                 buffer.copy_(value)
+        return float(loss)
+
+    def withdraw(self, index: int) -> Tensor:
+        r"""Take the local update :math:`\Delta_i` ``[D]`` out of the weights, which go back to before the round.
+
+        After `train`; the result is the participant's row of `updates`, NaN where training failed.
+        """
+        row, update = self.weights[index], self.updates[index]
+        trained = row.clone()
+        row.copy_(update)
+        torch.sub(trained, row, out=update)
+        return update.fill_(torch.nan) if index in self._unsound else update
+
+    def idle(self, index: int) -> Tensor:
+        """The update ``[D]`` of a participant that does not train: zeros, in its row of `updates`."""
+        self._unsound.discard(index)
+        return self.updates[index].zero_()
+
+    def integrate(self, index: int, step: Tensor) -> None:
+        """Add a step ``[D]`` to the ``index``-th participant's weights; nothing if it is not finite."""
+        if step.isfinite().all():
+            self.weights[index] += step
 
     @torch.no_grad()
-    def losses(self, examples: Mapping[int, Examples]) -> Tensor:
-        """Mean cross-entropy of every hosted participant on its own examples, ``[n]`` float64; NaN without any."""
-        means = torch.full((len(self.participants),), torch.nan, dtype=torch.float64)
-        for index, participant in enumerate(self.participants):
-            if participant in examples:
-                total, count = torch.zeros((), dtype=torch.float64, device=self.weights.device), 0
-                for x, y in examples[participant].in_order():
-                    y = y.to(self.weights.device, torch.int64, non_blocking=True)
-                    total += cross_entropy(self.logits(x, index).float(), y, reduction="sum")
-                    count += len(y)
-                means[index] = total / max(count, 1)
-        return means
+    def loss(self, index: int, examples: Examples) -> float:
+        """Mean cross-entropy of the ``index``-th participant on its own examples; NaN without any."""
+        total, count = torch.zeros((), dtype=torch.float64, device=self.weights.device), 0
+        for x, y in examples.in_order():
+            y = y.to(self.weights.device, torch.int64, non_blocking=True)
+            total += cross_entropy(self.logits(x, index).float(), y, reduction="sum")
+            count += len(y)
+        return float(total) / count if count else float("nan")
 
     def logits(self, x: Tensor, index: int) -> Tensor:
-        """Class logits ``[B, C]`` of the ``index``-th hosted participant for inputs ``[B, ...]``."""
+        """Class logits ``[B, C]`` of the ``index``-th participant for inputs ``[B, ...]``."""
         return self.networks[index].eval()(self.placed(x))
 
     def placed(self, x: Tensor) -> Tensor:
         """Inputs on the device; images with channels last, which convolutions run up to twice as fast on."""
         x = x.to(self.weights.device, non_blocking=True)
-        if x.dim() != 4:
+        if x.dim() != 4 or _has_channels_last(x):
             return x
         # `contiguous` would leave one-channel images with strides that convolutions read as channels first.
         return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
@@ -180,9 +180,13 @@ class Cohort:
     def distinct(self) -> list[int]:
         """For every hosted participant the first whose model equals its own, so that each model is evaluated once."""
         first: list[int] = []
-        for index, row in enumerate(self.weights):
-            same = (j for j in sorted(set(first)) if torch.equal(self.weights[j], row) and self._same_buffers(j, index))
-            first.append(next(same, index))
+        alike: dict[tuple[int, ...], list[int]] = {}  # equal models have equal fingerprints; few others do
+        for index in range(len(self.participants)):
+            candidates = alike.setdefault(self._fingerprint(index), [])
+            same = next((j for j in candidates if self._same_model(j, index)), index)
+            if same == index:
+                candidates.append(index)
+            first.append(same)
         return first
 
     def network_state(self, index: int) -> dict[str, Tensor]:
@@ -190,20 +194,26 @@ class Cohort:
         return {name: value.detach().cpu().clone() for name, value in self.networks[index].state_dict().items()}
 
     def state_dict(self, index: int) -> dict[str, Any]:
-        """All that a checkpoint keeps of the ``index``-th participant."""
+        """All that a checkpoint keeps of the ``index``-th participant; frozen parameters are the network's own."""
+        frozen = {name for name, p in self.networks[index].named_parameters() if not p.requires_grad}
         # On the CPU: another rank's GPU may not exist where this is read.
         optimizer = apply_to_collection(self.optimizers[index].state_dict(), Tensor, lambda t: t.detach().cpu().clone())
-        memory = {name: value.cpu().clone() for name, value in self.memories[index].items()}
-        return {"network": self.network_state(index), "optimizer": optimizer, "memory": memory}
+        return {
+            "network": {name: value for name, value in self.network_state(index).items() if name not in frozen},
+            "optimizer": optimizer,
+            "memory": _copied(self.memories[index], torch.device("cpu")),
+            "attack": _copied(self.attack_memories[index], torch.device("cpu")),
+        }
 
     def load_state_dict(self, index: int, state: dict[str, Any], *, training: bool = True) -> None:
         """Restore what `state_dict` gave: all of it to go on ``training``, else the network alone."""
-        self.networks[index].load_state_dict(state["network"])
+        frozen = {name: p for name, p in self.networks[index].named_parameters() if not p.requires_grad}
+        self.networks[index].load_state_dict({**frozen, **state["network"]})
         if not training:
             return
         self.optimizers[index].load_state_dict(state["optimizer"])
-        memory = {name: value.to(self.weights.device) for name, value in state.get("memory", {}).items()}
-        self.memories[index] = memory
+        self.memories[index] = _copied(state["memory"], self.weights.device)
+        self.attack_memories[index] = _copied(state["attack"], self.weights.device)
 
     def _train_epoch(self, index: int, batches: Batches, rate: float) -> Tensor:
         network, optimizer = self.networks[index].train(), self.optimizers[index]
@@ -212,48 +222,71 @@ class Cohort:
         total, count = torch.zeros((), device=self.weights.device), 0
         for x, y in batches:
             y = y.to(self.weights.device, torch.int64, non_blocking=True)
-            loss = cross_entropy(network(self.placed(x)), y)
+            try:
+                logits = network(self.placed(x))
+            except ValueError as error:
+                if len(y) > 1 or "more than 1 value per channel" not in str(error):
+                    raise
+                continue  # batch normalisation has no variance of a single example: a last one is left out
+            loss = cross_entropy(logits, y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
             torch.clear_autocast_cache()  # the weights it holds in lower precision have just changed
             total += loss.detach() * len(y)  # stays on the device: no synchronisation per step
             count += len(y)
-        return total / max(count, 1)
+        if count == 0:
+            raise UserError(
+                f"Expected mini-batches of at least two examples for the batch normalisation of --model.network, but "
+                f"participant {self.participants[index]} has none; raise --data.batch_size or "
+                "--data.examples_per_participant."
+            )
+        return total / count
 
-    def _same_buffers(self, a: int, b: int) -> bool:
+    def _fingerprint(self, index: int) -> tuple[int, ...]:
+        """Sums of the bits of weights and buffers."""
+        tensors = [self.weights[index], *self.networks[index].buffers()]
+        return tuple(int(t.view(torch.int32).sum()) if t.dtype == torch.float32 else int(t.sum()) for t in tensors)
+
+    def _same_model(self, a: int, b: int) -> bool:
         pairs = zip(self.networks[a].buffers(), self.networks[b].buffers(), strict=True)
-        return all(torch.equal(x, y) for x, y in pairs)
+        return torch.equal(self.weights[a], self.weights[b]) and all(torch.equal(x, y) for x, y in pairs)
 
 
 def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
     """A network's optimizer."""
     try:
-        return factory(network.parameters())
+        return factory(trainable(network))
     except ValueError as error:
         raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
 
 
+def trainable(network: nn.Module) -> list[nn.Parameter]:
+    """The parameters that require gradients: those that train and travel."""
+    return [p for p in network.parameters() if p.requires_grad]
+
+
 def layer_sizes(network: nn.Module) -> list[int]:
-    """Number of entries of every parameter tensor, in ``module.parameters()`` order.
+    """Number of entries of every parameter tensor that trains, in ``module.parameters()`` order.
 
     Raises:
-        UserError: If the network has no parameters, lazy ones or some that are not float32.
+        UserError: If the network has no such parameters, lazy ones or some that are not float32.
     """
     if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
         raise UserError(f"Expected --model.network to know its sizes, but {type(network).__name__} has lazy layers.")
-    sizes = [p.numel() for p in network.parameters()]
-    if not sizes or any(p.dtype != torch.float32 for p in network.parameters()):
+    parameters = trainable(network)
+    if not parameters or any(p.dtype != torch.float32 for p in parameters):
         raise UserError(
-            f"Expected --model.network to have parameters, all of them float32, but {type(network).__name__} has "
-            f"{len(sizes) or 'none'}; for lower precision give --trainer.precision bf16-mixed."
+            f"Expected --model.network to have parameters that train, all of them float32, but "
+            f"{type(network).__name__} has {len(parameters) or 'none'}; for lower precision give --trainer.precision "
+            "bf16-mixed."
         )
-    return sizes
+    return [p.numel() for p in parameters]
 
 
 def flat_parameters(network: nn.Module) -> Tensor:
-    """All parameters as one new vector ``[D]``."""
-    return torch.cat([p.detach().flatten() for p in network.parameters()])
+    """All parameters that train as one new vector ``[D]``."""
+    return torch.cat([p.detach().flatten() for p in trainable(network)])
 
 
 def _aligned_rows(row: Tensor, count: int) -> Tensor:
@@ -267,9 +300,19 @@ def _aligned_rows(row: Tensor, count: int) -> Tensor:
 
 def _bind(network: nn.Module, row: Tensor) -> nn.Module:
     """Make a network's parameters views into ``row`` ``[D]``."""
-    for parameter, view in zip(network.parameters(), row.split(layer_sizes(network)), strict=True):
+    for parameter, view in zip(trainable(network), row.split(layer_sizes(network)), strict=True):
         parameter.data = view.view(parameter.shape)
     return network
+
+
+def _has_channels_last(x: Tensor) -> bool:
+    """Whether images already lie as `Cohort.placed` leaves them; with one channel their strides must say so too."""
+    return x.stride() == (x.shape[1:].numel(), 1, x.shape[1] * x.shape[3], x.shape[1])
+
+
+def _copied(memory: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """A memory that shares nothing with the one given."""
+    return {name: value.detach().to(device, copy=True) for name, value in memory.items()}
 
 
 @contextmanager

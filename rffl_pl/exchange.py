@@ -1,14 +1,15 @@
 """The exchange between participants and server: one transfer up, one sparsified transfer down.
 
-Rank 0 is the server. Uploads are gathered as flat rows, ``[m, D]``; every member's download comes back packed
-(`rffl_pl.functional.wire`) to the rank that hosts it, and to no other. Both are one ``all_to_all_single`` with uneven
-splits, which NCCL and gloo offer alike and in which a rank without members takes part with an empty payload: a
-removed participant costs no byte and nobody waits for it.
+Rank 0 is the server. Uploads travel to it as payloads of one participant each; every member's download comes back
+packed (`rffl_pl.functional.wire`) to the rank that hosts it, and to no other. Each is one ``all_to_all_single`` with
+uneven splits, which NCCL and gloo offer alike and in which a rank without members takes part with an empty payload: a
+removed participant costs no byte and nobody waits for it. Where ranks host more participants than a buffer of 64 MiB
+holds, they travel in several waves, so that beside the uploads themselves nobody ever holds more than a buffer of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from rffl_pl.functional import wire
 
-_REMOVED = -1
+_NOTHING = -1
+_BUFFER = 1 << 24  # entries of float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,111 +41,151 @@ class Exchange:
         blocks: The participants that each rank hosts, ascending: one sequence per rank.
         rank: This process's rank.
         device: Where tensors live outside the exchange.
+        dimension: D, the number of entries of an upload and of a download.
 
     With one process nothing is sent, but everything is packed, counted and unpacked just the same.
+
+    Attributes:
+        active: Who is still a member: rank 0 follows everybody's membership, the others their own participants'.
+        asked: Who takes part in this round, ascending: rank 0 knows of all, the others of their own.
     """
 
-    def __init__(self, blocks: Sequence[Sequence[int]], rank: int, device: torch.device) -> None:
+    def __init__(self, blocks: Sequence[Sequence[int]], rank: int, device: torch.device, dimension: int) -> None:
         self.blocks = blocks
         self.rank = rank
         self.device = device
+        self.dimension = dimension
         self.wire_device = device if len(blocks) == 1 or dist.get_backend() != "gloo" else torch.device("cpu")
-        # Rank 0 follows every participant's membership, the others only their own participants'.
         self.active = {i: True for block in (blocks if rank == 0 else [blocks[rank]]) for i in block}
-        self._sent: dict[int, int] = {}  # bytes of every member's upload in this round; rank 0 only
+        self.asked: list[int] = []
+        self._up: dict[int, int] = {}
+        self._down: dict[int, int] = {}
 
     @property
     def hosted(self) -> Sequence[int]:
         """The participants of this rank."""
         return self.blocks[self.rank]
 
-    def gather_uploads(self, payloads: Tensor) -> tuple[Tensor, list[int]]:
-        """Bring the members' uploads to rank 0; float32 rows travel without blocks of zeros.
+    @property
+    def members(self) -> list[int]:
+        """Who is a member, ascending, as far as this rank knows."""
+        return sorted(i for i, active in self.active.items() if active)
+
+    def ask_all(self) -> None:
+        """Begin a round in which every member takes part; nobody needs to be told."""
+        self.asked, self._up, self._down = self.members, {}, {}
+
+    def ask(self, asked: Sequence[int], model: Callable[[int], Tensor | None] | None) -> Iterator[tuple[int, Tensor]]:
+        """Begin a round in which some members take part, and bring those who need it the model they start from.
 
         Args:
-            payloads: What the hosted participants send, ``[n, K]`` of any dtype; rows of the removed stay.
+            asked: On rank 0 the members that take part; ignored elsewhere.
+            model: On rank 0 the model ``[D]`` that a participant starts from, or None for its own; None elsewhere.
 
-        Returns:
-            On rank 0 the members' payloads ``[m, K]`` and their participants, ascending; elsewhere no rows, no one.
+        Yields:
+            The hosted participants that start from another model than their own, with that model.
         """
-        mine = [row for i, row in zip(self.hosted, payloads, strict=True) if self.active[i]]
-        packed = [wire.pack_blocks(row) if row.dtype == torch.float32 else row.view(torch.uint8) for row in mine]
-        sizes = torch.tensor([[part.numel()] for part in packed], dtype=torch.int64).view(-1, 1)
-        counts = [self._members(block) for block in self.blocks]
-        told = self._to_server(sizes, counts).flatten().tolist()
-        entries = torch.cat(packed).unsqueeze(1) if packed else torch.empty((0, 1), dtype=torch.uint8)
-        totals = [sum(part.tolist()) for part in torch.tensor(told).split(counts)] if self.rank == 0 else []
-        received = self._to_server(entries, totals).flatten()
-        if self.rank != 0:
-            return payloads[:0], []
-        arrived = [i for i, active in self.active.items() if active]
-        self._sent = dict(zip(arrived, told, strict=True))
-        parts = dict(zip(arrived, received.split(told), strict=True))
-        senders = sorted(arrived)
-        rows = payloads.new_empty((len(senders), payloads.shape[1]))
-        for row, i in zip(rows, senders, strict=True):
-            part = parts[i]
-            row.copy_(
-                wire.unpack_blocks(part, len(row)) if row.dtype == torch.float32 else part.clone().view(row.dtype)
-            )
-        return rows, senders
+        self.asked, self._up, self._down = sorted(asked) if self.rank == 0 else [], {}, {}
 
-    def scatter_downloads(
-        self, download: Callable[[int], Tensor] | None, removed: Sequence[int], dimension: int
-    ) -> tuple[dict[int, Tensor], Traffic | None]:
-        """Bring every member its download and tell the removed that they are.
+        def invitation(participant: int) -> Tensor | None:
+            if participant not in self.asked:
+                return None
+            start = model(participant) if model is not None else None
+            if start is None:
+                return torch.empty(0, dtype=torch.uint8)
+            self._down[participant] = start.numel() * start.element_size()
+            return start.contiguous().view(torch.uint8)
+
+        for participant, payload in self._deliver(invitation if self.rank == 0 else None):
+            if payload is None:
+                continue
+            if self.rank != 0:
+                self.asked.append(participant)
+            if payload.numel():
+                yield participant, payload.clone().view(torch.float32).to(self.device)
+
+    def gather_uploads(self, payload: Callable[[int], Tensor], arrived: Callable[[int, Tensor], None]) -> list[int]:
+        """Bring the uploads of whoever was asked to rank 0.
 
         Args:
-            download: On rank 0 the download ``[D]`` of a member; None elsewhere.
-            removed: On rank 0 who was removed in this round; ignored elsewhere.
-            dimension: D.
+            payload: What a hosted participant sends, uint8 ``[K]`` of any length; asked for when it is its turn.
+            arrived: Called on rank 0 with every sender and its payload.
 
         Returns:
-            The downloads of the hosted participants that are still members, and on rank 0 the traffic of the round.
+            On rank 0 the senders, ascending; elsewhere no one.
         """
-        addressees = [[i for i in block if self.active.get(i)] for block in self.blocks]
-        up, self._sent = self._sent, {}
-        packed: dict[int, Tensor] = {}
-        if download is not None:
-            members = [i for block in addressees for i in block if i not in removed]
-            packed = {i: wire.pack(download(i)).to(self.wire_device) for i in members}
+        for wave in self._waves(self.asked):
+            packed = [payload(i).to(self.wire_device) for i in wave[self.rank]]
+            counts = [len(part) for part in wave]
+            sizes = self._to_server(_column([part.numel() for part in packed]), counts).flatten()
+            totals = [int(part.sum()) for part in sizes.split(counts)] if self.rank == 0 else []
+            received = self._to_server(_joined(packed).unsqueeze(1), totals).flatten()
+            if self.rank == 0:
+                senders = [i for part in wave for i in part]
+                for i, part in zip(senders, received.split(sizes.tolist()), strict=True):
+                    self._up[i] = part.numel()
+                    arrived(i, part.to(self.device))
+        return list(self.asked) if self.rank == 0 else []
 
-        told = [[packed[i].numel() if i in packed else _REMOVED for i in block] for block in addressees]
-        sizes = self._from_server(
-            torch.tensor([size for block in told for size in block], dtype=torch.int64),
-            [len(block) for block in addressees],
-        )
-        mine = dict(zip(addressees[self.rank], sizes.tolist(), strict=True))
-        payloads = torch.cat(list(packed.values())) if packed else torch.empty(0, dtype=torch.uint8)
-        splits = [sum(max(size, 0) for size in block) for block in told]
-        splits[self.rank] = sum(max(size, 0) for size in mine.values())
-        payload = self._from_server(payloads, splits)
-
-        for participant in removed if self.rank == 0 else [i for i, size in mine.items() if size == _REMOVED]:
-            self.active[participant] = False
-        received = payload.split([size for size in mine.values() if size != _REMOVED])
-        members = [i for i, size in mine.items() if size != _REMOVED]
-        downloads = {i: wire.unpack(part, dimension).to(self.device) for i, part in zip(members, received, strict=True)}
-        if self.rank != 0:
-            return downloads, None
-        total = sum(map(len, self.blocks))
-        down = {i: part.numel() for i, part in packed.items()}
-        return downloads, Traffic(up=[up.get(i, 0) for i in range(total)], down=[down.get(i, 0) for i in range(total)])
-
-    def gather_losses(self, losses: Tensor) -> Tensor:
-        """Bring the members' reported losses, of the hosted ``[n]`` on the CPU, to rank 0.
+    def gather_reports(self, reports: dict[int, float]) -> Tensor:
+        """Bring one number of everybody asked, of the hosted by participant, to rank 0.
 
         Returns:
-            ``[P]`` there, NaN for the removed; empty elsewhere.
+            ``[P]`` float64 on the CPU there, NaN for who was not asked; empty elsewhere.
         """
-        self._sent = {i: size + losses.element_size() for i, size in self._sent.items()}
-        mine = torch.tensor([self.active[i] for i in self.hosted])
-        told = self._to_server(losses[mine].unsqueeze(1), [self._members(block) for block in self.blocks]).flatten()
+        mine = [reports[i] for i in self.asked if i in self.hosted]
+        rows = torch.tensor(mine, dtype=torch.float64).unsqueeze(1)
+        asked = [[i for i in block if i in self.asked] for block in self.blocks]
+        told = self._to_server(rows, [len(part) for part in asked]).flatten().cpu()
         if self.rank != 0:
             return told
-        everybody = torch.full((len(self.active),), torch.nan, dtype=losses.dtype, device=told.device)
-        everybody[[i for i, active in self.active.items() if active]] = told
+        everybody = torch.full((len(self.active),), torch.nan, dtype=torch.float64)
+        for i, value in zip((i for part in asked for i in part), told.tolist(), strict=True):
+            self._up[i] += rows.element_size()
+            everybody[i] = value
         return everybody
+
+    def scatter_downloads(
+        self, download: Callable[[int], Tensor] | None, removed: Sequence[int]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Bring everybody who was asked its download and tell the removed that they are.
+
+        Args:
+            download: On rank 0 the download ``[D]`` of a member; None elsewhere. A vector that several members get is
+                packed once.
+            removed: On rank 0 who was removed in this round; ignored elsewhere.
+
+        Yields:
+            The hosted participants that are still members, with their downloads.
+        """
+        last: tuple[Tensor, Tensor] | None = None
+
+        def parcel(participant: int) -> Tensor | None:
+            nonlocal last
+            if participant in removed:
+                return None
+            assert download is not None
+            vector = download(participant)
+            if last is None or last[0] is not vector:
+                last = vector, wire.pack(vector)
+            self._down[participant] = self._down.get(participant, 0) + last[1].numel()
+            return last[1]
+
+        for participant, payload in self._deliver(parcel if self.rank == 0 else None, self.asked):
+            if payload is None:
+                self.active[participant] = False
+            else:
+                yield participant, wire.unpack(payload, self.dimension).to(self.device)
+        for participant in removed if self.rank == 0 else ():
+            self.active[participant] = False
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """The bytes of the last round, on rank 0."""
+        if self.rank != 0:
+            return None
+        total = range(len(self.active))
+        return Traffic(up=[self._up.get(i, 0) for i in total], down=[self._down.get(i, 0) for i in total])
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """Bring one row per hosted participant, ``[n, ...]``, to rank 0: ``[P, ...]`` there, no rows elsewhere."""
@@ -168,8 +210,41 @@ class Exchange:
         dist.scatter_object_list(received, values or None)
         return received[0]
 
-    def _members(self, block: Sequence[int]) -> int:
-        return sum(self.active.get(i, False) for i in block)
+    def first_difference(self, facts: dict[str, str]) -> tuple[int, str] | None:
+        """The first rank that differs from rank 0 in a fact, and that fact's name; None, on all ranks, if none does."""
+        ranks = self.gather_objects(facts)
+        found = ((rank, name) for rank, theirs in enumerate(ranks) for name in facts if theirs.get(name) != facts[name])
+        return self.scatter_objects([next(found, None)] * len(self.blocks) if ranks else [])
+
+    def _waves(self, whom: Sequence[int]) -> Iterator[list[list[int]]]:
+        """For each wave those of ``whom`` on every rank that take part in it; of other ranks' only rank 0 knows."""
+        among = set(whom)
+        size = max(1, _BUFFER // self.dimension)
+        for start in range(0, max(map(len, self.blocks)), size):
+            yield [[i for i in block[start : start + size] if i in among] for block in self.blocks]
+
+    def _deliver(
+        self, parcel: Callable[[int], Tensor | None] | None, whom: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, Tensor | None]]:
+        """Parcels uint8 from rank 0 to their participants' ranks, wave after wave; None tells that there is nothing.
+
+        Args:
+            parcel: On rank 0 what a participant gets; None elsewhere.
+            whom: Who gets one or is told that there is nothing; by default all members.
+        """
+        whom = self.members if whom is None else list(whom)
+        for wave in self._waves(whom):
+            packed = [[parcel(i) for i in part] for part in wave] if parcel is not None else []
+            told = [[_NOTHING if p is None else p.numel() for p in part] for part in packed]
+            sizes = self._from_server(_column([n for part in told for n in part]).flatten(), [len(p) for p in wave])
+            mine = [max(size, 0) for size in sizes.tolist()]
+            totals = [sum(max(size, 0) for size in part) for part in told] or [0] * len(wave)
+            totals[self.rank] = sum(mine)
+            sent = [p.to(self.wire_device) for part in packed for p in part if p is not None]
+            received = self._from_server(_joined(sent), totals)
+            parts = zip(wave[self.rank], sizes.tolist(), received.split(mine), strict=True)
+            for participant, size, part in parts:
+                yield participant, None if size == _NOTHING else part
 
     def _to_server(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """Rows of every rank to rank 0; ``counts``: how many each rank sends, known on rank 0."""
@@ -192,3 +267,15 @@ class Exchange:
         source = entries.to(self.wire_device) if self.rank == 0 else out[:0]
         dist.all_to_all_single(out, source, [counts[self.rank], *nothing[1:]], sent)
         return out
+
+
+def _column(sizes: Sequence[int]) -> Tensor:
+    """Numbers as rows of one column, int64."""
+    return torch.tensor(sizes, dtype=torch.int64).view(-1, 1)
+
+
+def _joined(payloads: Sequence[Tensor]) -> Tensor:
+    """Payloads one after the other; a single one as it is."""
+    if len(payloads) == 1:
+        return payloads[0]
+    return torch.cat(list(payloads)) if payloads else torch.empty(0, dtype=torch.uint8)

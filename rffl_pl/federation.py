@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import random
+from collections.abc import Sequence
 
 from rffl_pl import launch
+from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
 
 
-class Federation:
+class Federation(Configured):
     """The members of one federation.
 
     Args:
         participants: Number N of honest participants; by default one participant, honest or not, per rank.
         adversaries: Number A of adversaries beside them.
+        participation: Share of the members, in (0, 1], that is asked to take part in each round, at least one. Whoever
+            is not asked trains nothing, sends nothing and is neither punished nor rewarded.
         seed: Seed of every random stream of the run.
 
     Raises:
-        UserError: If there is no honest participant or the number of adversaries is negative.
+        UserError: If there is no honest participant, the number of adversaries is negative or `participation` out of
+            range.
     """
 
-    def __init__(self, *, participants: int | None = None, adversaries: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self, *, participants: int | None = None, adversaries: int = 0, participation: float = 1.0, seed: int = 0
+    ) -> None:
         if adversaries < 0:
             raise UserError(f"Expected --federation.adversaries to be 0 or more, but got {adversaries}; 0 is none.")
         world_size = launch.world_size()
@@ -40,9 +48,15 @@ class Federation:
                 f"Expected --federation.participants to be at least 1, but got {participants}; leave it out for one "
                 "participant per rank."
             )
+        if not 0 < participation <= 1:
+            raise UserError(
+                f"Expected --federation.participation to lie in (0, 1], but got {participation}; 1 is everybody in "
+                "every round."
+            )
         self.honest = honest
         """N, the number of honest participants: participants 0 .. N-1."""
         self.adversaries = adversaries
+        self.participation = participation
         self.seed = seed
 
     @property
@@ -53,6 +67,14 @@ class Federation:
     def is_honest(self, participant: int) -> bool:
         """Whether a participant is one of the honest ones."""
         return participant < self.honest
+
+    def asked(self, members: Sequence[int], round_index: int) -> list[int]:
+        """Who of the members takes part in a round, ascending: all, or as many as `participation` says, by lot."""
+        if self.participation == 1 or not members:
+            return sorted(members)
+        count = max(1, round(self.participation * len(members)))
+        lots = random.Random(self.seed_for("participation", round_index))
+        return sorted(lots.sample(sorted(members), count))
 
     def hosted_by(self, rank: int, world_size: int) -> list[int]:
         """The participants that a rank hosts, ascending: participant i is rank i's where there are as many ranks.

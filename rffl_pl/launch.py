@@ -11,6 +11,11 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def rank() -> int:
+    """This process's number in the run."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def local_world_size() -> int:
     """Ranks of this node."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import threading
-from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -20,6 +19,7 @@ from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
+from rffl_pl.runs.checkpoint import load, write
 
 
 def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.device], Literal["nccl", "gloo"]]:
@@ -83,10 +83,10 @@ class FederatedStrategy(DDPStrategy):
         assert self.parallel_devices is not None
         return self.parallel_devices[0].type
 
-    def exchange_for(self, federation: Federation) -> Exchange:
-        """This rank's side of the exchange."""
+    def exchange_for(self, federation: Federation, dimension: int) -> Exchange:
+        """This rank's side of the exchange of vectors ``[dimension]``."""
         blocks = [federation.hosted_by(rank, self.world_size) for rank in range(self.world_size)]
-        self.exchange = Exchange(blocks, self.global_rank, self.root_device)
+        self.exchange = Exchange(blocks, self.global_rank, self.root_device, dimension)
         return self.exchange
 
     def setup(self, trainer: Any) -> None:
@@ -100,35 +100,32 @@ class FederatedStrategy(DDPStrategy):
             self.setup_optimizers(trainer)
         self.setup_precision_plugin()
 
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        """Every rank writes its own participants' part, rank 0 the rest."""
+        write(checkpoint, Path(filepath), first=self.is_global_zero, meet=self.barrier)
+
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Rank 0 reads the checkpoint, in which nothing can run code, and hands every rank its participants' part.
+        """Every rank reads its own participants' part, rank 0 the server's too; nothing in them can run code.
 
         Raises:
-            UserError: If the file is missing, truncated or no checkpoint of this package.
+            UserError: On every rank, if one of them finds no whole checkpoint of this package.
         """
-        if self.global_rank != 0:
-            return self.exchange.scatter_objects([])
-        checkpoint = self._read_checkpoint(checkpoint_path)
-        mine, *others = self.exchange.blocks
-        parts = [_part(checkpoint, mine, server=True), *(_part(checkpoint, block) for block in others)]
-        return self.exchange.scatter_objects(parts)
-
-    def _read_checkpoint(self, path: Any) -> dict[str, Any]:
+        checkpoint, mistake = {}, None
         try:
-            checkpoint = super().load_checkpoint(path, weights_only=True)
-        except FileNotFoundError as error:
-            raise UserError(f"Expected a checkpoint at --ckpt_path {path}, but there is no such file.") from error
-        except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
-            raise UserError(
-                f"Expected --ckpt_path {path} to be a whole checkpoint, but it cannot be read "
-                f"({type(error).__name__}): it is truncated, damaged or no checkpoint; take an earlier one."
-            ) from error
-        if not isinstance(checkpoint, dict) or "federation" not in checkpoint:
-            raise UserError(
-                f"Expected --ckpt_path {path} to be a checkpoint of rffl_pl, but it holds no federation; exported "
-                "weights of single participants load into the bare network only."
-            )
+            checkpoint = load(Path(checkpoint_path), self.exchange.hosted, server=self.is_global_zero)
+        except UserError as error:
+            mistake = str(error)
+        self._refuse_together(mistake)
         return checkpoint
+
+    def _refuse_together(self, mistake: str | None) -> None:
+        """Raise what the first rank with a mistake found, on all of them: the others would wait for it."""
+        found = [mistake] * self.world_size
+        if self.world_size > 1:
+            dist.all_gather_object(found, mistake)
+        for sentence in found:
+            if sentence is not None:
+                raise UserError(sentence)
 
 
 def leave_process_group() -> None:
@@ -150,14 +147,3 @@ def leave_process_group() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-def _part(checkpoint: dict[str, Any], block: Sequence[int], server: bool = False) -> dict[str, Any]:
-    """What a rank may have of a checkpoint: the participants that it hosts and, on rank 0, the server's part."""
-    saved = checkpoint["federation"]
-    mine = {i: state for i, state in saved["participants"].items() if i in block}
-    if server:
-        return {**checkpoint, "federation": {**saved, "participants": mine}}
-    members = {i: member for i, member in saved["members"].items() if i in block}
-    rest = {key: value for key, value in checkpoint.items() if key != "server"}
-    return {**rest, "federation": {**saved, "participants": mine, "members": members}}

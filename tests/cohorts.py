@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rffl_pl.cohort import Batches, Cohort, Schedule
+from rffl_pl.cohort import Batches, Cohort, Examples, Schedule
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 
@@ -66,10 +66,28 @@ def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=0.01)
 
 
+def train_round(
+    cohort: Cohort, shards: Mapping[int, Examples], schedule: Schedule, federation: Federation, number: int
+) -> dict[int, float]:
+    """A round of training alone of those who have examples: the loss of each."""
+    return {
+        i: cohort.train(index, shards[i], schedule, number, federation.seed_for("training", i, number))
+        for index, i in enumerate(cohort.participants)
+        if i in shards
+    }
+
+
+def losses_of(cohort: Cohort, shards: Mapping[int, Examples]) -> Tensor:
+    """Everybody's loss on its own examples, ``[n]``; NaN for those without."""
+    hosted = enumerate(cohort.participants)
+    losses = [cohort.loss(index, shards[i]) if i in shards else float("nan") for index, i in hosted]
+    return torch.tensor(losses, dtype=torch.float64)
+
+
 def trained(
     network: nn.Module, hosted: Sequence[int], rounds: int = 2, optimizer: Any = sgd, schedule: Schedule | None = None
 ) -> Cohort:
     cohort = Cohort(network, hosted, optimizer, CPU)
     for round_index in range(rounds):
-        dict(cohort.train_round({i: examples(i) for i in hosted}, schedule or Schedule(), FEDERATION, round_index))
+        train_round(cohort, {i: examples(i) for i in hosted}, schedule or Schedule(), FEDERATION, round_index)
     return cohort

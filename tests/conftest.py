@@ -81,8 +81,8 @@ def torchrun(ranks: int, *args: object, root: Path, timeout: float = 180, module
     return Ended(process.returncode, process.stdout, process.stderr)
 
 
-def only_run(root: Path) -> Path:
-    """The folder of the one run below ``root``."""
-    folders = [path.parent for path in root.glob("*/*/config.yaml")]
+def only_run(root: Path, name: str = "*") -> Path:
+    """The folder of the one run of that name below ``root``."""
+    folders = [path.parent for path in root.glob(f"{name}/*/config.yaml")]
     assert len(folders) == 1, folders
     return folders[0]

@@ -10,13 +10,16 @@ from rffl_pl.module import FederatedModule
 
 
 class PowerCut(Callback):
-    """Breaks off in the third round."""
+    """Breaks off in the round after some whole ones."""
 
     exception: BaseException = RuntimeError("power cut")
 
+    def __init__(self, after: int = 2) -> None:
+        self.after = after
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(pl_module, FederatedModule)
-        if pl_module.round == 2:
+        if pl_module.round == self.after:
             raise self.exception
 
 

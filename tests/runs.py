@@ -14,6 +14,7 @@ from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import ReputationExchange
 from rffl_pl.datamodules import Digits
 from rffl_pl.federation import Federation
+from rffl_pl.functional.blocks import Rows
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 from rffl_pl.servers import CFFL, FedAvg, Server
@@ -30,8 +31,8 @@ class Recorded(Server):
         self.task, self.seen, self.reported = task, [], []
         super().start(task)
 
-    def step(self, uploads: Tensor, senders: Sequence[int], losses: Tensor | None = None) -> Verdict:
-        self.seen.append((uploads.clone(), list(senders)))
+    def step(self, uploads: Rows, senders: Sequence[int], losses: Tensor | None = None) -> Verdict:
+        self.seen.append((torch.stack(list(uploads)) if len(uploads) else torch.empty(0), list(senders)))
         self.reported.append(losses)
         return super().step(uploads, senders, losses)
 
@@ -52,10 +53,16 @@ def federate(
     adversaries: int | None = None,
     network: Callable[[], nn.Module] = lambda: Perceptron(64, 64, 10),
     seed: int = 1,
+    participation: float = 1.0,
     **data: Any,
 ) -> FederatedModule:
     """A run on the digits in this process: five honest participants and one adversary per attack."""
-    federation = Federation(participants=5, adversaries=len(attacks) if adversaries is None else adversaries, seed=seed)
+    federation = Federation(
+        participants=5,
+        adversaries=len(attacks) if adversaries is None else adversaries,
+        participation=participation,
+        seed=seed,
+    )
     torch.manual_seed(1)
     module = FederatedModule(
         federation, network(), optimizer=lambda p: torch.optim.SGD(p, lr=0.1), adversaries=list(attacks)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
+from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes, random_stream
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
@@ -25,10 +26,12 @@ from tests.cohorts import (
     batchnorm,
     dropout,
     examples,
+    losses_of,
     mlp,
     momentum,
     seeded,
     sgd,
+    train_round,
     trained,
 )
 
@@ -64,7 +67,7 @@ def test_training_is_what_a_newcomer_would_write(network: Any, optimizer: Any, d
     schedule = Schedule(epochs=2, decay=0.7, decay_every=decay_every)
     cohort = Cohort(network(), [1, 4], optimizer, CPU)
     for round_index in range(3):
-        losses = dict(cohort.train_round({1: examples(1), 4: examples(4)}, schedule, FEDERATION, round_index))
+        losses = train_round(cohort, {1: examples(1), 4: examples(4)}, schedule, FEDERATION, round_index)
     for index, participant in enumerate([1, 4]):
         weights, loss = newcomer(network(), participant, optimizer, schedule, rounds=3)
         assert torch.allclose(cohort.weights[index], weights, atol=1e-6)
@@ -87,7 +90,7 @@ def test_company_does_not_matter_to_convolutions() -> None:
     network, weights = seeded(MNISTCNN), []
     for hosted in ([2], [0, 1, 2], [3, 2]):
         cohort = Cohort(network, hosted, sgd, CPU)
-        dict(cohort.train_round({2: shard}, Schedule(epochs=1), FEDERATION, 0))
+        train_round(cohort, {2: shard}, Schedule(epochs=1), FEDERATION, 0)
         weights.append(cohort.weights[hosted.index(2)])
     assert torch.equal(weights[0], weights[1])
     assert torch.equal(weights[0], weights[2])
@@ -109,7 +112,7 @@ def test_company_does_not_matter_to_real_shards() -> None:
     weights = []
     for hosted in ([1], [0, 1, 2]):
         cohort = Cohort(dropout(), hosted, sgd, CPU)
-        dict(cohort.train_round({i: shards[i] for i in hosted}, Schedule(), FEDERATION, 0))
+        train_round(cohort, {i: shards[i] for i in hosted}, Schedule(), FEDERATION, 0)
         weights.append(cohort.weights[hosted.index(1)])
     assert torch.equal(*weights)
 
@@ -121,7 +124,7 @@ def test_training_leaves_the_surrounding_stream_alone() -> None:
     torch.manual_seed(1)
     cohort = Cohort(dropout(), [0], sgd, CPU)
     torch.manual_seed(1)
-    dict(cohort.train_round({0: examples(0)}, Schedule(), FEDERATION, 0))
+    train_round(cohort, {0: examples(0)}, Schedule(), FEDERATION, 0)
     assert torch.equal(torch.rand(3), expected)
     with random_stream(9, CPU):
         inside = torch.rand(1)
@@ -136,7 +139,7 @@ def test_rounds_have_streams_of_their_own() -> None:
     for participant, round_index in [(0, 0), (0, 1), (1, 0)]:
         cohort = Cohort(dropout(), [participant], sgd, CPU)
         same = Schedule(decay=1.0)
-        dict(cohort.train_round({participant: examples(0)}, same, FEDERATION, round_index))
+        train_round(cohort, {participant: examples(0)}, same, FEDERATION, round_index)
         results.append(cohort.weights[0])
     assert not torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
@@ -145,10 +148,11 @@ def test_rounds_have_streams_of_their_own() -> None:
 def test_only_those_with_examples_train() -> None:
     """Whoever has no examples this round stays as it is and reports no loss."""
     cohort = Cohort(mlp(), [0, 1, 2], sgd, CPU)
-    losses = dict(cohort.train_round({0: examples(0), 2: examples(2)}, Schedule(), FEDERATION, 0))
+    losses = train_round(cohort, {0: examples(0), 2: examples(2)}, Schedule(), FEDERATION, 0)
     assert list(losses) == [0, 2]
     assert torch.equal(cohort.weights[1], flat_parameters(mlp()))
-    assert cohort.updates().abs().sum(1).gt(0).tolist() == [True, False, True]
+    assert [bool(cohort.withdraw(index).any()) for index in (0, 2)] == [True, True]
+    assert not cohort.idle(1).any()
 
 
 def test_networks_are_views_of_the_weights() -> None:
@@ -174,13 +178,16 @@ def test_rows_are_in_the_order_of_the_parameters() -> None:
     assert torch.equal(Cohort(network, [0], sgd, CPU).weights[0], flat_parameters(network))
 
 
-def test_updates_are_after_less_before() -> None:
-    """An update is what this round changed, not what all rounds did."""
+def test_an_update_is_after_less_before() -> None:
+    """It is what this round changed, not what all rounds did; the weights go back to before, nobody else's move."""
     cohort = trained(mlp(), [0, 1], rounds=1)
     before = cohort.weights.clone()
-    dict(cohort.train_round({0: examples(0)}, Schedule(), FEDERATION, 1))
-    assert torch.equal(cohort.updates(), cohort.weights - before)
-    assert not cohort.updates()[1].any()
+    train_round(cohort, {0: examples(0)}, Schedule(), FEDERATION, 1)
+    after = cohort.weights.clone()
+    update = cohort.withdraw(0)
+    assert torch.equal(update, after[0] - before[0])
+    assert update.data_ptr() == cohort.updates[0].data_ptr()
+    assert torch.equal(cohort.weights, before)
 
 
 def poisoned() -> Shuffled:
@@ -196,26 +203,27 @@ def test_a_loss_that_is_not_finite_costs_the_round_and_no_more(optimizer: Any) -
     cohort = trained(batchnorm(), [0, 1], rounds=1, optimizer=optimizer)
     weights = cohort.weights.clone()
     buffers = [buffer.clone() for buffer in cohort.networks[1].buffers()]
-    losses = dict(cohort.train_round({0: examples(0), 1: poisoned()}, Schedule(), FEDERATION, 1))
+    losses = train_round(cohort, {0: examples(0), 1: poisoned()}, Schedule(), FEDERATION, 1)
     assert not torch.tensor(losses[1]).isfinite()
-    assert cohort.updates()[1].isnan().all()
-    assert cohort.updates()[0].isfinite().all()
-    cohort.revert_unsound()
     assert torch.equal(cohort.weights[1], weights[1])
     assert all(torch.equal(a, b) for a, b in zip(cohort.networks[1].buffers(), buffers, strict=True))
     assert not cohort.optimizers[1].state
     assert torch.equal(cohort.weights[0], trained(batchnorm(), [0], rounds=2, optimizer=optimizer).weights[0])
+    assert cohort.withdraw(1).isnan().all()
+    assert cohort.withdraw(0).isfinite().all()
+    assert torch.equal(cohort.weights, weights)
 
 
 def test_training_goes_on_after_a_revert() -> None:
     """A participant that was put back trains soundly in the next round."""
     cohort = trained(batchnorm(), [1], rounds=1, optimizer=adam)
-    dict(cohort.train_round({1: poisoned()}, Schedule(), FEDERATION, 1))
-    cohort.revert_unsound()
-    losses = dict(cohort.train_round({1: examples(1)}, Schedule(), FEDERATION, 2))
+    train_round(cohort, {1: poisoned()}, Schedule(), FEDERATION, 1)
+    losses = train_round(cohort, {1: examples(1)}, Schedule(), FEDERATION, 2)
     assert torch.tensor(losses[1]).isfinite()
     assert cohort.weights.isfinite().all()
-    assert cohort.updates().any()
+    update = cohort.withdraw(0)
+    assert update.isfinite().all()
+    assert update.any()
 
 
 def test_an_infinite_loss_with_finite_weights_is_a_failure() -> None:
@@ -224,10 +232,9 @@ def test_an_infinite_loss_with_finite_weights_is_a_failure() -> None:
     cohort.weights[0] = torch.tensor([3e38, -3e38, 0.0, 0.0])
     before = cohort.weights.clone()
     wrong = Shuffled(torch.ones(1, 1), torch.ones(1, dtype=torch.int64))
-    assert dict(cohort.train_round({0: wrong}, Schedule(), FEDERATION, 0)) == {0: torch.inf}
-    assert cohort.updates().isnan().all()
-    cohort.revert_unsound()
+    assert train_round(cohort, {0: wrong}, Schedule(), FEDERATION, 0) == {0: torch.inf}
     assert torch.equal(cohort.weights, before)
+    assert cohort.withdraw(0).isnan().all()
 
 
 def test_weights_that_are_not_finite_are_reverted_too() -> None:
@@ -235,31 +242,69 @@ def test_weights_that_are_not_finite_are_reverted_too() -> None:
     network = seeded(lambda: nn.Linear(6, 3))
     cohort = Cohort(network, [0], lambda parameters: torch.optim.SGD(parameters, lr=1e38), CPU)
     one_batch = Shuffled(torch.full((4, 6), 1e3), torch.zeros(4, dtype=torch.int64))
-    losses = dict(cohort.train_round({0: one_batch}, Schedule(epochs=1), FEDERATION, 0))
+    losses = train_round(cohort, {0: one_batch}, Schedule(epochs=1), FEDERATION, 0)
     assert torch.tensor(losses[0]).isfinite()
-    assert not cohort.weights.isfinite().all()
-    cohort.revert_unsound()
     assert torch.equal(cohort.weights[0], flat_parameters(network))
+    assert cohort.withdraw(0).isnan().all()
 
 
 def test_sound_participants_are_not_reverted() -> None:
-    """Reverting changes nothing where all is finite."""
+    """Where all is finite, optimizers keep their state and participants theirs."""
     cohort = trained(batchnorm(), [0, 1], optimizer=momentum)
-    weights = cohort.weights.clone()
-    cohort.revert_unsound()
-    assert torch.equal(cohort.weights, weights)
     assert all(optimizer.state for optimizer in cohort.optimizers)
+    assert not torch.equal(*cohort.weights)
 
 
 def test_integrate_adds_own_and_download_to_before() -> None:
-    """before + own + download; without a download, before + own; of a row that is not finite, nothing."""
-    cohort = Cohort(nn.Linear(1, 1), [3, 5, 8], sgd, CPU)
-    cohort.before.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
-    cohort.weights.fill_(99)
-    own = torch.tensor([[0.5, -0.5], [0.25, 0.25], [torch.nan, 1.0]])
-    cohort.integrate(own, {3: torch.tensor([10.0, 0.0]), 8: torch.tensor([0.0, 20.0])})
-    assert cohort.weights.tolist() == [[11.5, 1.5], [3.25, 4.25], [5.0, 26.0]]
+    """before + own + download, in this order; of a step that is not finite, nothing."""
+    cohort = Cohort(nn.Linear(1, 1), [3, 5], sgd, CPU)
+    cohort.weights.copy_(torch.tensor([[1.0, 2.0], [5.0, 6.0]]))
+    cohort.integrate(0, torch.tensor([0.5, -0.5]))
+    cohort.integrate(0, torch.tensor([10.0, 0.0]))
+    cohort.integrate(1, torch.tensor([torch.nan, 1.0]))
+    cohort.integrate(1, torch.tensor([0.0, 20.0]))
+    assert cohort.weights.tolist() == [[11.5, 1.5], [5.0, 26.0]]
     assert cohort.logits(torch.tensor([[1.0]]), 0).item() == 13
+
+
+def test_gradients_do_not_outlive_training() -> None:
+    """Those of all hosted participants would be another matrix of their models' size."""
+    cohort = trained(mlp(), [0, 1])
+    assert all(p.grad is None for network in cohort.networks for p in network.parameters())
+
+
+def adapter() -> nn.Module:
+    """A frozen layer, under one that trains."""
+    body = nn.Linear(6, 16).requires_grad_(False)
+    return seeded(lambda: nn.Sequential(body, nn.Tanh(), nn.Linear(16, 3)))
+
+
+def test_frozen_parameters_neither_train_nor_travel() -> None:
+    """D counts what trains; the frozen part is one memory for all, stays as it is, and is exported whole."""
+    network = adapter()
+    frozen = network[0].weight.clone()
+    cohort = trained(network, [0, 1], optimizer=adam)
+    assert cohort.weights.shape == (2, 16 * 3 + 3)
+    assert len({net[0].weight.data_ptr() for net in cohort.networks}) == 1  # type: ignore[index, union-attr]
+    assert torch.equal(cohort.networks[1][0].weight, frozen)  # type: ignore[index]
+    assert cohort.withdraw(0).any()
+    assert cohort.network_state(0).keys() == network.state_dict().keys()
+    state = cohort.state_dict(1)
+    assert list(state["network"]) == ["2.weight", "2.bias"]
+    resumed = Cohort(adapter(), [1], adam, CPU)
+    resumed.load_state_dict(0, state)
+    assert torch.equal(resumed.weights[0], cohort.weights[1])
+
+
+def test_a_single_last_example_under_batch_normalisation() -> None:
+    """It has no variance: it is left out, and the epoch is that of the others; with nobody left that is said."""
+    cohort, x = Cohort(batchnorm(), [0], sgd, CPU), torch.randn(9, 6)
+    y = (x[:, 0] > 0).long()
+    loss = cohort.train(0, Shuffled(x, y, batch_size=8), Schedule(epochs=1), 0, seed=1)
+    assert 0 < loss < 10
+    assert cohort.withdraw(0).any()
+    with pytest.raises(UserError, match=r"participant 0 has none; raise --data\.batch_size or"):
+        cohort.train(0, Shuffled(x, y, batch_size=1), Schedule(epochs=1), 0, seed=1)
 
 
 def test_identical_models_are_found() -> None:
@@ -280,7 +325,7 @@ def test_a_restored_participant_goes_on_bit_by_bit(optimizer: Any) -> None:
     state = copy.deepcopy(trained(batchnorm(), [0, 2], rounds=1, optimizer=optimizer).state_dict(1))
     resumed = Cohort(batchnorm(), [2, 4], optimizer, CPU)
     resumed.load_state_dict(0, state)
-    dict(resumed.train_round({2: examples(2)}, Schedule(), FEDERATION, 1))
+    train_round(resumed, {2: examples(2)}, Schedule(), FEDERATION, 1)
     assert torch.equal(resumed.weights[0], uninterrupted.weights[1])
     for mine, theirs in zip(resumed.networks[0].buffers(), uninterrupted.networks[1].buffers(), strict=True):
         assert torch.equal(mine, theirs)
@@ -301,7 +346,7 @@ def test_evaluation_between_rounds_changes_nothing(network: Any) -> None:
     """Training after an evaluation uses dropout and batch statistics again."""
     cohort = trained(network(), [0], rounds=1)
     cohort.logits(torch.randn(5, 6), 0)
-    dict(cohort.train_round({0: examples(0)}, Schedule(), FEDERATION, 1))
+    train_round(cohort, {0: examples(0)}, Schedule(), FEDERATION, 1)
     assert torch.equal(cohort.weights, trained(network(), [0], rounds=2).weights)
 
 
@@ -317,13 +362,13 @@ def test_a_shard_under_other_labels() -> None:
     x = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
     shard = Shard(TensorDataset(x, (x[:, 0] > 0).long()), torch.arange(5, 45), 8)
     cohorts = [Cohort(dropout(), [1], sgd, CPU) for _ in range(3)]
-    taken = [shard, shard.relabelled(lambda y: y), shard.relabelled(lambda y: 1 - y)]
+    taken = [shard, Poisoned(shard, lambda x, y: (x, y)), Poisoned(shard, lambda x, y: (x, 1 - y))]
     for cohort, shards in zip(cohorts, taken, strict=True):
         for round_index in range(2):
-            dict(cohort.train_round({1: shards}, Schedule(), FEDERATION, round_index))
+            train_round(cohort, {1: shards}, Schedule(), FEDERATION, round_index)
     assert torch.equal(cohorts[0].weights, cohorts[1].weights)
     assert not torch.equal(cohorts[0].weights, cohorts[2].weights)
-    losses = [cohorts[0].losses({1: shards}) for shards in taken]
+    losses = [losses_of(cohorts[0], {1: shards}) for shards in taken]
     assert losses[0] == losses[1] < losses[2]
 
 
@@ -437,5 +482,5 @@ def test_lower_precision_sees_every_step() -> None:
     cohort = Cohort(Perceptron(64, 16, 2), [0], lambda p: torch.optim.SGD(p, lr=0.5), CPU)
     shard, federation = Shard(data, torch.arange(64), 16), Federation(participants=1)
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=True):
-        losses = [dict(cohort.train_round({0: shard}, Schedule(), federation, r))[0] for r in range(5)]
+        losses = [train_round(cohort, {0: shard}, Schedule(), federation, r)[0] for r in range(5)]
     assert losses[-1] < 0.5 * losses[0]

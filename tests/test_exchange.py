@@ -1,7 +1,9 @@
-"""What crosses the border between participants and server: rows, losses, downloads, and the bytes counted for them."""
+"""What crosses the border between participants and server: payloads, reports, downloads, and the bytes counted."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,23 +14,23 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from rffl_pl.exchange import Exchange, Traffic
+import rffl_pl.exchange
+from rffl_pl.exchange import Exchange
 from rffl_pl.functional import wire
 
 CPU = torch.device("cpu")
 DIMENSION = 40
-DTYPES = [torch.float32, torch.float64, torch.uint8, torch.int64]
 
 
 def alone(participants: int = 4) -> Exchange:
     """The exchange of one process."""
-    return Exchange([range(participants)], 0, CPU)
+    return Exchange([range(participants)], 0, CPU, DIMENSION)
 
 
-def payloads(rows: int, entries: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """Payloads of any type, no two rows alike."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 256, (rows, entries), generator=generator).to(dtype)
+def payload_of(participant: int) -> Tensor:
+    """A payload of a length of its own."""
+    generator = torch.Generator().manual_seed(participant)
+    return torch.randint(0, 256, (5 + 3 * participant,), generator=generator, dtype=torch.uint8)
 
 
 def sparse(participant: int) -> Tensor:
@@ -38,135 +40,159 @@ def sparse(participant: int) -> Tensor:
     return vector
 
 
+def model_of(participant: int) -> Tensor | None:
+    """Odd participants start from another model than their own."""
+    return torch.full((DIMENSION,), float(participant)) if participant % 2 else None
+
+
+@dataclass
+class Seen:
+    """What one rank has of a round."""
+
+    models: dict[int, Tensor]
+    uploads: dict[int, Tensor]
+    senders: list[int]
+    reported: list[float]
+    downloads: dict[int, Tensor]
+    up: list[int]
+    down: list[int]
+
+
 def exchanged(
-    exchange: Exchange, rows: Tensor, losses: Tensor | None = None, removed: tuple[int, ...] = ()
-) -> tuple[Tensor, list[int], Tensor | None, dict[int, Tensor], Traffic | None]:
-    """One round, as the callback does it."""
-    uploads, senders = exchange.gather_uploads(rows)
-    reported = None if losses is None else exchange.gather_losses(losses)
-    download = sparse if exchange.rank == 0 else None
-    downloads, traffic = exchange.scatter_downloads(download, removed if exchange.rank == 0 else (), DIMENSION)
-    return uploads, senders, reported, downloads, traffic
+    exchange: Exchange,
+    *,
+    asked: Sequence[int] | None = None,
+    reports: dict[int, float] | None = None,
+    removed: Sequence[int] = (),
+) -> Seen:
+    """One round, in the order of `rffl_pl.round.play`."""
+    server, models = exchange.rank == 0, {}
+    if asked is None:
+        exchange.ask_all()
+    else:
+        models = dict(exchange.ask(asked if server else (), model_of if server else None))
+    uploads: dict[int, Tensor] = {}
+    senders = exchange.gather_uploads(payload_of, uploads.__setitem__)
+    mine = {i: value for i, value in (reports or {}).items() if i in exchange.hosted}
+    reported = [] if reports is None else exchange.gather_reports(mine).tolist()
+    downloads = dict(exchange.scatter_downloads(sparse if server else None, removed if server else ()))
+    traffic = exchange.traffic
+    up, down = (traffic.up, traffic.down) if traffic else ([], [])
+    return Seen(models, uploads, senders, reported, downloads, up, down)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("entries", [1, 7, 40])
-def test_bytes_up_are_those_of_the_payload(dtype: torch.dtype, entries: int) -> None:
-    """Other bytes are counted than the payload has, whatever its type and length, or rounds add up."""
+def test_payloads_arrive_as_they_were_sent() -> None:
+    """Whatever their lengths; the bytes counted are theirs, round after round."""
     exchange = alone()
-    for seed in range(3):
-        rows = payloads(4, entries, dtype, seed)
-        uploads, senders, _, _, traffic = exchanged(exchange, rows)
-        assert traffic is not None
-        assert traffic.up == [len(row.numpy().tobytes()) for row in rows]
-        assert torch.equal(uploads, rows)
-        assert uploads.dtype == dtype
-        assert senders == [0, 1, 2, 3]
+    for _ in range(3):
+        seen = exchanged(exchange)
+        assert seen.senders == [0, 1, 2, 3]
+        assert all(torch.equal(seen.uploads[i], payload_of(i)) for i in range(4))
+        assert seen.up == [5, 8, 11, 14]
 
 
-@pytest.mark.parametrize("entries", [1, 40, 1000])
-def test_bytes_up_of_sparse_float32(entries: int) -> None:
-    """Of float32 blocks of zeros are neither sent nor counted where that is shorter, and it arrives as it was."""
-    rows = torch.randn(5, entries, generator=torch.Generator().manual_seed(entries))
-    for row, share in zip(rows, (0.0, 0.01, 0.3, 0.9, 1.0), strict=True):
-        row[int(share * entries) :] = 0
-    rows[3, 0] = torch.nan
-    uploads, _, _, _, traffic = exchanged(alone(5), rows, torch.rand(5, dtype=torch.float64))
-    assert traffic is not None
-    blocks = entries // 32
-    used = [sum(bool((row[32 * b : 32 * b + 32] != 0).any()) for b in range(blocks)) for row in rows]
-    shortest = [min(128 * k + 4 * (entries % 32) + -(-blocks // 8), 4 * entries) for k in used]
-    assert traffic.up == [size + 8 for size in shortest]
-    assert torch.equal(uploads.nan_to_num(9), rows.nan_to_num(9))
-    assert uploads[3, 0].isnan()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8], ids=str)
-def test_a_reported_loss_is_eight_bytes(dtype: torch.dtype) -> None:
-    """A loss is counted in the round in which it is sent, and in no other."""
-    exchange, rows, losses = alone(), payloads(4, 9, dtype), torch.rand(4, dtype=torch.float64)
-    size = 9 * rows.element_size()
-    for reported, extra in [(losses, 8), (None, 0), (losses, 8)]:
-        traffic = exchanged(exchange, rows, reported)[4]
-        assert traffic is not None
-        assert traffic.up == [size + extra] * 4
-
-
-def test_losses_arrive_as_they_are() -> None:
-    """One per participant, in float64, NaN where nobody measured."""
-    losses = torch.tensor([0.1, torch.nan, 1e-300, torch.inf], dtype=torch.float64)
-    reported = alone().gather_losses(losses)
-    assert reported.shape == (4,)
-    assert reported.dtype == torch.float64
-    assert torch.equal(reported.nan_to_num(-1), losses.nan_to_num(-1))
+def test_a_report_is_eight_bytes() -> None:
+    """It is counted in the round in which it is sent, and in no other; it arrives in float64."""
+    exchange, values = alone(), {0: 0.1, 1: float("nan"), 2: 1e-300, 3: float("inf")}
+    assert exchanged(exchange, reports=values).up == [13, 16, 19, 22]
+    assert exchanged(exchange).up == [5, 8, 11, 14]
+    reported = exchanged(exchange, reports=values).reported
+    assert reported[0] == 0.1
+    assert reported[1] != reported[1]
+    assert reported[2:] == [1e-300, float("inf")]
 
 
 def test_downloads_and_their_bytes() -> None:
     """Everybody gets its own vector; the bytes are those of the shortest form."""
-    _, _, _, downloads, traffic = exchanged(alone(), payloads(4, 5, torch.float32))
-    assert traffic is not None
-    for i in range(4):
-        assert torch.equal(downloads[i], sparse(i))
-    assert traffic.down == [wire.payload_size(3 * i, DIMENSION) for i in range(4)]
+    seen = exchanged(alone())
+    assert all(torch.equal(seen.downloads[i], sparse(i)) for i in range(4))
+    assert seen.down == [wire.payload_size(3 * i, DIMENSION) for i in range(4)]
+
+
+def test_a_common_download_is_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that everybody gets costs one packing, however many get it."""
+    packed, pack = [], wire.pack
+    monkeypatch.setattr(rffl_pl.exchange.wire, "pack", lambda vector: packed.append(vector) or pack(vector))
+    exchange, step = alone(), torch.arange(DIMENSION, dtype=torch.float32)
+    exchange.ask_all()
+    exchange.gather_uploads(payload_of, lambda i, payload: None)
+    downloads = dict(exchange.scatter_downloads(lambda i: step, ()))
+    assert len(packed) == 1
+    assert all(torch.equal(downloads[i], step) for i in range(4))
 
 
 def test_removed_participants_cost_nothing() -> None:
     """Whoever is removed has sent, receives nothing more, and from the next round on sends nothing."""
-    exchange, rows = alone(), payloads(4, 5, torch.uint8)
-    _, senders, _, downloads, traffic = exchanged(exchange, rows, removed=(1, 2))
-    assert traffic is not None
-    assert senders == [0, 1, 2, 3]
-    assert sorted(downloads) == [0, 3]
-    assert traffic.up == [5] * 4
-    assert traffic.down[1] == traffic.down[2] == 0
-    uploads, senders, _, downloads, traffic = exchanged(exchange, rows, torch.rand(4, dtype=torch.float64))
-    assert traffic is not None
-    assert senders == sorted(downloads) == [0, 3]
-    assert torch.equal(uploads, rows[[0, 3]])
-    assert traffic.up == [13, 0, 0, 13]
+    exchange = alone()
+    seen = exchanged(exchange, removed=(1, 2))
+    assert seen.senders == [0, 1, 2, 3]
+    assert sorted(seen.downloads) == [0, 3]
+    assert seen.down[1] == seen.down[2] == 0
+    seen = exchanged(exchange, reports=dict.fromkeys(range(4), 1.0))
+    assert seen.senders == sorted(seen.downloads) == exchange.members == [0, 3]
+    assert seen.up == [13, 0, 0, 22]
+
+
+def test_who_is_not_asked_costs_nothing() -> None:
+    """It sends and receives nothing and stays a member; who starts from another model gets it, counted as download."""
+    exchange = alone()
+    seen = exchanged(exchange, asked=[1, 2], reports={1: 0.5, 2: 0.25})
+    assert seen.senders == sorted(seen.downloads) == [1, 2]
+    assert list(seen.models) == [1]
+    assert seen.models[1].tolist() == [1.0] * DIMENSION
+    assert seen.up == [0, 16, 19, 0]
+    assert seen.down == [0, 4 * DIMENSION + wire.payload_size(3, DIMENSION), wire.payload_size(6, DIMENSION), 0]
+    assert [value == value for value in seen.reported] == [False, True, True, False]
+    assert exchange.members == [0, 1, 2, 3]
+    assert exchanged(exchange).senders == [0, 1, 2, 3]
 
 
 RANKS, BLOCKS = 2, [[0, 3, 4], [1, 2]]
+ROUNDS: list[dict[str, Any]] = [
+    {"removed": (2, 3), "reports": dict.fromkeys(range(5), 1.5)},
+    {"asked": [1, 4], "reports": {0: 1.0, 1: 2.0, 4: 3.0}},
+    {},
+    {"asked": [0], "removed": (0,)},
+]
 
 
-def one_rank(rank: int, folder: str) -> None:
-    """Two rounds of one of two ranks; what it received goes to a file."""
+def one_rank(rank: int, folder: str, buffer: int) -> None:
+    """Some rounds of one of two ranks; what it received goes to a file."""
     store = dist.FileStore(f"{folder}/store", RANKS)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
     torch.set_num_threads(1)
-    exchange, mine, seen = Exchange(BLOCKS, rank, CPU), list(BLOCKS[rank]), []
-    for seed, removed in enumerate([(2, 3), ()]):
-        losses = torch.arange(5, dtype=torch.float64)[mine] + seed
-        seen.append(exchanged(exchange, payloads(5, 7, torch.uint8, seed)[mine], losses, removed))
-    whole = exchange.gather_rows(payloads(5, 7, torch.int64)[mine])
-    results = [(*one[:4], one[4] and (one[4].up, one[4].down)) for one in seen]
-    torch.save([*results, whole], f"{folder}/rank_{rank}.pt")
+    rffl_pl.exchange._BUFFER = buffer
+    exchange = Exchange(BLOCKS, rank, CPU, DIMENSION)
+    seen = [vars(exchanged(exchange, **one)) for one in ROUNDS]
+    rows = torch.arange(10).view(5, 2)[list(BLOCKS[rank])]
+    facts = [exchange.first_difference({"a": "same", "b": str(rank)}), exchange.first_difference({"a": "same"})]
+    torch.save([*seen, exchange.gather_rows(rows), facts], f"{folder}/rank_{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
 
 
 @pytest.mark.distributed
-def test_ranks_exchange_what_one_process_does(tmp_path: Path) -> None:
-    """Bytes of uint8 payloads, losses, rows, removals and downloads of two real ranks are those of one process."""
-    mp.spawn(one_rank, (str(tmp_path),), nprocs=RANKS)
+@pytest.mark.parametrize("buffer", [1 << 24, DIMENSION], ids=["one wave", "a wave for every participant"])
+def test_ranks_exchange_what_one_process_does(tmp_path: Path, buffer: int) -> None:
+    """Payloads, reports, models, downloads, removals and bytes of two real ranks are those of one process."""
+    mp.spawn(one_rank, (str(tmp_path), buffer), nprocs=RANKS)
     ranks: list[list[Any]] = [torch.load(tmp_path / f"rank_{rank}.pt") for rank in range(RANKS)]
     exchange = alone(5)
-    for index, removed in enumerate([(2, 3), ()]):
-        losses = torch.arange(5, dtype=torch.float64) + index
-        uploads, senders, reported, downloads, traffic = exchanged(
-            exchange, payloads(5, 7, torch.uint8, index), losses, removed
-        )
-        assert traffic is not None
-        assert traffic.up == ([15] * 5 if index == 0 else [15, 15, 0, 0, 15])
-        server, *others = (rank[index] for rank in ranks)
-        assert torch.equal(server[0], uploads)
-        assert server[1] == senders
-        torch.testing.assert_close(server[2], reported, rtol=0, atol=0, equal_nan=True)
-        assert server[4] == (traffic.up, traffic.down)
-        assert all(len(rows) == len(who) == len(heard) == 0 and not count for rows, who, heard, _, count in others)
-        together = {i: vector for rank in ranks for i, vector in rank[index][3].items()}
-        assert all(i in BLOCKS[r] for r, rank in enumerate(ranks) for i in rank[index][3])
-        assert together.keys() == downloads.keys()
-        assert all(torch.equal(together[i], vector) for i, vector in downloads.items())
-    assert torch.equal(ranks[0][2], payloads(5, 7, torch.int64))
-    assert len(ranks[1][2]) == 0
+    for index, one in enumerate(ROUNDS):
+        whole, (server, other) = exchanged(exchange, **one), (rank[index] for rank in ranks)
+        assert server["senders"] == whole.senders
+        assert repr(server["reported"]) == repr(whole.reported)
+        assert (server["up"], server["down"]) == (whole.up, whole.down)
+        assert server["uploads"].keys() == whole.uploads.keys()
+        assert all(torch.equal(server["uploads"][i], payload) for i, payload in whole.uploads.items())
+        assert not any(other[name] for name in ("senders", "uploads", "reported", "up", "down"))
+        for name in ("models", "downloads"):
+            together = {
+                i: (rank, vector) for rank, seen in enumerate((server, other)) for i, vector in seen[name].items()
+            }
+            expected = getattr(whole, name)
+            assert together.keys() == expected.keys()
+            assert all(i in BLOCKS[rank] and torch.equal(v, expected[i]) for i, (rank, v) in together.items())
+    assert torch.equal(ranks[0][-2], torch.arange(10).view(5, 2))
+    assert len(ranks[1][-2]) == 0
+    assert [rank[-1] for rank in ranks] == [[(1, "b"), None]] * 2

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from wandb.proto.wandb_internal_pb2 import Record
 
-from tests.conftest import Ended, only_run
+from rffl_pl.runs.checkpoint import header
+from tests.conftest import QUICK, Ended, only_run
 
 BLOCK, HEADER = 32768, 7
 
@@ -47,6 +48,28 @@ def logged(rffl: Callable[..., Ended], tmp_path: Path) -> list[Record]:
     return list(records(next(folder.glob("*.wandb"))))
 
 
+def test_a_resumed_run_goes_on_in_the_same_run(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Both parts have one identity, the second has only its own rounds, and the user is told which goes first."""
+    args = ("--config", "configs/digits.yaml", *QUICK[2:])
+    assert rffl("fit", *args, "--trainer.max_epochs", 2, "--run.name", "first").code == 0
+    first = only_run(tmp_path / "runs")
+    ended = rffl("fit", *args, "--trainer.max_epochs", 3, "--ckpt_path", first / "checkpoints" / "last.ckpt")
+    assert ended.code == 0, ended.err
+    parts = {path.parent.parent.parent: path for path in (tmp_path / "runs").glob("*/*/wandb/offline-run-*/*.wandb")}
+    assert len(parts) == 2
+    (resumed,) = (path for folder, path in parts.items() if folder != first)
+    identities, rounds = {}, {}
+    for path in parts.values():
+        every = list(records(path))
+        identities[path] = {r.run.run_id for r in every if r.WhichOneof("record_type") == "run"}
+        logged = [values(r.history.item) for r in every if r.WhichOneof("record_type") == "history"]
+        rounds[path] = [entry["round"] for entry in logged]
+    (identity,) = set().union(*identities.values())
+    assert rounds == {parts[first]: [1, 2], resumed: [3]}
+    assert header(first / "checkpoints" / "last.ckpt")["wandb"] == identity
+    assert f"it goes on with W&B run {identity}: upload the earlier part first" in ended.out
+
+
 def test_every_round_is_logged_with_the_round_as_axis(logged: list[Record]) -> None:
     """Per participant accuracy, loss, reputation, quota and bytes, removals, and the round that charts go by."""
     history = [values(record.history.item) for record in logged if record.WhichOneof("record_type") == "history"]
@@ -66,7 +89,7 @@ def test_summary_and_configuration_are_logged(logged: list[Record]) -> None:
         summary |= values(record.summary.update)
         config |= values(record.config.update)
         config |= values(record.run.config.update)
-    assert {"mean", "maximum", "fairness"} <= summary.keys()
+    assert {"mean", "maximum", "fairness", "initial", "adversary_final", "adversary_standalone"} <= summary.keys()
     assert 0 < summary["mean"] <= summary["maximum"] <= 1
     assert config["federation"]["participants"] == 5
     assert config["server"]["init_args"]["alpha"] == 0.95

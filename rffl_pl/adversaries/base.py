@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torchmetrics import Metric
+
+from rffl_pl.configured import Configured
 
 
-class Adversary(ABC):  # noqa: B024  # an attack overrides what it attacks, data or upload
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """All that an adversary has to go by in one round; its tensors are not to be changed in place, but its memory is.
+
+    Attributes:
+        round: The round, counted from 0.
+        participant: Its number.
+        update: Its update ``[D]`` from its own training; zeros if it does not train.
+        model: Its model ``[D]`` before the round.
+        memory: What it remembers: empty at first, kept over the rounds and in checkpoints, tensors by name.
+        download: The step ``[D]`` that it received last; None before the first, and for an attack that does not
+            `Adversary.keeps_download`.
+        generator: Its own random stream of this round, on the CPU.
+        honest: The finite uploads of honest members as the server has them, ``[h, D]``, h at least 1; for an
+            `OmniscientAdversary`, None for any other.
+    """
+
+    round: int
+    participant: int
+    update: Tensor
+    model: Tensor
+    memory: dict[str, Tensor]
+    download: Tensor | None
+    generator: torch.Generator
+    honest: Tensor | None = None
+
+
+class Adversary(Configured, ABC):  # an attack overrides what it attacks, data or upload
     """Base of all attacks. What is uploaded passes through the same clipping as everybody's.
 
-    An attack of your own overrides `labels` or `upload` and is given by class path:
-    ``--adversaries+=my_package.MyAttack``. One that needs the honest uploads is an `OmniscientAdversary`.
+    An attack of your own overrides `labels` or `poison`, or `upload`, and is given by class path:
+    ``--adversaries+=my_package.MyAttack``. One that needs the honest uploads is an `OmniscientAdversary`. One that
+    has a success of its own to report offers `measures`, on the test examples that `probe` makes.
     """
 
     trains: ClassVar[bool] = True
     """Whether the adversary trains at all; if not, its update is zero."""
 
-    def prepare(self, num_classes: int) -> None:  # noqa: B027  # most attacks fit any task
+    keeps_download: ClassVar[bool] = False
+    """Whether it keeps the step that it received last, for `Situation.download`."""
+
+    def prepare(self, num_classes: int) -> None:  # most attacks fit any task
         """Called before the first round.
 
         Raises:
@@ -30,29 +65,30 @@ class Adversary(ABC):  # noqa: B024  # an attack overrides what it attacks, data
         """The classes ``[B]`` that the adversary trains with instead of ``y`` ``[B]``, which is not to be changed."""
         return y
 
-    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
-        """What is uploaded, ``[D]``, instead of the ``update`` ``[D]``; anything of another shape is set aside.
+    def poison(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The batch, inputs ``[B, ...]`` and classes ``[B]``, that it trains with; neither is to be changed."""
+        return x, self.labels(y)
 
-        Args:
-            update: The adversary's update from its own training; not to be changed in place.
-            generator: The adversary's own random stream of this round, on the CPU.
-        """
-        return update
+    def upload(self, situation: Situation) -> Tensor:
+        """What is uploaded, ``[D]``, instead of the update; anything of another shape is set aside."""
+        return situation.update
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        """What is measured of every model, by name: metrics of logits ``[B, C]`` and classes ``[B]``."""
+        return {}
+
+    def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The examples that its measures see, made from a batch of the test set: by default the batch itself."""
+        return x, y
 
 
 class OmniscientAdversary(Adversary):
     """Base of attacks by somebody who knows all honest uploads: a simulation, since nobody but the server does.
 
     `collude` runs on rank 0 after the uploads have been gathered, and the run says so. In its place `upload` is not
-    called.
+    called. Its memory stays on rank 0; its ``update`` and its ``model`` are what it sent, and zeros.
     """
 
     @abstractmethod
-    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
-        """What is uploaded, ``[D]``.
-
-        Args:
-            honest: The finite uploads of honest members as the server has them, ``[h, D]``, h at least 1; not to be
-                changed in place.
-            generator: The adversary's own random stream of this round, on the CPU.
-        """
+    def collude(self, situation: Situation) -> Tensor:
+        """What is uploaded, ``[D]``; anything of another shape is set aside."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rffl_pl.adversaries.base import Adversary
+from rffl_pl.adversaries.base import Adversary, Situation
 
 
 class FreeRider(Adversary):
@@ -15,6 +15,7 @@ class FreeRider(Adversary):
 
     trains: ClassVar[bool] = False
 
-    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
-        noise = torch.rand(update.shape, generator=generator, dtype=update.dtype)
+    def upload(self, situation: Situation) -> Tensor:
+        update = situation.update
+        noise = torch.rand(update.shape, generator=situation.generator, dtype=update.dtype)
         return noise.mul_(2).sub_(1).to(update.device)

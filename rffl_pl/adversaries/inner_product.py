@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from rffl_pl.adversaries.base import OmniscientAdversary
+from rffl_pl.adversaries.base import OmniscientAdversary, Situation
 
 
 class InnerProduct(OmniscientAdversary):
@@ -18,5 +17,6 @@ class InnerProduct(OmniscientAdversary):
     def __init__(self, *, epsilon: float = 2.0) -> None:
         self.epsilon = epsilon
 
-    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
-        return -self.epsilon * honest.mean(0)
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        return -self.epsilon * situation.honest.mean(0)

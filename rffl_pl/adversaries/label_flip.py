@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 from rffl_pl.adversaries.base import Adversary
 from rffl_pl.errors import UserError
+from rffl_pl.metrics import ReadAs
 
 
 class LabelFlip(Adversary):
@@ -34,3 +36,10 @@ class LabelFlip(Adversary):
 
     def labels(self, y: Tensor) -> Tensor:
         return torch.where(y == self.source, self.target, y)
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        """Target accuracy, and attack success: how much of class `source` is read as what it is, and as `target`."""
+        return {
+            "target_accuracy": ReadAs(self.source, self.source),
+            "attack_success": ReadAs(self.source, self.target),
+        }

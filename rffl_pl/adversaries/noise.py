@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rffl_pl.adversaries.base import Adversary
+from rffl_pl.adversaries.base import Adversary, Situation
 
 
 class Rescale(Adversary):
@@ -20,26 +20,27 @@ class Rescale(Adversary):
     def __init__(self, *, variant: Literal["released", "paper"] = "released") -> None:
         self.variant = variant
 
-    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
+    def upload(self, situation: Situation) -> Tensor:
         if self.variant == "paper":
-            return -100 * update
-        return update * _uniform(update, generator).mul(20).sub(10).mul(10)
+            return -100 * situation.update
+        return situation.update * _uniform(situation).mul(20).sub(10).mul(10)
 
 
 class SignRandom(Adversary):
     """Gives every entry a random sign."""
 
-    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.where(_uniform(update, generator) < 0.5, -update, update)
+    def upload(self, situation: Situation) -> Tensor:
+        return torch.where(_uniform(situation) < 0.5, -situation.update, situation.update)
 
 
 class ValueInvert(Adversary):
     r"""Replaces every entry x, with probability one half, by :math:`1 / (x + 10^{-10})`."""
 
-    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.where(_uniform(update, generator) < 0.5, 1 / (update + 1e-10), update)
+    def upload(self, situation: Situation) -> Tensor:
+        return torch.where(_uniform(situation) < 0.5, 1 / (situation.update + 1e-10), situation.update)
 
 
-def _uniform(update: Tensor, generator: torch.Generator) -> Tensor:
+def _uniform(situation: Situation) -> Tensor:
     """Uniform in [0, 1), shaped like the update; drawn on the CPU, so that every device gets the same."""
-    return torch.rand(update.shape, generator=generator, dtype=update.dtype).to(update.device)
+    update = situation.update
+    return torch.rand(update.shape, generator=situation.generator, dtype=update.dtype).to(update.device)

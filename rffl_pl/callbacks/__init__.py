@@ -1,9 +1,17 @@
 """What happens around the training step: the exchange, the standalone reference, the report."""
 
+from rffl_pl.callbacks.checkpointing import RoundCheckpoint
 from rffl_pl.callbacks.predictions import PredictionWriter
 from rffl_pl.callbacks.progress import RoundProgress
 from rffl_pl.callbacks.report import RunReport
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 
-__all__ = ["PredictionWriter", "ReputationExchange", "RoundProgress", "RunReport", "StandaloneReference"]
+__all__ = [
+    "PredictionWriter",
+    "ReputationExchange",
+    "RoundCheckpoint",
+    "RoundProgress",
+    "RunReport",
+    "StandaloneReference",
+]

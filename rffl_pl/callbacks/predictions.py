@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import BasePredictionWriter
 from torch import Tensor
 
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs import RunFolder
 
 
 class PredictionWriter(BasePredictionWriter):
@@ -25,25 +26,32 @@ class PredictionWriter(BasePredictionWriter):
         folder: The run folder.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str | Path) -> None:
         super().__init__(write_interval="epoch")
-        self.folder = Path(folder)
+        self.folder = RunFolder(folder)
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Have every rank write into rank 0's folder."""
+        super().setup(trainer, pl_module, stage)
+        self.folder = RunFolder(trainer.strategy.broadcast(str(self.folder.path)))
 
     def write_on_epoch_end(
         self, trainer: Trainer, pl_module: LightningModule, predictions: Any, batch_indices: Any
     ) -> None:
         assert isinstance(pl_module, FederatedModule)
-        folder = Path(trainer.strategy.broadcast(str(self.folder))) / "predictions"
-        folder.mkdir(parents=True, exist_ok=True)
         probabilities: Tensor = torch.cat(list(predictions), dim=1).cpu()
         for participant, rows in zip(pl_module.cohort.participants, probabilities, strict=True):
-            self._write(folder / f"participant_{participant}.csv", rows, pl_module.data.class_names)
+            self._write(self.folder.predictions_file(participant), rows, pl_module.data.class_names)
         trainer.strategy.barrier("predictions")
         if trainer.is_global_zero:
-            print(f"predictions of {pl_module.federation.total} participants: {folder}", flush=True)
+            print(
+                f"predictions of {pl_module.federation.total} participants: {self.folder.predictions_file(0).parent}",
+                flush=True,
+            )
 
     @staticmethod
     def _write(path: Path, probabilities: Tensor, names: Sequence[str]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             label_column = ["label"] if names else []

@@ -29,9 +29,8 @@ class RoundProgress(ProgressBar):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._enabled and trainer.is_global_zero:
-            self._bar = tqdm(
-                total=trainer.max_epochs, initial=trainer.current_epoch, unit="round", file=sys.stdout, desc="training"
-            )
+            limit = None if trainer.max_epochs == -1 else trainer.max_epochs
+            self._bar = tqdm(total=limit, initial=trainer.current_epoch, unit="round", file=sys.stdout, desc="training")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._bar is None:
@@ -40,7 +39,7 @@ class RoundProgress(ProgressBar):
         if report is not None and report.history:
             self._bar.set_postfix_str(report.history[-1].headline(), refresh=False)
         self._bar.update()
-        if self._bar.n >= self._bar.total:
+        if self._bar.total is not None and self._bar.n >= self._bar.total:
             self._close()  # now: what follows the last round prints below the bar
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -1,37 +1,43 @@
-"""The exchange that ends every round: reputation update, removal and download."""
+"""Where reputations are updated and participants removed: the callback that plays every round."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from rffl_pl.callbacks.agreement import check_agreement
+from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
+from rffl_pl.round import Table, play
 from rffl_pl.servers import Server, Verdict
 
 
 class ReputationExchange(Callback):
-    """Brings the uploads to the server on rank 0, asks its rule, and brings everybody what it earned.
+    """Plays the rounds (`rffl_pl.round.play`), keeps the server's verdict, and owns its state in checkpoints.
 
     Args:
-        server: The framework's server. Every rank has one, for what participants do to their uploads; only rank 0's
-            ever sees an upload or holds a reputation.
+        server: The framework's server. Every rank has one, for what participants do themselves; only rank 0's ever
+            sees an upload or holds a reputation.
 
     Attributes:
+        plays: Tells `rffl_pl.module.FederatedModule` that somebody plays its rounds.
         verdict: The server's answer to the last round; None on other ranks and without communication.
         traffic: The bytes of the last round; likewise.
     """
+
+    plays: ClassVar[bool] = True
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.verdict: Verdict | None = None
         self.traffic: Traffic | None = None
-        self._losses: Tensor | None = None
+        self._colluders: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Tell the server its task.
@@ -40,67 +46,51 @@ class ReputationExchange(Callback):
             UserError: If the server cannot work with it.
         """
         assert isinstance(pl_module, FederatedModule)
+        if stage != "fit":
+            return
         self.server.start(pl_module.task())
-        if trainer.is_global_zero and pl_module.omniscient and stage == "fit":
-            names = ", ".join(sorted({type(attack).__name__ for attack in pl_module.omniscient.values()}))
+        self._colluders = {}
+        if trainer.is_global_zero and pl_module.cast.omniscient:
+            names = ", ".join(sorted({type(attack).__name__ for attack in pl_module.cast.omniscient.values()}))
             warnings.warn(f"Simulation: {names} is shown the honest uploads on the server.", stacklevel=2)
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """What participants measure before they train."""
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """See that all ranks start alike.
+
+        Raises:
+            UserError: If one does not.
+        """
         assert isinstance(pl_module, FederatedModule)
-        if self.server.hears_losses:
-            with trainer.precision_plugin.val_step_context():
-                self._losses = pl_module.cohort.losses(pl_module.examples(batch))
+        check_agreement(trainer, pl_module, self.server)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """The exchange of one round."""
+        """Play one round."""
         assert isinstance(pl_module, FederatedModule)
-        updates = pl_module.cohort.updates()
-        pl_module.cohort.revert_unsound()
-        if self.server.communicates:
-            self._exchange(pl_module, updates)
-        pl_module.round += 1
+        table = Table(
+            federation=pl_module.federation,
+            cohort=pl_module.cohort,
+            cast=pl_module.cast,
+            exchange=pl_module.exchange,
+            server=self.server,
+            schedule=pl_module.schedule,
+            precision=trainer.precision_plugin,
+            colluders=self._colluders,
+        )
+        outcome = play(table, batch, pl_module.round)
+        self.verdict, self.traffic = outcome.verdict, outcome.traffic
+        pl_module.completed(outcome.losses)
         # Lightning counts the steps of optimizers it wraps; a round is our step, and checkpoints and loggers go by it.
         progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
         progress.increment_ready()
         progress.increment_completed()
 
-    def _exchange(self, module: FederatedModule, updates: Tensor) -> None:
-        cohort, exchange = module.cohort, module.exchange
-        own = self.server.kept(updates)
-        sent = self.server.outgoing(module.corrupted(updates), cohort.memories)
-        payloads, senders = exchange.gather_uploads(self.server.pack(sent))
-        losses = exchange.gather_losses(self._losses) if self._losses is not None else None
-        self.verdict = None
-        if exchange.rank == 0:
-            uploads = self._colluded(module, self.server.unpack(payloads), senders)
-            self.verdict = self.server.step(uploads, senders, losses)
-        downloads, self.traffic = exchange.scatter_downloads(
-            self.verdict.download if self.verdict else None,
-            self.verdict.removed if self.verdict else (),
-            cohort.weights.shape[1],
-        )
-        cohort.integrate(own, downloads)
-
-    def _colluded(self, module: FederatedModule, uploads: Tensor, senders: list[int]) -> Tensor:
-        """The uploads ``[m, D]`` with what omniscient adversaries make of the honest ones in their rows."""
-        honest = [row for row, i in enumerate(senders) if module.federation.is_honest(i)]
-        known = uploads[honest]
-        known = known[known.isfinite().all(1)]
-        if not len(known) or not module.omniscient:
-            return uploads
-        for row, participant in enumerate(senders):
-            if (attack := module.omniscient.get(participant)) is not None:
-                forged = module.shaped(attack.collude(known, module.stream_of(participant)), like=uploads[row])
-                # The adversary has no way around the form in which uploads travel.
-                sent = self.server.outgoing(forged.unsqueeze(0), [{}])
-                uploads[row] = self.server.unpack(self.server.pack(sent))[0]
-        return uploads
-
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint.setdefault("server", {}).update(name=type(self.server).__name__, rule=self.server.state_dict())
+        checkpoint.setdefault("server", {}).update(
+            name=type(self.server).__name__, rule=self.server.state_dict(), colluders=self._colluders
+        )
+        checkpoint["server"]["settings"] = training_settings(trainer, self.server)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Rank 0 takes the server's state; no other rank has it.
@@ -116,3 +106,5 @@ class ReputationExchange(Callback):
                 f"Expected --server to be the checkpoint's, {saved}, but got {here}; give --server {saved}."
             )
         self.server.load_state_dict(checkpoint["server"]["rule"])
+        self._colluders = checkpoint["server"]["colluders"]
+        warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))

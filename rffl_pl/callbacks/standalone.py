@@ -18,24 +18,26 @@ from rffl_pl.module import FederatedModule
 
 
 class StandaloneReference(Callback):
-    r"""Trains the honest participants without communication, after the run: the x of fairness.
+    r"""Trains every participant without communication, after the run: the x of fairness.
 
-    Same initial weights, shards, schedule, seeds and number of rounds as the run; :math:`w_i \leftarrow w_i +
-    \Delta_i`. Every rank trains the participants it hosts. The result depends on nothing else, so it is trained once
-    and kept.
+    Adversaries too, honestly, so that what they took can be told. Same initial weights, shards, schedule, seeds and
+    number of rounds as the run; :math:`w_i \leftarrow w_i + \Delta_i`. Every rank trains the participants it hosts.
+    The result depends on nothing else, so it is trained once and kept.
 
     Args:
         enabled: Whether to train it at all; without it there is no fairness.
         cache_dir: Where references are kept; by default ``rffl_pl`` in the user's cache folder.
 
     Attributes:
-        accuracies: Test accuracies of the honest participants, ``[N]``, on rank 0 after training; else None.
+        accuracies: Test accuracies of all participants, ``[P]``, on rank 0 after training; else None.
+        initial: Test accuracy of the network that everybody starts from; likewise.
     """
 
     def __init__(self, enabled: bool = True, cache_dir: str | None = None) -> None:
         self.enabled = enabled
         self.cache_dir = cache_dir
         self.accuracies: Tensor | None = None
+        self.initial: float | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A run that was interrupted after its last round has no training left to end."""
@@ -51,19 +53,20 @@ class StandaloneReference(Callback):
         path = self._folder() / f"{self._key(trainer, pl_module)}.json"
         known = self._read(path) if trainer.is_global_zero else None
         if not trainer.strategy.broadcast(known is not None):
-            accuracies = self._train(trainer, pl_module)
-            known = accuracies[: pl_module.federation.honest].tolist()
+            known = self._train(trainer, pl_module)
             if trainer.is_global_zero:
                 self._write(path, known)
         if trainer.is_global_zero:
-            self.accuracies = torch.tensor(known)
+            assert known is not None
+            self.initial, self.accuracies = known[0], torch.tensor(known[1:])
 
-    def _train(self, trainer: Trainer, module: FederatedModule) -> Tensor:
-        """Test accuracies of all participants, ``[P]``, on rank 0; adversaries have the untrained network's."""
+    def _train(self, trainer: Trainer, module: FederatedModule) -> list[float]:
+        """Test accuracies of the initial network and of all participants, 1 + P, on rank 0."""
         data = module.data
         cohort = module.new_cohort()
         shards = next(iter(data.train_dataloader()))
-        honest = {i: shard for i, shard in shards.items() if module.federation.is_honest(i)}
+        test = data.test_dataloader()
+        initial = float(module.score(test, cohort)["accuracy"][0])
         rounds = tqdm(
             range(module.round),
             desc="standalone reference",
@@ -73,12 +76,12 @@ class StandaloneReference(Callback):
         )
         with torch.enable_grad(), trainer.precision_plugin.train_step_context():
             for round_index in rounds:
-                for _ in cohort.train_round(honest, module.schedule, module.federation, round_index):
-                    pass
-                cohort.revert_unsound()
+                for index, participant in enumerate(cohort.participants):
+                    seed = module.federation.seed_for("training", participant, round_index)
+                    cohort.train(index, shards[participant], module.schedule, round_index, seed)
                 trainer.strategy.barrier("standalone")  # so that the bar shows the slowest rank
-        accuracies = module.score(data.test_dataloader(), cohort)["accuracy"]
-        return module.exchange.gather_rows(accuracies.unsqueeze(1)).squeeze(1).cpu()
+        accuracies = module.score(test, cohort)["accuracy"]
+        return [initial, *module.exchange.gather_rows(accuracies.unsqueeze(1)).flatten().tolist()]
 
     def _folder(self) -> Path:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -90,6 +93,7 @@ class StandaloneReference(Callback):
         data = module.data
         assert data.sources is not None
         parts = (
+            "initial network and everybody",
             module.identity(),
             repr(module.schedule),
             repr(module.cohort.optimizers[0].defaults),
@@ -111,16 +115,17 @@ class StandaloneReference(Callback):
     @staticmethod
     def _read(path: Path) -> list[float] | None:
         try:
-            return [float(value) for value in json.loads(path.read_text())["accuracies"]]
+            known = json.loads(path.read_text())
+            return [float(known["initial"]), *map(float, known["accuracies"])]
         except (OSError, ValueError, KeyError, TypeError):
             return None  # absent or damaged: train it again
 
     @staticmethod
-    def _write(path: Path, accuracies: list[float]) -> None:
+    def _write(path: Path, known: list[float]) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps({"accuracies": accuracies}))
+            partial.write_text(json.dumps({"initial": known[0], "accuracies": known[1:]}))
             partial.replace(path)  # at once: a reader never sees half a file
         except OSError as error:
             warnings.warn(f"The standalone reference cannot be kept in {path.parent}: {error}.", stacklevel=2)

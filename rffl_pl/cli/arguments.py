@@ -58,13 +58,15 @@ class FederatedCLI(LightningCLI):
         run: Run = self._get(self.config_init, "run")
         config = self._get(self.config_init, "trainer")
         command = self.subcommand or "fit"
+        decided = ranks_and_precision(config)
         folder = run.folder(command)
-        decided = ranks_and_precision(config) | {
+        ckpt_path = self._get(self.config_init, "ckpt_path")
+        decided |= {
             "default_root_dir": str(folder),
-            "logger": loggers(command, config["logger"], run, folder),
+            "logger": loggers(command, config["logger"], run, folder, ckpt_path),
         }
         # These come last: the report needs what the exchange and the reference leave.
-        ours = callbacks(command, config, folder, run.figures)
+        ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}
         try:
             return super().instantiate_trainer(**decided, **kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import netrc
 import os
 import warnings
@@ -19,8 +18,10 @@ from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
-from rffl_pl.callbacks import PredictionWriter, RoundProgress, RunReport
+from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
 from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder
+from rffl_pl.runs.checkpoint import wandb_run
 from rffl_pl.strategy import FederatedStrategy
 
 
@@ -34,6 +35,7 @@ class Run:
         wandb: Log to Weights & Biases; offline where nobody is logged in.
         wandb_project: The project there.
         figures: Draw pictures at the end.
+        checkpoint_every: Leave a checkpoint every so many rounds, and after the last one.
     """
 
     name: str = "run"
@@ -41,12 +43,13 @@ class Run:
     wandb: bool = True
     wandb_project: str = "rffl_pl"
     figures: bool = True
+    checkpoint_every: int = 1
 
     def folder(self, command: str) -> Path:
-        """A folder that no run has, named after the moment and, unless it trains, the command."""
+        """A folder of this run's own, named after the moment and, unless it trains, the command."""
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         suffix = "" if command == "fit" else f"-{command}"
-        return _unused(Path(self.root) / self.name / f"{stamp}{suffix}")
+        return RunFolder.make(Path(self.root) / self.name / f"{stamp}{suffix}").path
 
 
 class ConfigKeeper(SaveConfigCallback):
@@ -90,26 +93,23 @@ def ranks_and_precision(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def callbacks(command: str, config: dict[str, Any], folder: Path, figures: bool) -> list[Any]:
+def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Any]:
     """The report, the progress, and what the command writes; the user's own stand in ``config``."""
-    chosen: list[Any] = [RunReport(str(folder), figures)]
+    chosen: list[Any] = [RunReport(folder, run.figures)]
     if config["enable_progress_bar"] is not False:
         chosen.append(RoundProgress())
     if command == "predict":
-        chosen.append(PredictionWriter(str(folder)))
+        chosen.append(PredictionWriter(folder))
     given = any(isinstance(callback, ModelCheckpoint) for callback in config["callbacks"] or [])
     if not given:  # that a run goes on in a folder of its own costs only those who keep the best rounds
         warnings.filterwarnings("ignore", message=".*dirpath has changed.*")
     if command == "fit" and config["enable_checkpointing"] is not False and not given:
-        # One file that every round replaces; `save_last` without a best one would be written at the end alone.
-        chosen.append(
-            ModelCheckpoint(folder / "checkpoints", "last", enable_version_counter=False, save_on_train_epoch_end=True)
-        )
+        chosen.append(RoundCheckpoint(folder / "checkpoints", run.checkpoint_every))
     return chosen
 
 
-def loggers(command: str, given: Any, run: Run, folder: Path) -> list[Logger] | bool:
-    """The user's own loggers, or a CSV file and W&B in the run folder."""
+def loggers(command: str, given: Any, run: Run, folder: Path, ckpt_path: str | None) -> list[Logger] | bool:
+    """The user's own loggers, or a CSV file and W&B in the run folder; the same W&B run goes on from a checkpoint."""
     if given not in (None, True):
         return given
     if command != "fit":
@@ -117,14 +117,10 @@ def loggers(command: str, given: Any, run: Run, folder: Path) -> list[Logger] | 
     chosen: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)]
     if run.wandb and _wandb_is_there():
         _offline_without_login()
-        chosen.append(WandbLogger(name=f"{run.name}-{folder.name}", save_dir=folder, project=run.wandb_project))
+        earlier = wandb_run(ckpt_path) if ckpt_path else None
+        name = None if earlier else f"{run.name}-{folder.name}"
+        chosen.append(WandbLogger(name=name, id=earlier, save_dir=folder, project=run.wandb_project))
     return chosen
-
-
-def _unused(folder: Path) -> Path:
-    """The folder, or with a number behind it if another run has it."""
-    numbered = (folder.with_name(f"{folder.name}_{n}") for n in itertools.count(2))
-    return next(name for name in itertools.chain([folder], numbered) if not name.exists())
 
 
 def _wandb_is_there() -> bool:

@@ -5,9 +5,11 @@ from rffl_pl.datamodules.cifar10 import CIFAR10
 from rffl_pl.datamodules.digits import Digits
 from rffl_pl.datamodules.mnist import MNIST
 from rffl_pl.datamodules.reviews import MR, SST
+from rffl_pl.datamodules.splits import CLA, DIR, POW, UNI, Pool, Split
 from rffl_pl.datamodules.text import TextDataModule, Texts
 from rffl_pl.datamodules.text_file import TextFile
 
 __all__ = [
-    "CIFAR10", "MNIST", "MR", "SST", "Digits", "FederatedDataModule", "Sources", "TextDataModule", "TextFile", "Texts",
+    "CIFAR10", "CLA", "DIR", "MNIST", "MR", "POW", "SST", "UNI", "Digits", "FederatedDataModule", "Pool", "Sources",
+    "Split", "TextDataModule", "TextFile", "Texts",
 ]  # fmt: skip

@@ -6,14 +6,14 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import DataLoader
 
 from rffl_pl.datamodules.base import FederatedDataModule, Sources
-from rffl_pl.datamodules.rounds import batch_loader
+from rffl_pl.datamodules.reading import Batches, Reader
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.tokenizing import Encoder, with_tokenizers, with_torchtext
 from rffl_pl.errors import UserError
@@ -22,10 +22,26 @@ from rffl_pl.federation import Federation
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Sentences and their classes."""
+    """Sentences and their classes.
+
+    Raises:
+        UserError: If there are not as many classes as sentences, or a sentence is no string.
+    """
 
     sentences: Sequence[str]
     labels: Sequence[int]
+
+    def __post_init__(self) -> None:
+        if len(self.sentences) != len(self.labels):
+            raise UserError(
+                f"Expected as many labels as sentences, but got {len(self.labels)} and {len(self.sentences)}."
+            )
+        other = next((i for i, sentence in enumerate(self.sentences) if not isinstance(sentence, str)), None)
+        if other is not None:
+            raise UserError(
+                f"Expected sentences to be strings, but number {other} is of type "
+                f"{type(self.sentences[other]).__name__}; leave it out or make it one."
+            )
 
 
 class TextDataModule(FederatedDataModule):
@@ -80,17 +96,21 @@ class TextDataModule(FederatedDataModule):
 
     def identity(self) -> dict[str, str]:
         """As for any data, and the token ids: with another vocabulary a model would read other words."""
+        return super().identity() | {"token ids": self._token_digest}
+
+    @cached_property
+    def _token_digest(self) -> str:
         assert self.sources is not None
         assert isinstance(self.sources.train, Sentences)
-        digest = hashlib.sha256(torch.cat(self.sources.train.tokens).numpy().tobytes())
-        return super().identity() | {"token ids": digest.hexdigest()[:16]}
+        return hashlib.sha256(torch.cat(self.sources.train.tokens).numpy().tobytes()).hexdigest()[:16]
 
-    def predict_dataloader(self) -> DataLoader[Any]:
+    def predict_dataloader(self) -> Batches:
         """The sentences of `predict_file`, or the test set, in their order."""
-        assert self.sources is not None
-        sentences = self.sources.test if self.predict_file is None else self._sentences_of(Path(self.predict_file))
-        assert isinstance(sentences, Sentences)
-        return batch_loader(sentences, torch.arange(len(sentences)), self.eval_batch_size)
+        test_set = super().predict_dataloader()
+        if self.predict_file is None:
+            return test_set
+        sentences = self._sentences_of(Path(self.predict_file))
+        return Reader(sentences).batches(torch.arange(len(sentences)), self.eval_batch_size)
 
     def _encoded(self, texts: Texts) -> Sentences:
         return Sentences(self.encode(texts.sentences), texts.labels)

@@ -70,7 +70,7 @@ class TextFile(TextDataModule):
         if len(names) < 2:
             raise UserError(
                 f"Expected at least two classes in column {self.label} of --data.train_file {self.train_file}, but "
-                f"there is {names[0] if names else 'none'} alone; name another column with --data.label."
+                f"there is {f'{names[0]} alone' if names else 'none'}; name another column with --data.label."
             )
         unknown = sorted({label for _, label in test} - set(names))
         if unknown:

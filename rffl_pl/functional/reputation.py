@@ -1,7 +1,7 @@
-r"""Aggregation, similarity, reputation, removal and quota of RFFL (Xu & Lyu 2021, Algorithm 1).
+r"""Similarity, reputation, removal and quota of RFFL (Xu & Lyu 2021, Algorithm 1).
 
-Shapes: P = participants, m = uploads at hand, D = parameters. ``uploads`` is ``[m, D]`` in the dtype of the model;
-whatever has one entry per participant is float64, and so is every sum over D.
+Shapes: P = participants, m = uploads at hand, D = parameters, c = coordinates of a block. Whatever has one entry per
+participant is float64, and so is every sum over D (`rffl_pl.functional.blocks`).
 """
 
 from __future__ import annotations
@@ -9,59 +9,51 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rffl_pl.functional.blocks import squared_norm
 
-def row_norms(uploads: Tensor) -> Tensor:
-    r"""Euclidean norms :math:`\|\Delta_i\|` of the rows of ``uploads`` ``[m, D]``, as ``[m]`` float64.
 
-    Row by row: how a reduction over a matrix sums depends on the number of rows, and a participant's bits must not.
+def sound(squared_norms: Tensor) -> Tensor:
+    r"""Which uploads can be computed with, from their :math:`\|\Delta_i\|^2`, elementwise.
+
+    Not sound is what has a NaN or an infinity, or a squared norm that overflows single precision.
     """
-    norms = [torch.linalg.vector_norm(row, dtype=torch.float64) for row in uploads]
-    return torch.stack(norms) if norms else uploads.new_empty(0, dtype=torch.float64)
+    return squared_norms <= torch.finfo(torch.float32).max
 
 
-def sound(uploads: Tensor) -> Tensor:
-    """Which rows of ``uploads`` ``[m, D]`` can be computed with, as ``[m]`` bool.
+def clip(update: Tensor, gamma: float) -> Tensor:
+    r"""Bound the norm of an update ``[D]`` by :math:`\gamma` (released code of RFFL).
 
-    A row with a NaN or an infinity is not sound, nor one whose squared norm overflows single precision.
+    :math:`\Delta \leftarrow \gamma \Delta / (\|\Delta\| + 10^{-7})` if :math:`\|\Delta\| > \gamma`. One with a NaN or
+    an infinity passes unchanged.
     """
-    return row_norms(uploads).square() <= torch.finfo(torch.float32).max
+    norm = float(squared_norm(update).sqrt())
+    return update * (gamma / (norm + 1e-7)) if gamma < norm < float("inf") else update
 
 
-def clip(uploads: Tensor, gamma: float) -> Tensor:
-    r"""Bound every row's norm by :math:`\gamma` (released code of RFFL).
-
-    :math:`\Delta_i \leftarrow \gamma \Delta_i / (\|\Delta_i\| + 10^{-7})` where :math:`\|\Delta_i\| > \gamma`.
-    Rows ``[m, D]`` in, rows ``[m, D]`` out. A row with a NaN or an infinity passes unchanged.
-    """
-    norms = row_norms(uploads)
-    long = (norms > gamma) & norms.isfinite()
-    scale = torch.where(long, gamma / (norms + 1e-7), torch.ones_like(norms))
-    return uploads * scale.to(uploads.dtype).unsqueeze(1)
+def unit_scale(squared_norms: Tensor, gamma: float) -> Tensor:
+    r"""The factors :math:`\gamma / \|\Delta_i\|` of Eq. 1, ``[m]``; 0 for an upload of zeros."""
+    return torch.where(squared_norms > 0, gamma / squared_norms.sqrt(), 0.0)
 
 
-def unit_scale(uploads: Tensor, gamma: float) -> Tensor:
-    r"""The factors :math:`\gamma / \|\Delta_i\|` of Eq. 1, as ``[m]`` float64; 0 for a row of zeros."""
-    norms = row_norms(uploads)
-    return torch.where(norms > 0, gamma / norms, torch.zeros_like(norms))
+def weighted_sum(block: Tensor, weights: Tensor) -> Tensor:
+    r"""The aggregate :math:`\Delta_g = \sum_i w_i \Delta_i` of a block ``[m, c]``, as ``[c]``."""
+    return weights.to(block) @ block
 
 
-def weighted_sum(uploads: Tensor, weights: Tensor) -> Tensor:
-    r"""The aggregate :math:`\Delta_g = \sum_i w_i \Delta_i` of ``uploads`` ``[m, D]``, as ``[D]``.
+def cosines(squared_norms: Tensor, products: Tensor, weights: Tensor, eps: float = 1e-10) -> Tensor:
+    r"""Similarities :math:`\tilde r_i = \cos(\Delta_g, \Delta_i)` of :math:`\Delta_g = \sum_j w_j \Delta_j`, ``[m]``.
 
-    Rows of weight 0 do not enter at all, so that a NaN in one cannot.
-    """
-    used = weights != 0
-    return weights[used].to(uploads.dtype) @ uploads[used]
-
-
-def cosine_to(uploads: Tensor, aggregate: Tensor, eps: float = 1e-10) -> Tensor:
-    r"""Similarities :math:`\tilde r_i = \cos(\Delta_g, \Delta_i)`, as ``[m]`` float64; 0 where a vector is zero.
-
+    With the Gram matrix G of the uploads: :math:`(G w)_i / \sqrt{G_{ii} \, w^T G w}`; 0 where a vector is zero.
     Each norm is at least ``eps``: their product may fall far below it late in a run, when updates are small.
+
+    Args:
+        squared_norms: The diagonal of G, ``[m]``.
+        products: :math:`G w`, ``[m]``.
+        weights: w, ``[m]``.
+        eps: As in the released code.
     """
-    direction = aggregate.double()
-    dots = torch.stack([torch.dot(row.double(), direction) for row in uploads]) if len(uploads) else direction[:0]
-    return dots / row_norms(uploads).clamp_min(eps) / torch.linalg.vector_norm(direction).clamp_min(eps)
+    length = weights.dot(products).clamp_min(0).sqrt()
+    return products / squared_norms.sqrt().clamp_min(eps) / length.clamp_min(eps)
 
 
 def moving_average(previous: Tensor, similarities: Tensor, alpha: float) -> Tensor:
@@ -73,6 +65,20 @@ def normalise(reputations: Tensor) -> Tensor | None:
     r""":math:`r / \sum_i r_i`, or None when the sum is not positive: then no distribution is defined."""
     total = reputations.sum()
     return reputations / total if total > 0 else None
+
+
+def share_out(reputations: Tensor, scored: Tensor) -> Tensor | None:
+    r"""Scale the reputations of the scored so that all add up to 1, and leave the others' as they are.
+
+    With S the scored: :math:`r_i \leftarrow r_i \, (1 - \sum_{j \notin S} r_j) / \sum_{j \in S} r_j` for i in S. Where
+    all are scored it is `normalise`.
+
+    Returns:
+        ``[P]``, or None where there is nothing to share out or no positive sum to share it by.
+    """
+    total = (reputations * scored).sum()
+    mass = 1 - (reputations * ~scored).sum()
+    return torch.where(scored, reputations / total * mass, reputations) if total > 0 and mass > 0 else None
 
 
 def relative_quota(reputations: Tensor) -> Tensor:

@@ -86,38 +86,37 @@ def unpack_blocks(payload: Tensor, dimension: int) -> Tensor:
     return vector
 
 
-def pack_signs(rows: Tensor) -> Tensor:
-    """One bit per entry: uint8 ``[n, 1 + ceil(D/8)]`` for rows ``[n, D]`` of -1 and 1.
+def pack_signs(row: Tensor) -> Tensor:
+    """One bit per entry, uint8 ``[1 + ceil(D/8)]``, of a vector ``[D]`` of -1 and 1.
 
-    The first byte says whether the row is finite: what is not has no signs to send.
+    The first byte says whether the vector is finite: what is not has no signs to send.
     """
-    count, dimension = rows.shape
-    size = -(-dimension // _BITS)
-    bits = rows.new_zeros((count, size * _BITS), dtype=torch.bool)
-    bits[:, :dimension] = rows > 0
-    packed = (bits.view(count, size, _BITS) * _powers(rows.device)).sum(2, dtype=torch.uint8)
-    return torch.cat([rows.isfinite().all(1, keepdim=True).to(torch.uint8), packed], dim=1)
+    bits = row.new_zeros(-(-row.numel() // _BITS) * _BITS, dtype=torch.bool)
+    bits[: row.numel()] = row > 0
+    packed = (bits.view(-1, _BITS) * _powers(row.device)).sum(1, dtype=torch.uint8)
+    return torch.cat([row.isfinite().all().to(torch.uint8).view(1), packed])
 
 
-def unpack_signs(payloads: Tensor, dimension: int) -> Tensor:
-    """The rows ``[m, dimension]`` of -1 and 1 behind `pack_signs`; NaN where a row was not finite."""
-    bits = (payloads[:, 1:].unsqueeze(2) & _powers(payloads.device)) != 0
-    signs = bits.flatten(1)[:, :dimension].float().mul(2).sub(1)
-    return torch.where(payloads[:, :1] != 0, signs, torch.nan)
+def unpack_signs(payload: Tensor, dimension: int) -> Tensor:
+    """The vector ``[dimension]`` of -1 and 1 behind `pack_signs`; NaN where it was not finite."""
+    if not payload[0]:
+        return torch.full((dimension,), torch.nan, device=payload.device)
+    bits = (payload[1:].unsqueeze(1) & _powers(payload.device)) != 0
+    return bits.flatten()[:dimension].float().mul_(2).sub_(1)
 
 
-def pack_entries(rows: Tensor, count: int) -> Tensor:
-    """Values and positions, uint8 ``[n, 8 count]``, of the ``count`` largest entries of float32 rows ``[n, D]``."""
-    positions = rows.abs().topk(count, dim=1, sorted=False).indices  # a NaN counts as the largest
-    values = rows.gather(1, positions)
-    return torch.cat([values.view(torch.uint8), positions.to(torch.int32).view(torch.uint8)], dim=1)
+def pack_entries(row: Tensor, count: int) -> Tensor:
+    """Values and positions, uint8 ``[8 count]``, of the ``count`` largest entries of a float32 vector ``[D]``."""
+    positions = row.abs().topk(count, sorted=False).indices  # a NaN counts as the largest
+    return torch.cat([row[positions].view(torch.uint8), positions.to(torch.int32).view(torch.uint8)])
 
 
-def unpack_entries(payloads: Tensor, dimension: int) -> Tensor:
-    """The float32 rows ``[m, dimension]`` behind `pack_entries`."""
-    values, positions = (half.contiguous() for half in payloads.chunk(2, dim=1))
-    rows = torch.zeros(len(payloads), dimension, device=payloads.device)
-    return rows.scatter_(1, positions.view(torch.int32).long(), values.view(torch.float32))
+def unpack_entries(payload: Tensor, dimension: int) -> Tensor:
+    """The float32 vector ``[dimension]`` behind `pack_entries`."""
+    values, positions = (half.clone() for half in payload.chunk(2))  # a part of a longer buffer need not be aligned
+    vector = torch.zeros(dimension, device=payload.device)
+    vector[positions.view(torch.int32).long()] = values.view(torch.float32)
+    return vector
 
 
 def _mask_size(dimension: int) -> int:

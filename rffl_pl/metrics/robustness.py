@@ -9,48 +9,44 @@ from torch import Tensor
 from torchmetrics import Metric
 
 
-class TargetedAttack(Metric):
-    """Target accuracy and success of a label-flipping attack on n models, each ``[n]``.
+class ReadAs(Metric):
+    """Share of the examples of one class that a model reads as a certain class; NaN without such examples.
 
-    Over the test examples of class ``source``: the share classified as ``source``, target accuracy, and the share
-    classified as ``target``, attack success rate (Xu & Lyu 2021, Section 5). NaN without such examples.
+    Read as what they are, it is the target accuracy of a label-flipping attack, read as what adversaries call them, its
+    success rate (Xu & Lyu 2021, Section 5).
 
     Args:
-        participants: Number n of models.
-        source: The class whose examples adversaries mislabel.
-        target: The class they give them.
+        source: The class whose examples count.
+        target: The class that is looked for among the answers.
         kwargs: See `torchmetrics.Metric`.
 
     Example:
-        >>> attack = TargetedAttack(1, source=0, target=2)
-        >>> logits = torch.eye(3)[[0, 2, 2, 1]]
-        >>> attack.update(0, logits, torch.tensor([0, 0, 2, 0]))
-        >>> [round(value.item(), 4) for value in attack.compute()]
-        [0.3333, 0.3333]
+        >>> success = ReadAs(source=0, target=2)
+        >>> success.update(torch.eye(3)[[0, 2, 2, 1]], torch.tensor([0, 0, 2, 0]))
+        >>> round(success.compute().item(), 4)
+        0.3333
     """
 
     full_state_update: bool = False
-    kept: Tensor
-    flipped: Tensor
+    found: Tensor
     count: Tensor
 
-    def __init__(self, participants: int, source: int, target: int, **kwargs: Any) -> None:
+    def __init__(self, source: int, target: int, **kwargs: Any) -> None:
         # Merging across ranks would average different participants' models.
         super().__init__(sync_on_compute=False, **kwargs)
         self.source, self.target = source, target
-        for name in ("kept", "flipped", "count"):
-            self.add_state(name, torch.zeros(participants, dtype=torch.float64), dist_reduce_fx=None)
+        for name in ("found", "count"):
+            self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx=None)
 
-    def update(self, model: int, logits: Tensor, y: Tensor) -> None:
-        """Add examples of one model: logits ``[B, C]`` and classes ``[B]``."""
+    def update(self, logits: Tensor, y: Tensor) -> None:
+        """Add examples: logits ``[B, C]`` and classes ``[B]``."""
         answers = logits[y == self.source].argmax(1)
-        self.kept[model] += (answers == self.source).sum()
-        self.flipped[model] += (answers == self.target).sum()
-        self.count[model] += len(answers)
+        self.found += (answers == self.target).sum()
+        self.count += len(answers)
 
-    def compute(self) -> tuple[Tensor, Tensor]:
-        """Target accuracies and attack success rates, ``[n]`` each."""
-        return (self.kept / self.count).float(), (self.flipped / self.count).float()
+    def compute(self) -> Tensor:
+        """The share, a scalar."""
+        return (self.found / self.count).float()
 
 
 class Detection(Metric):

@@ -1,8 +1,9 @@
 """One small class per framework: uploads in, a verdict out; state survives the round, nothing else does."""
 
-from rffl_pl.servers.base import Server, Task, Verdict
+from rffl_pl.servers.base import ParticipantSide, Server, Task, Verdict
 from rffl_pl.servers.cffl import CFFL
 from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.fedavg import FedAvg
 from rffl_pl.servers.foolsgold import FoolsGold
 from rffl_pl.servers.krum import MultiKrum
@@ -13,6 +14,6 @@ from rffl_pl.servers.sign_sgd import SignSGD
 from rffl_pl.servers.standalone import Standalone
 
 __all__ = [
-    "CFFL", "QFFL", "RFFL", "Consensus", "FedAvg", "FoolsGold", "Median", "MultiKrum", "Server", "SignSGD",
-    "Standalone", "Task", "Verdict",
+    "CFFL", "QFFL", "RFFL", "Consensus", "Evidence", "FedAvg", "FoolsGold", "Median", "MultiKrum", "ParticipantSide",
+    "Server", "SignSGD", "Standalone", "Task", "Verdict",
 ]  # fmt: skip

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from rffl_pl.configured import Configured
+from rffl_pl.functional import wire
+from rffl_pl.functional.blocks import Rows, squared_norms
 from rffl_pl.functional.reputation import sound
+from rffl_pl.servers.evidence import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,7 @@ class Task:
         seed: Seed of the server's own random streams.
         initial: The weights ``[D]`` that every participant starts from.
         accuracy: Accuracy of weights ``[D]`` on the server's validation examples; None where there are none.
+        participation: Share of the members that are asked in every round, in (0, 1].
     """
 
     examples: Sequence[int]
@@ -34,6 +39,12 @@ class Task:
     seed: int
     initial: Tensor
     accuracy: Callable[[Tensor], float] | None
+    participation: float = 1.0
+
+    @property
+    def asked(self) -> int:
+        """How many of P members are asked in a round."""
+        return max(1, round(self.participation * len(self.examples)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +53,15 @@ class Verdict:
 
     Attributes:
         weights: Weight of each upload in the aggregate.
-        similarities: Cosine between each upload and the aggregate; NaN where there was no upload.
+        similarities: Cosine between each upload and the aggregate; NaN for whoever was not scored.
         reputations: Reputations after the round, 0 for whoever is not a member.
         quotas: Share of the aggregate's entries that each participant receives, in [0, 1].
         members: Who is still a member after the round (bool).
         download: The step ``[D]`` that a participant adds to its model; computed when asked for, so that there
-            never are P dense ones.
+            never are P dense ones. Whoever receives the same is given the same tensor.
+        measures: What else a server measures, by name; NaN for whoever has no value.
+        reasons: Why each of ``removed`` was, as the user is told it, with what to do about it.
+        silent: Participants whose upload told nothing and was not scored.
         removed: Participants removed in this round, with no way back; `Server.step` fills it in.
         set_aside: Participants whose upload could not be computed with (NaN, infinity, overflow) and was ignored;
             likewise.
@@ -59,16 +73,46 @@ class Verdict:
     quotas: Tensor
     members: Tensor
     download: Callable[[int], Tensor]
+    measures: dict[str, Tensor] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    silent: tuple[int, ...] = ()
     removed: tuple[int, ...] = ()
     set_aside: tuple[int, ...] = ()
 
 
-class Server(ABC):
-    """Base of all servers. It lives on rank 0.
+class ParticipantSide(Configured):
+    """The half of a framework that runs where a participant is: one participant at a time, D entries each."""
 
-    `outgoing`, `kept` and `pack` alone run where the participants are.
+    layers: Sequence[int] = ()
+    """Number of entries of every parameter tensor, from `Server.start` on; they add up to D."""
 
-    A server of your own implements `rule`, or `aggregate` of `rffl_pl.servers.Consensus`, and is given by class path:
+    def kept(self, update: Tensor) -> Tensor:
+        """What a participant applies of its local update ``[D]`` itself: by default all."""
+        return update
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        """What a participant makes of its local update ``[D]`` before it sends it: by default nothing else.
+
+        Args:
+            update: ``[D]``.
+            memory: Empty at first; the participant keeps it over the rounds and in checkpoints. Changed in place.
+            model: The participant's weights ``[D]`` before the round.
+        """
+        return update
+
+    def pack(self, upload: Tensor) -> Tensor:
+        """The payload, uint8 ``[K]``, that is sent for a float32 upload ``[D]``: by default all but blocks of zeros."""
+        return wire.pack_blocks(upload)
+
+    def unpack(self, payload: Tensor) -> Tensor:
+        """The upload ``[D]`` behind a payload uint8 ``[K]``."""
+        return wire.unpack_blocks(payload, sum(self.layers))
+
+
+class Server(ParticipantSide, ABC):
+    """Base of all servers. It lives on rank 0; its `ParticipantSide` alone runs where the participants are.
+
+    A server of your own implements `rule`, or is a `rffl_pl.servers.Consensus`, and is given by class path:
     ``--server my_package.MyServer``.
     """
 
@@ -82,7 +126,6 @@ class Server(ABC):
         self.examples = torch.empty(0)
         self.layers: Sequence[int] = ()
         self.members = torch.empty(0, dtype=torch.bool)
-        self.losses = torch.empty(0)
         self.round = 0
 
     def start(self, task: Task) -> None:
@@ -96,57 +139,51 @@ class Server(ABC):
         self.members = torch.ones(len(task.examples), dtype=torch.bool)
         self.round = 0
 
-    def outgoing(self, updates: Tensor, memories: Sequence[dict[str, Tensor]]) -> Tensor:
-        """What participants make of their local updates before they send them.
-
-        Args:
-            updates: ``[n, D]``.
-            memories: One dictionary per row, empty at first, that the participant keeps over the rounds and in
-                checkpoints; to be changed in place.
-        """
-        return updates
-
-    def kept(self, updates: Tensor) -> Tensor:
-        """What participants apply of their local updates ``[n, D]`` themselves: by default all."""
-        return updates
-
-    def pack(self, uploads: Tensor) -> Tensor:
-        """The payloads ``[n, K]`` of any dtype that are sent for uploads ``[n, D]``: by default the uploads."""
-        return uploads
-
-    def unpack(self, payloads: Tensor) -> Tensor:
-        """The uploads ``[m, D]`` behind payloads ``[m, K]``."""
-        return payloads
-
-    def step(self, uploads: Tensor, senders: Sequence[int], losses: Tensor | None = None) -> Verdict:
+    def step(self, uploads: Rows, senders: Sequence[int], losses: Tensor | None = None) -> Verdict:
         """One round: screen the uploads, then apply the rule.
 
         Args:
-            uploads: Uploads of this round's members, ``[m, D]``.
-            senders: The participant behind every row, m of them, ascending.
+            uploads: m rows ``[D]``, for instance of a matrix; they are not changed.
+            senders: The participant behind every row, m of them, ascending. A member that is not among them was not
+                asked in this round.
             losses: What the participants reported, ``[P]``, if the server `hears_losses`; whoever's loss is not finite
                 is set aside.
         """
-        mask = sound(uploads).cpu()
+        asked = torch.tensor(senders, dtype=torch.int64)
+        squares = squared_norms(uploads)
+        fit = sound(squares)
         if losses is not None:
-            self.losses = losses.double().cpu()
-            mask &= self.losses[list(senders)].isfinite()
-        behind = torch.tensor(senders, dtype=torch.int64)
-        verdict = self.rule(uploads, behind, mask)
+            losses = losses.double().cpu()
+            fit &= losses[asked].isfinite()
+        here = asked[fit]
+        verdict = self.rule(
+            Evidence(
+                round=self.round,
+                asked=asked,
+                senders=here,
+                examples=self.examples[here],
+                squared_norms=squares[fit],
+                losses=None if losses is None else losses[here],
+                uploads=uploads if fit.all() else [row for row, good in zip(uploads, fit, strict=True) if good],
+                participants=len(self.members),
+                dimension=sum(self.layers),
+            )
+        )
         gone = (self.members & ~verdict.members).nonzero().flatten()
         self.members = verdict.members
         self.round += 1
-        return replace(verdict, removed=tuple(gone.tolist()), set_aside=tuple(behind[~mask].tolist()))
+        return replace(verdict, removed=tuple(gone.tolist()), set_aside=tuple(asked[~fit].tolist()))
 
     @abstractmethod
-    def rule(self, uploads: Tensor, senders: Tensor, sound: Tensor) -> Verdict:
-        """The framework's own rule.
+    def rule(self, evidence: Evidence) -> Verdict:
+        """The framework's own rule."""
 
-        Args:
-            uploads: ``[m, D]``; rows that are not sound hold anything and must not enter any sum.
-            senders: ``[m]`` int64, the participant behind every row.
-            sound: ``[m]`` bool, which rows can be computed with.
+    def model_for(self, participant: int) -> Tensor | None:
+        """The model ``[D]`` that a participant which missed rounds starts from when it is asked again.
+
+        None is its own, which is the default.
         """
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """What must survive an interruption: tensors and plain numbers only."""

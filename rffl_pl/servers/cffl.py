@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -13,6 +13,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.functional import reputation, sparsify, wire
 from rffl_pl.functional.aggregation import clamp_entries
 from rffl_pl.servers.base import Server, Task, Verdict
+from rffl_pl.servers.evidence import Evidence
 
 _FADE = 0.8  # share of the old reputation
 
@@ -47,7 +48,8 @@ class CFFL(Server):
         selection: Which entries are downloaded: ``random``, the first ones of an order that all share; ``largest``.
 
     Raises:
-        UserError: If an argument is out of range, and at the start if there are no validation examples.
+        UserError: If an argument is out of range; at the start if there are no validation examples, or if members are
+            to miss rounds: reputations are shares of one round's accuracies over all members.
 
     Other than in the released code, a quota of 0 entries is nothing (there: everything), exactly k entries are
     uploaded also where some are equal, the whole model is cut at once, and the upload is what is scored also for
@@ -95,6 +97,11 @@ class CFFL(Server):
                 "Expected validation examples for the server of CFFL, but --data holds none out; give --data.validation"
                 " 0.1, or another --server."
             )
+        if task.participation < 1:
+            raise UserError(
+                f"Expected --federation.participation to be 1 under CFFL, but got {task.participation}; reputations "
+                "are shares of one round's accuracies over all members, so take another --server."
+            )
         self._accuracy, self._seed = task.accuracy, task.seed
         held = self.examples if self.contribution == "examples" else torch.tensor(task.classes, dtype=torch.float64)
         self._shares = held / held.max()
@@ -108,36 +115,30 @@ class CFFL(Server):
                 stacklevel=2,
             )
 
-    def outgoing(self, updates: Tensor, memories: Sequence[dict[str, Tensor]]) -> Tensor:
-        rows = [sparsify.largest_entries(row, self._upload_size) for row in self.kept(updates)]
-        return torch.stack(rows) if rows else updates
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        return sparsify.largest_entries(self.kept(update), self._upload_size)
 
-    def kept(self, updates: Tensor) -> Tensor:
-        return clamp_entries(updates, self.bound)
+    def kept(self, update: Tensor) -> Tensor:
+        return clamp_entries(update, self.bound)
 
-    def pack(self, uploads: Tensor) -> Tensor:
-        return wire.pack_entries(uploads, self._upload_size)
+    def pack(self, upload: Tensor) -> Tensor:
+        return wire.pack_entries(upload, self._upload_size)
 
-    def unpack(self, payloads: Tensor) -> Tensor:
-        return wire.unpack_entries(payloads, sum(self.layers))
+    def unpack(self, payload: Tensor) -> Tensor:
+        return wire.unpack_entries(payload, sum(self.layers))
 
-    def rule(self, uploads: Tensor, senders: Tensor, sound: Tensor) -> Verdict:
-        self.model = self.model.to(uploads.device)
-        accuracies = torch.zeros(len(self.members), dtype=torch.float64)
-        for row, participant in enumerate(senders.tolist()):
-            if sound[row]:
-                accuracies[participant] = self._accuracy(self.model + uploads[row])
-        members, used = self._scored(accuracies)
-
-        here = sound & members[senders]
-        weights = self._weights(senders[here])
-        step = reputation.weighted_sum(uploads[here.to(uploads.device)], weights[senders[here]].to(uploads.device))
-        self.model = self.model + step
+    def rule(self, evidence: Evidence) -> Verdict:
+        senders = evidence.senders
+        scores = [self._accuracy(self.model.to(upload.device) + upload) for upload in evidence.uploads]
+        members, used, reasons = self._scored(evidence.spread(torch.tensor(scores, dtype=torch.float64), 0.0))
+        weights = self._weights(senders[members[senders]])
+        step = evidence.combined(reputation.weighted_sum, weights[senders])
+        self.model = self.model.to(step.device) + step
         # Equal reputations differ by the rounding of sums; that must not cost an entry, nor a membership below.
         earned = reputation.relative_quota(used)
         quotas = torch.where(earned > 1 - 1e-9, 1.0, earned) * self._shares
         order = self._order(step)
-        own = {int(i): uploads[row] for row, i in enumerate(senders) if here[row]}
+        own = {i: row for i, row in zip(senders.tolist(), evidence.uploads, strict=True) if members[i]}
 
         def download(participant: int) -> Tensor:
             count = int(float(quotas[participant]) * step.numel())
@@ -153,6 +154,7 @@ class CFFL(Server):
             quotas=quotas,
             members=members,
             download=download,
+            reasons=reasons,
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -166,26 +168,46 @@ class CFFL(Server):
     def _upload_size(self) -> int:
         return max(1, int(self.upload_share * sum(self.layers)))
 
-    def _scored(self, accuracies: Tensor) -> tuple[Tensor, Tensor]:
-        """Take a round's accuracies ``[P]`` into the reputations; members and what quotas go by, ``[P]``, after it."""
+    def _scored(self, accuracies: Tensor) -> tuple[Tensor, Tensor, dict[int, str]]:
+        """Take a round's accuracies ``[P]`` into the reputations.
+
+        Returns:
+            Members and what quotas go by, ``[P]``, after it, and why whoever was removed was.
+        """
         total, compounds = accuracies.sum(), self.compounding == "released"
         if not total > 0:
-            return self.members, self.reputations if compounds else self._sharpened(self.reputations)
+            return self.members, self.reputations if compounds else self._sharpened(self.reputations), {}
         averaged = (_FADE * self.reputations + (1 - _FADE) * accuracies / total) * self.members
         used = self._sharpened(averaged)
-        members = self.members & (used * int(self.members.sum()) >= self.removal_share - 1e-9)
+        size = int(self.members.sum())
+        members = self.members & (used * size >= self.removal_share - 1e-9)
+        reasons = {
+            i: f"its reputation {used[i]:.4f} fell below the threshold {self.removal_share / size:.4f} (validation "
+            f"accuracy with its upload {accuracies[i]:.3f}).{self._hint(size)}"
+            for i in (self.members & ~members).nonzero().flatten().tolist()
+        }
         if not torch.equal(members, self.members):
             left = reputation.normalise(used * members)
             used, averaged = used * members if left is None else left, averaged * members
         self.reputations = used if compounds else averaged
-        return members, used
+        return members, used, reasons
+
+    def _hint(self, size: int) -> str:
+        """What keeps members, or what stops gaps that grow by themselves."""
+        if self.compounding == "none" or self._steepness_now() / size <= 0.89:
+            return " --server.removal_share 0 keeps everybody."
+        return (
+            " Small differences grow in every round: --server.compounding none or less --server.steepness stops that."
+        )
 
     def _sharpened(self, averaged: Tensor) -> Tensor:
-        growth = 1 + self.round / self.doubling_rounds if self.doubling_rounds else 1.0
-        exponents = self.steepness * growth * averaged
+        exponents = self._steepness_now() * averaged
         # Beyond what sinh can express the smaller exponential does not matter.
         raised = exponents.sinh() if exponents.max() < 700 else (exponents - exponents.max()).exp() * self.members
         return raised / raised.sum() if raised.sum() > 0 else raised
+
+    def _steepness_now(self) -> float:
+        return self.steepness * (1 + self.round / self.doubling_rounds if self.doubling_rounds else 1.0)
 
     def _weights(self, senders: Tensor) -> Tensor:
         """Weights of the uploads in the aggregate, ``[P]``."""

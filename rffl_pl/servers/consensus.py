@@ -2,47 +2,90 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from rffl_pl.servers.base import Server, Verdict
+from rffl_pl.functional.reputation import weighted_sum
+from rffl_pl.servers.base import Server, Task, Verdict
+from rffl_pl.servers.evidence import Evidence
 
 
 class Consensus(Server):
     r"""Base of the servers under which all participants have the same model: :math:`w \leftarrow w + s`.
 
-    A subclass gives the step s; nobody keeps its own update, nobody is removed. Uploads that are not finite are set
-    aside before; without any left the step is 0.
+    The step s is what `combine` makes of every block of coordinates with the weights that `weigh` decides; by default
+    the mean. Nobody keeps its own update, nobody is removed. Uploads that are not finite are set aside before; without
+    any left the step is 0.
+
+    Where members miss rounds, the server keeps the model, and whoever missed one starts from it.
+
+    Attributes:
+        model: The model ``[D]`` of everybody, where the server has to keep it; else None.
     """
 
-    @abstractmethod
-    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
-        """The step and how much each upload weighed in it.
+    keeps_model: ClassVar[bool] = False
+    """Whether the rule needs the model also where nobody misses a round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model: Tensor | None = None
+
+    def start(self, task: Task) -> None:
+        super().start(task)
+        self.model = task.initial.clone() if self.keeps_model or task.participation < 1 else None
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        """The weights ``[m]`` float64 of the uploads, m at least 1; an upload of weight 0 is not combined."""
+        return torch.full((len(evidence.senders),), 1 / len(evidence.senders), dtype=torch.float64)
+
+    def combine(self, block: Tensor, weights: Tensor) -> Tensor:
+        """What is made of some coordinates ``[m, c]`` of the uploads, ``[c]``; each coordinate is on its own.
 
         Args:
-            uploads: Finite uploads ``[m, D]``, m at least 1.
-            senders: ``[m]`` int64, the participant behind every row, ascending.
-
-        Returns:
-            The step ``[D]`` and the weights ``[m]`` float64.
+            block: ``[m, c]``, a copy; the uploads of weight 0 are not in it.
+            weights: Their weights ``[m]``.
         """
+        return weighted_sum(block, weights)
 
-    def kept(self, updates: Tensor) -> Tensor:
-        return torch.zeros_like(updates)
+    def stride(self, combined: Tensor) -> Tensor:
+        """The step ``[D]`` made of all that was combined ``[D]``: by default just that."""
+        return combined
 
-    def rule(self, uploads: Tensor, senders: Tensor, sound: Tensor) -> Verdict:
-        step = torch.zeros(uploads.shape[1], dtype=uploads.dtype, device=uploads.device)
-        row_weights = torch.zeros(int(sound.sum()), dtype=torch.float64)
-        if sound.any():
-            step, row_weights = self.aggregate(uploads[sound.to(uploads.device)], senders[sound])
-        weights = torch.zeros(len(self.members), dtype=torch.float64).scatter(0, senders[sound], row_weights.cpu())
+    def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
+        """Diagnostics of the rule's own, by name: a value for each of the m uploads; they reach loggers and history."""
+        return {}
+
+    def kept(self, update: Tensor) -> Tensor:
+        return torch.zeros_like(update)
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        some = len(evidence.senders) > 0
+        weights = self.weigh(evidence).cpu() if some else evidence.squared_norms
+        step = evidence.combined(self.combine, weights)
+        step = self.stride(step) if some else step
+        if self.model is not None:
+            # In the participants' own order of additions, so that the bits are theirs.
+            self.model = self.model.to(step.device) + 0.0 + step
+        measured = self.measures(evidence, weights) if some else {}
+        everyone = evidence.spread(weights, 0.0)
         return Verdict(
-            weights=weights,
-            similarities=torch.full_like(weights, torch.nan),
-            reputations=weights,
+            weights=everyone,
+            similarities=torch.full_like(everyone, torch.nan),
+            reputations=everyone,
             quotas=self.members.double(),
             members=self.members,
             download=lambda participant: step,
+            measures={name: evidence.spread(values.double(), torch.nan) for name, values in measured.items()},
         )
+
+    def model_for(self, participant: int) -> Tensor | None:
+        return self.model
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | ({} if self.model is None else {"model": self.model.cpu()})
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.model = state.get("model", self.model)

@@ -6,8 +6,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from rffl_pl.functional.reputation import weighted_sum
+from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.evidence import Evidence
 
 
 class FedAvg(Consensus):
@@ -22,9 +23,13 @@ class FedAvg(Consensus):
         super().__init__()
         self.variant = variant
 
-    def kept(self, updates: Tensor) -> Tensor:
-        return updates if self.variant == "released" else super().kept(updates)
+    def start(self, task: Task) -> None:
+        super().start(task)
+        if self.variant == "released":
+            self.model = None  # everybody has its own
 
-    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
-        weights = self.examples[senders] / self.examples[senders].sum()
-        return weighted_sum(uploads, weights.to(uploads.device)), weights
+    def kept(self, update: Tensor) -> Tensor:
+        return update if self.variant == "released" else super().kept(update)
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        return evidence.examples / evidence.examples.sum()

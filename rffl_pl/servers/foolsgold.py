@@ -10,9 +10,10 @@ from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.functional.aggregation import foolsgold_weights
-from rffl_pl.functional.reputation import row_norms, weighted_sum
+from rffl_pl.functional.blocks import gram
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.evidence import Evidence
 
 
 class FoolsGold(Consensus):
@@ -28,7 +29,9 @@ class FoolsGold(Consensus):
     Raises:
         UserError: If `confidence` is not positive.
 
-    Where all directions are equal, or no weight is left, everybody weighs the same (a warning, once).
+    Where all directions are equal, or no weight is left, everybody weighs the same (a warning, once). The histories are
+    as large as all uploads together, by definition. Where members miss rounds, histories differ in length, and only
+    those of whoever is asked in the same round are compared: Sybils who take turns are not seen.
     """
 
     def __init__(self, *, confidence: float = 1.0, scale: Literal["mean", "sum"] = "mean") -> None:
@@ -43,22 +46,21 @@ class FoolsGold(Consensus):
         super().start(task)
         self.history = {}
 
-    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
-        units = uploads / row_norms(uploads).clamp_min(1).to(uploads.dtype).unsqueeze(1)
-        for participant, unit in zip(senders.tolist(), units, strict=True):
+    def weigh(self, evidence: Evidence) -> Tensor:
+        senders = evidence.senders.tolist()
+        lengths = evidence.squared_norms.sqrt().clamp_min(1).tolist()
+        for participant, upload, length in zip(senders, evidence.uploads, lengths, strict=True):
             past = self.history.get(participant)
-            self.history[participant] = unit.clone() if past is None else past.to(unit.device) + unit
-        weights = foolsgold_weights(torch.stack([self.history[i] for i in senders.tolist()]), self.confidence)
+            self.history[participant] = upload / length if past is None else past.to(upload.device) + upload / length
+        weights = foolsgold_weights(gram([self.history[i] for i in senders]), self.confidence)
         if weights is None or not weights.sum() > 0:
             if not self._warned:
                 warnings.warn(
                     f"Round {self.round}: FoolsGold cannot tell uploads apart; all weigh the same.", stacklevel=2
                 )
                 self._warned = True
-            weights = torch.ones(len(senders), dtype=torch.float64, device=uploads.device)
-        if self.scale == "mean":
-            weights = weights / weights.sum()
-        return weighted_sum(uploads, weights), weights
+            weights = torch.ones(len(senders), dtype=torch.float64)
+        return weights / weights.sum() if self.scale == "mean" else weights
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"history": dict(self.history)}

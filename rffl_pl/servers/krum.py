@@ -11,6 +11,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.functional.aggregation import krum_scores, smallest
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.evidence import Evidence
 
 
 class MultiKrum(Consensus):
@@ -25,32 +26,40 @@ class MultiKrum(Consensus):
     Raises:
         UserError: If f is negative or 2f + 2 < P does not hold, or m does not lie in 1 .. P; before the first round.
 
-    With uploads set aside, f and m shrink to what the rest allows.
+    Where members miss rounds, P is the number of those that are asked in one, and f how many of *them* may be bad: a
+    draw with more of them is not withstood. With uploads set aside, f and m shrink to what the rest allows.
     """
 
     def __init__(self, *, byzantine: int | None = None, selected: int | None = None) -> None:
         super().__init__()
         self.byzantine = byzantine
         self.selected = selected
+        self._asked = 0
 
     def start(self, task: Task) -> None:
         super().start(task)
-        total = len(task.examples)
-        f = math.floor(0.2 * total) if self.byzantine is None else self.byzantine
+        self._asked = total = task.asked
+        f = self._tolerated()
         if f < 0 or 2 * f + 2 >= total:
+            whom, more = f"P = {total} participants", "take more participants"
+            if task.participation < 1:
+                whom = f"P = {total} of {len(task.examples)} participants asked in a round"
+                more = f"raise --federation.participation {task.participation}"
             raise UserError(
-                f"Expected --server.byzantine f with f >= 0 and 2f + 2 < P, but got f = {f} and P = {total} "
-                f"participants; give at most {max(0, (total - 3) // 2)} or take more participants."
+                f"Expected --server.byzantine f with f >= 0 and 2f + 2 < P, but got f = {f} and {whom}; give at most "
+                f"{max(0, (total - 3) // 2)} or {more}."
             )
         if self.selected is not None and not 1 <= self.selected <= total:
             raise UserError(f"Expected --server.selected to lie in 1 .. {total}, but got {self.selected}.")
 
-    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
-        total, here = len(self.members), len(senders)
-        f = math.floor(0.2 * total) if self.byzantine is None else self.byzantine
-        f = max(0, min(f, (here - 3) // 2))
+    def weigh(self, evidence: Evidence) -> Tensor:
+        here = len(evidence.senders)
+        f = max(0, min(self._tolerated(), (here - 3) // 2))
         m = min(here, self.selected if self.selected is not None else here - f)
-        chosen = smallest(krum_scores(uploads, f), m) if here > 2 else torch.arange(here, device=uploads.device)
         weights = torch.zeros(here, dtype=torch.float64)
-        weights[chosen.cpu()] = 1 / len(chosen)
-        return uploads[chosen].mean(0), weights
+        # One or two have no neighbours to be scored by.
+        weights[smallest(krum_scores(evidence.squared_distances, f), m) if here > 2 else slice(None)] = 1
+        return weights / weights.sum()
+
+    def _tolerated(self) -> int:
+        return math.floor(0.2 * self._asked) if self.byzantine is None else self.byzantine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from rffl_pl.functional.aggregation import coordinate_median
@@ -10,7 +9,10 @@ from rffl_pl.servers.consensus import Consensus
 
 
 class Median(Consensus):
-    r""":math:`w_k \leftarrow w_k + \mathrm{median}_i u_{ik}`, unweighted; for even m the mean of the middle two."""
+    r""":math:`w_k \leftarrow w_k + \mathrm{median}_i u_{ik}`, unweighted; for even m the mean of the middle two.
 
-    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
-        return coordinate_median(uploads), torch.full((len(senders),), 1 / len(senders), dtype=torch.float64)
+    Where members miss rounds, it withstands fewer bad uploads than half of those that are asked, not of all.
+    """
+
+    def combine(self, block: Tensor, weights: Tensor) -> Tensor:
+        return coordinate_median(block)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.functional.aggregation import q_fair_weights
-from rffl_pl.functional.reputation import row_norms, weighted_sum
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.evidence import Evidence
 
 
 class QFFL(Consensus):
@@ -25,7 +25,8 @@ class QFFL(Consensus):
         w \leftarrow w + \frac{\sum_i p_i F_i^q u_i}{\sum_i p_i (q F_i^{q-1} L \|u_i\|^2 + F_i^q)}
 
     which are the paper's :math:`\Delta_i = F_i^q G_i` and :math:`h_i = q F_i^{q-1} \|G_i\|^2 + L F_i^q` of
-    :math:`G_i = -L u_i`, divided by L. q = 0 is the mean. In float64, with :math:`10^{-10}` added to every loss.
+    :math:`G_i = -L u_i`, divided by L. q = 0 is the mean. In float64, with :math:`10^{-10}` added to every loss. Where
+    members miss rounds, the sums go over those that are asked: a high loss is only heard when its owner is.
 
     Args:
         q: Degree of fairness, 0 or more; Xu & Lyu take 0.1.
@@ -68,14 +69,14 @@ class QFFL(Consensus):
                 f"{self._rate}; give --server.step_rate."
             )
 
-    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
-        shares = self.examples[senders] if self.weights == "full" else self._drawn(senders)
-        weights = q_fair_weights(self.losses[senders], row_norms(uploads).cpu(), shares, self.q, 1 / self._rate)
-        return weighted_sum(uploads, weights.to(uploads.device)), weights
+    def weigh(self, evidence: Evidence) -> Tensor:
+        assert evidence.losses is not None
+        shares = evidence.examples if self.weights == "full" else self._drawn(evidence)
+        return q_fair_weights(evidence.losses, evidence.squared_norms, shares, self.q, 1 / self._rate)
 
-    def _drawn(self, senders: Tensor) -> Tensor:
+    def _drawn(self, evidence: Evidence) -> Tensor:
         """1 for whoever is drawn in this round, 0 for the others."""
-        generator = torch.Generator().manual_seed((self._seed + self.round) % 2**63)
-        count = max(1, round(self.sampling_ratio * len(senders)))
-        drawn = torch.multinomial(self.examples[senders], count, generator=generator)
-        return torch.zeros(len(senders), dtype=torch.float64).scatter(0, drawn, 1.0)
+        generator = torch.Generator().manual_seed((self._seed + evidence.round) % 2**63)
+        count = max(1, round(self.sampling_ratio * len(evidence.examples)))
+        drawn = torch.multinomial(evidence.examples, count, generator=generator)
+        return torch.zeros_like(evidence.examples).scatter(0, drawn, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.functional import reputation, sparsify
+from rffl_pl.functional.rounding import tells_nothing
 from rffl_pl.servers.base import Server, Task, Verdict
+from rffl_pl.servers.evidence import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,15 @@ class RFFL(Server):
     Undefined cases: where no positive sum of reputations is left, the last valid ones stay (a warning, once); an
     upload of zeros has similarity 0; one with a NaN or an infinity has similarity 0 and weight 0; without members
     everybody trains alone.
+
+    Late rounds: an update at the level of rounding of its own model (`rffl_pl.functional.rounding`) is sent as zeros.
+    It tells nothing: whoever told something before is not scored and keeps its reputation. Where nobody's upload tells
+    anything the round changes nothing (a warning, once).
+
+    Where members miss rounds (``--federation.participation``), whoever is not asked keeps its reputation exactly, and
+    the scored share the mass that they had before; reputations start at the weights of the first round, the weights of
+    a round are renormalised over those that are asked, and a round counts towards `removal_from` for whoever was scored
+    in it.
     """
 
     def __init__(
@@ -130,105 +141,165 @@ class RFFL(Server):
         self.gamma, self.alpha = gamma, alpha
         self.removes = removal_from != "never"
         self.steps = _Steps(**_PRESETS[preset] | {name: value for name, value in chosen.items() if value is not None})
-        self.reputations: Tensor | None = None  # None before the first round
+        self.reputations: Tensor | None = None  # None before the first round, unless members miss rounds
+        self.told = torch.empty(0, dtype=torch.bool)  # who has ever sent anything but zeros
+        self.times_scored = torch.empty(0, dtype=torch.int64)
         self._warned: set[str] = set()
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self.reputations = None
+        self.reputations = self._first_weights() if task.participation < 1 else None
+        self.told = torch.zeros_like(self.members)
+        self.times_scored = torch.zeros(len(self.members), dtype=torch.int64)
 
-    def outgoing(self, updates: Tensor, memories: Sequence[dict[str, Tensor]]) -> Tensor:
-        return self.kept(updates)
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        return torch.zeros_like(update) if tells_nothing(update, model) else self.kept(update)
 
-    def kept(self, updates: Tensor) -> Tensor:
-        return reputation.clip(updates, self.gamma) if self.steps.clip else updates
+    def kept(self, update: Tensor) -> Tensor:
+        return reputation.clip(update, self.gamma) if self.steps.clip else update
 
-    def rule(self, uploads: Tensor, senders: Tensor, sound: Tensor) -> Verdict:
-        weights = self._weights()
-        row_weights = torch.where(sound, weights[senders], 0.0)
-        scale = (
-            reputation.unit_scale(uploads, self.gamma).cpu() if self.steps.normalise else torch.ones_like(row_weights)
-        )
-        aggregate = reputation.weighted_sum(uploads, torch.where(sound, row_weights * scale, 0.0).to(uploads.device))
-        cosines = torch.where(sound, reputation.cosine_to(uploads, aggregate).cpu(), 0.0)
+    def rule(self, evidence: Evidence) -> Verdict:
+        senders, squares = evidence.senders, evidence.squared_norms
+        weights = self._weights(evidence.asked)
+        terms = weights[senders] * (reputation.unit_scale(squares, self.gamma) if self.steps.normalise else 1.0)
+        similarities = torch.full_like(weights, torch.nan)
+        similarities[evidence.asked] = 0.0  # where an upload is set aside
+        similarities[senders] = reputation.cosines(squares, evidence.gram_times(terms), terms)
+        silent = (evidence.spread(squares, torch.nan) == 0) & self.told
+        similarities[silent] = torch.nan
+        self.told = self.told | (evidence.spread(squares, 0.0) > 0)
 
-        updated = self._updated(weights, senders, cosines)
-        members, updated = self._remove(updated)
-        if not members.any():
-            self._warn_once("every participant has been removed: from now on everybody trains alone")
-        self.reputations = updated
-        quotas = self._quotas(updated, members)
-        ranks = sparsify.magnitude_ranks(aggregate, self._groups(aggregate))
-        own = {int(i): uploads[row] for row, i in enumerate(senders) if sound[row]}
-
-        def download(participant: int) -> Tensor:
-            groups = self._groups(aggregate)
-            if not members[participant]:
-                return torch.zeros_like(aggregate)
-            counts = sparsify.group_counts(float(quotas[participant]), groups, round_up=self.steps.quota == "layer")
-            kept = sparsify.keep_largest(aggregate, ranks, counts, groups)
-            if self.steps.subtract_own and participant in own:
-                kept -= float(weights[participant]) * own[participant]
-            return kept
-
-        everyone = torch.zeros_like(weights)
+        members, reputations, reasons = self.decide(weights, similarities)
+        quotas = self._quotas(reputations, members)
         return Verdict(
-            weights=everyone.scatter(0, senders, row_weights),
-            similarities=torch.full_like(weights, torch.nan).scatter(0, senders, cosines),
-            reputations=updated,
+            weights=evidence.spread(weights[senders], 0.0),
+            similarities=similarities,
+            reputations=reputations,
             quotas=quotas,
             members=members,
-            download=download,
+            download=self._download(evidence, terms, weights, torch.where(members, quotas, torch.nan)),
+            reasons=reasons,
+            silent=tuple(silent.nonzero().flatten().tolist()),
         )
 
+    def decide(self, weights: Tensor, similarities: Tensor) -> tuple[Tensor, Tensor, dict[int, str]]:
+        """Take a round's similarities into the reputations, and remove whoever falls below the threshold.
+
+        Args:
+            weights: Weights of the uploads in the aggregate, ``[P]``.
+            similarities: ``[P]``, NaN for whoever is not scored.
+
+        Returns:
+            Members ``[P]``, reputations ``[P]``, and why whoever was removed was.
+        """
+        scored = self.members & ~similarities.isnan()
+        updated = self._updated(weights, similarities, scored)
+        judged = scored & (self.times_scored >= self.steps.removal_from) if self.removes else torch.zeros_like(scored)
+        members = self.members & ~(judged & (updated < self._threshold()))
+        self.times_scored = self.times_scored + scored
+        self.reputations = self._left(updated * members, scored & members) if judged.any() else updated
+        if not members.any():
+            self._warn_once("every participant has been removed: from now on everybody trains alone")
+        hint = _orthogonality(similarities)
+        reasons = {
+            i: f"its reputation {updated[i]:.4f} fell below the threshold {self._threshold():.4f} (similarity "
+            f"{similarities[i]:.3f}, weight {weights[i]:.3f}).{hint}"
+            for i in (self.members & ~members).nonzero().flatten().tolist()
+        }
+        return members, self.reputations, reasons
+
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"reputations": self.reputations}
+        memory = {"reputations": self.reputations, "told": self.told, "times_scored": self.times_scored}
+        return super().state_dict() | memory
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.reputations = state["reputations"]
+        self.reputations, self.told, self.times_scored = (
+            state[name] for name in ("reputations", "told", "times_scored")
+        )
 
-    def _weights(self) -> Tensor:
-        """Last round's reputations, or the weights that stand for them in the first round, ``[P]``."""
-        if self.reputations is not None:
-            return self.reputations
+    def _first_weights(self) -> Tensor:
         if self.steps.first_weights == "examples":
             return self.examples / self.examples.sum()
         return torch.full_like(self.examples, 1 / len(self.examples))
 
-    def _updated(self, weights: Tensor, senders: Tensor, cosines: Tensor) -> Tensor:
-        """Reputations after the moving average, normalised over the members, ``[P]``."""
-        starts_at_zero = self.reputations is None and self.steps.first_weights == "examples"
-        previous = torch.zeros_like(weights) if starts_at_zero else weights
-        similarities = torch.zeros_like(weights).scatter(0, senders, cosines)  # 0 for a member that did not send
-        averaged = reputation.moving_average(previous, similarities, self.alpha) * self.members
-        normalised = reputation.normalise(averaged)
-        if normalised is None:
-            if self.members.any():
-                self._warn_once("no positive sum of reputations is left: the last valid ones stay")
-            return weights * self.members
-        return normalised
+    def _weights(self, asked: Tensor) -> Tensor:
+        """Last round's reputations, or what stands for them in the first round, over those who are asked, ``[P]``."""
+        weights = self._first_weights() if self.reputations is None else self.reputations
+        here = torch.zeros_like(self.members).scatter(0, asked, True)
+        mass = weights[here].sum()
+        return weights / mass if (self.members & ~here).any() and mass > 0 else weights
 
-    def _remove(self, reputations: Tensor) -> tuple[Tensor, Tensor]:
-        """Members and reputations after this round's removals."""
+    def _updated(self, weights: Tensor, similarities: Tensor, scored: Tensor) -> Tensor:
+        """Reputations ``[P]`` after the moving average, shared out among the scored."""
+        last = weights if self.reputations is None else self.reputations
+        if not scored.any():
+            if self.members.any():
+                self._warn_once("nobody's upload tells anything: rounds like this one change nothing")
+            return last * self.members
+        starts_at_zero = self.reputations is None and self.steps.first_weights == "examples"
+        previous = torch.zeros_like(last) if starts_at_zero else last
+        averaged = reputation.moving_average(previous, similarities.nan_to_num(0.0), self.alpha)
+        shared = reputation.share_out(torch.where(scored, averaged, previous) * self.members, scored)
+        if shared is None:
+            self._warn_once("no positive sum of reputations is left: the last valid ones stay")
+            return last * self.members
+        return shared
+
+    @staticmethod
+    def _left(reputations: Tensor, scored: Tensor) -> Tensor:
+        """Reputations ``[P]`` after removals: what the removed had goes to the scored, without any to all others."""
+        for heirs in (scored, reputations != 0):
+            if (shared := reputation.share_out(reputations, heirs)) is not None:
+                return shared
+        return reputations
+
+    def _threshold(self) -> float:
         size = int(self.members.sum()) if self.steps.threshold == "members" else len(self.members)
-        if not self.removes or self.round < self.steps.removal_from or size == 0:
-            return self.members, reputations
-        members = self.members & (reputations >= 1 / (3 * size))
-        left = reputations * members
-        normalised = reputation.normalise(left)
-        return members, left if normalised is None else normalised
+        return 1 / (3 * max(size, 1))
 
     def _quotas(self, reputations: Tensor, members: Tensor) -> Tensor:
         quotas = reputation.relative_quota(reputations * members)
         quotas = reputation.altruistic(quotas) if self.steps.altruism else quotas
-        # Equal reputations differ by the rounding of a single-precision aggregate; that must not cost an entry.
+        # Equal reputations differ by the rounding of sums; that must not cost an entry.
         return torch.where(quotas > 0.5, quotas.round(decimals=7), quotas)
 
-    def _groups(self, aggregate: Tensor) -> list[int]:
-        return list(self.layers) if self.steps.quota == "layer" else [aggregate.numel()]
+    def _download(self, evidence: Evidence, terms: Tensor, weights: Tensor, quotas: Tensor) -> Callable[[int], Tensor]:
+        """What cuts the aggregate to each participant's quota, ``[P]``; NaN for whoever is no member."""
+        aggregate = evidence.combined(reputation.weighted_sum, terms)
+        groups = list(self.layers) if self.steps.quota == "layer" else [aggregate.numel()]
+        ranks = sparsify.magnitude_ranks(aggregate, groups)
+        subtracted = {}
+        if self.steps.subtract_own:
+            subtracted = dict(zip(evidence.senders.tolist(), evidence.uploads, strict=True))
+
+        def download(participant: int) -> Tensor:
+            if quotas[participant].isnan():
+                return torch.zeros_like(aggregate)
+            counts = sparsify.group_counts(float(quotas[participant]), groups, round_up=self.steps.quota == "layer")
+            kept = sparsify.keep_largest(aggregate, ranks, counts, groups)
+            if participant in subtracted:
+                kept -= float(weights[participant]) * subtracted[participant]
+            return kept
+
+        return download
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
             warnings.warn(f"Round {self.round}: {message}.", stacklevel=2)
+
+
+def _orthogonality(similarities: Tensor) -> str:
+    r"""Why somebody honest may be removed, where that is so.
+
+    The squared cosines of orthogonal vectors to their sum add up to 1, those of m like ones to m.
+    """
+    total = float(similarities.nan_to_num(0.0).square().sum())
+    if not total < 1.2:
+        return ""
+    return (
+        f" The uploads are almost orthogonal (squared similarities add up to {total:.2f}), as with word embeddings: an "
+        "upload is then like the aggregate only by its own weight in it, and whoever began with few examples stays "
+        "light. --server.removal_from never keeps everybody."
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -11,8 +10,8 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.functional import wire
 from rffl_pl.functional.aggregation import majority_vote
+from rffl_pl.functional.blocks import squared_norm
 from rffl_pl.functional.reputation import sound
-from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 
 _SETTINGS = {
@@ -31,7 +30,8 @@ class SignSGD(Consensus):
 
     The momentum :math:`v_i` stays with the participant; ties move nothing; the decay is decoupled. One bit has no
     zero: an entry of :math:`v_i` that is exactly 0 votes up in one round and down in the next, so that entries that
-    nobody moves stay where they are instead of drifting.
+    nobody moves stay where they are instead of drifting. Where members miss rounds, the majority is that of those who
+    are asked, and momentum rests until its owner is.
 
     Args:
         setting: ``tuned``, :math:`\eta = 0.01, \beta = 0.8, \lambda = 10^{-4}`; ``literal``, what Xu & Lyu print:
@@ -45,6 +45,8 @@ class SignSGD(Consensus):
     Raises:
         UserError: If `step_size` or `step_decay` is not positive, `momentum` not in [0, 1) or `weight_decay` negative.
     """
+
+    keeps_model: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -67,44 +69,27 @@ class SignSGD(Consensus):
             raise UserError(f"Expected --server.momentum to lie in [0, 1), but got {self.momentum}; 0 is none.")
         if not self.weight_decay >= 0:
             raise UserError(f"Expected --server.weight_decay to be 0 or more, but got {self.weight_decay}; 0 is none.")
-        self.model = torch.empty(0)
-        self._dimension = 0
 
-    def start(self, task: Task) -> None:
-        super().start(task)
-        self.model = task.initial.clone()
-        self._dimension = sum(task.layers)
-
-    def outgoing(self, updates: Tensor, memories: Sequence[dict[str, Tensor]]) -> Tensor:
-        rows = [self._signs(row, memory) for row, memory in zip(updates, memories, strict=True)]
-        return torch.stack(rows) if rows else updates
-
-    def pack(self, uploads: Tensor) -> Tensor:
-        return wire.pack_signs(uploads)
-
-    def unpack(self, payloads: Tensor) -> Tensor:
-        return wire.unpack_signs(payloads, self._dimension)
-
-    def aggregate(self, uploads: Tensor, senders: Tensor) -> tuple[Tensor, Tensor]:
-        self.model = self.model.to(uploads.device)
-        rate = self.step_size * self.step_decay**self.round
-        step = rate * (majority_vote(uploads) - self.weight_decay * self.model)
-        self.model = self.model + step
-        return step, torch.full((len(senders),), 1 / len(senders), dtype=torch.float64)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"model": self.model.cpu()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.model = state["model"]
-
-    def _signs(self, update: Tensor, memory: dict[str, Tensor]) -> Tensor:
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
         """The participant's vote ``[D]``; an update that is not sound becomes NaN and leaves no trace."""
-        if not sound(update.unsqueeze(0)):
+        if not sound(squared_norm(update)):
             return torch.full_like(update, torch.nan)
         past = memory.get("momentum", torch.zeros_like(update))
         memory["momentum"] = self.momentum * past + (1 - self.momentum) * update
         memory["rounds"] = memory.get("rounds", torch.zeros((), dtype=torch.int64)) + 1
         signs = memory["momentum"].sign()
         return torch.where(signs == 0, 1.0 if int(memory["rounds"]) % 2 else -1.0, signs)
+
+    def pack(self, upload: Tensor) -> Tensor:
+        return wire.pack_signs(upload)
+
+    def unpack(self, payload: Tensor) -> Tensor:
+        return wire.unpack_signs(payload, sum(self.layers))
+
+    def combine(self, block: Tensor, weights: Tensor) -> Tensor:
+        return majority_vote(block)
+
+    def stride(self, combined: Tensor) -> Tensor:
+        assert self.model is not None
+        rate = self.step_size * self.step_decay**self.round
+        return rate * (combined - self.weight_decay * self.model.to(combined.device))

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor
-
-from rffl_pl.servers.base import Server, Verdict
+from rffl_pl.errors import UserError
+from rffl_pl.servers.base import Server, Task, Verdict
+from rffl_pl.servers.evidence import Evidence
 
 
 class Standalone(Server):
-    r"""No communication: :math:`w_i \leftarrow w_i + \Delta_i`. The reference that fairness is measured against."""
+    r"""No communication: :math:`w_i \leftarrow w_i + \Delta_i`. The reference that fairness is measured against.
+
+    Raises:
+        UserError: At the start, if members are to miss rounds: there are none to be asked for.
+    """
 
     communicates: ClassVar[bool] = False
 
-    def rule(self, uploads: Tensor, senders: Tensor, sound: Tensor) -> Verdict:
+    def start(self, task: Task) -> None:
+        super().start(task)
+        if task.participation < 1:
+            raise UserError(
+                f"Expected --federation.participation to be 1 under Standalone, but got {task.participation}; there "
+                "nobody is asked for anything."
+            )
+
+    def rule(self, evidence: Evidence) -> Verdict:
         """Never asked: participants who do not communicate upload nothing."""
         raise RuntimeError("Standalone receives no uploads.")

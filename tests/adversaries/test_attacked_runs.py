@@ -22,7 +22,9 @@ from rffl_pl.adversaries import (
     InnerProduct,
     LabelFlip,
     OmniscientAdversary,
+    Situation,
 )
+from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.callbacks import RunReport
 from rffl_pl.datamodules import Digits
 from rffl_pl.federation import Federation
@@ -52,9 +54,10 @@ class Loud(OmniscientAdversary):
         self.dtype = torch.float64 if double else torch.float32
         self.shown: list[Tensor] = []
 
-    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
-        self.shown.append(honest.clone())
-        return 100 * torch.randn(honest.shape[1], generator=generator).to(self.dtype)
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        self.shown.append(situation.honest.clone())
+        return 100 * torch.randn(situation.honest.shape[1], generator=situation.generator).to(self.dtype)
 
 
 class Deaf(OmniscientAdversary):
@@ -63,12 +66,13 @@ class Deaf(OmniscientAdversary):
     def __init__(self) -> None:
         self.asked = 0
 
-    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
+    def upload(self, situation: Situation) -> Tensor:
         self.asked += 1
-        return update
+        return situation.update
 
-    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
-        return honest[0]
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        return situation.honest[0]
 
 
 SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
@@ -86,8 +90,8 @@ class Misshapen(Adversary):
     def __init__(self, shape: str) -> None:
         self.shape = shape
 
-    def upload(self, update: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.ones(SHAPES[self.shape](len(update)))
+    def upload(self, situation: Situation) -> Tensor:
+        return torch.ones(SHAPES[self.shape](len(situation.update)))
 
 
 class OmniscientMisshapen(OmniscientAdversary):
@@ -96,19 +100,20 @@ class OmniscientMisshapen(OmniscientAdversary):
     def __init__(self, shape: str) -> None:
         self.shape = shape
 
-    def collude(self, honest: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.ones(SHAPES[self.shape](honest.shape[1]))
+    def collude(self, situation: Situation) -> Tensor:
+        return torch.ones(SHAPES[self.shape](len(situation.update)))
 
 
 class Poison(Callback):
-    """Makes updates of the second round not finite."""
+    """Makes the inputs of the second round not finite."""
 
     def __init__(self, participants: list[int]) -> None:
         self.participants = participants
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
-        if trainer.current_epoch == 1:
-            pl_module.cohort.weights[self.participants, 3] = torch.nan
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        batch.update({i: shard.shard for i, shard in batch.items() if isinstance(shard, Poisoned)})
+        for participant in self.participants if trainer.current_epoch == 1 else []:
+            batch[participant] = Poisoned(batch[participant], lambda x, y: (x * torch.nan, y))
 
 
 def stream(participant: int, round_index: int) -> torch.Generator:
@@ -323,16 +328,18 @@ def test_adversaries_of_several_kinds() -> None:
 
 @simulates
 @pytest.mark.parametrize("kind", [Misshapen, OmniscientMisshapen])
-def test_uploads_of_another_shape(kind: Any, tmp_path: Path) -> None:
-    """Each is set aside and named in a warning per round; the honest have the models they have without them."""
+def test_uploads_of_another_shape(kind: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is set aside, named once and counted at the end; the honest have the models they have without them."""
     server = RecordedFedAvg()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         beside = federate(server, [kind(shape) for shape in SHAPES], RunReport(str(tmp_path)), rounds=2)
     told = [str(warning.message) for warning in caught if str(warning.message).startswith("Round")]
     assert [":".join(message.split(":")[:2]) for message in told] == [
-        f"Round {number}: participant {i}'s upload is set aside" for number in (1, 2) for i in range(5, 10)
+        f"Round 1: participant {i}'s upload is set aside" for i in range(5, 10)
     ]
+    said = capsys.readouterr().out
+    assert all(f"participant {i}'s upload was set aside in 2 rounds" in said for i in range(5, 10))
     assert len(server.seen) == 2
     assert all(uploads.isnan().all(1).tolist() == [False] * 5 + [True] * 5 for uploads, _ in server.seen)
     alone = federate(FedAvg(), rounds=2)

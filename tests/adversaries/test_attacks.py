@@ -15,6 +15,7 @@ from rffl_pl.adversaries import (
     LabelFlip,
     Rescale,
     SignRandom,
+    Situation,
     ValueInvert,
 )
 from rffl_pl.errors import UserError
@@ -42,7 +43,15 @@ def honest(seed: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def attacked(attack: Adversary, update: Tensor, seed: int = 5) -> Tensor:
     """What is uploaded, drawn from a fresh stream of that seed."""
-    return attack.upload(update, torch.Generator().manual_seed(seed))
+    return attack.upload(situation(update, torch.Generator().manual_seed(seed)))
+
+
+def situation(update: Tensor, generator: torch.Generator, honest: Tensor | None = None) -> Situation:
+    """A first round."""
+    return Situation(
+        round=0, participant=5, update=update, model=torch.zeros_like(update), memory={}, download=None,
+        generator=generator, honest=honest,
+    )  # fmt: skip
 
 
 def share(mask: Tensor) -> float:
@@ -123,7 +132,7 @@ def test_draws_from_the_given_stream(attack: Adversary) -> None:
     """Another seed or a later place of the stream gives the same upload, or the global stream moves."""
     before = torch.get_rng_state()
     generator = torch.Generator().manual_seed(5)
-    first, second = (attack.upload(honest(), generator) for _ in range(2))
+    first, second = (attack.upload(situation(honest(), generator)) for _ in range(2))
     assert not torch.equal(first, second)
     assert not torch.equal(first, attacked(attack, honest(), seed=6))
     assert torch.equal(torch.get_rng_state(), before)
@@ -155,7 +164,11 @@ def test_what_is_not_attacked_is_honest(attack: Adversary) -> None:
     """Whoever attacks only the data uploads its update, whoever attacks nothing trains on the true labels."""
     assert torch.equal(attacked(attack, honest()), honest())
     assert attack.trains
-    assert torch.equal(Adversary().labels(torch.arange(10)), torch.arange(10))
+    x, y = torch.randn(10, 3), torch.arange(10)
+    poisoned = Adversary().poison(x, y)
+    assert torch.equal(poisoned[0], x)
+    assert torch.equal(poisoned[1], y)
+    assert Adversary().measures(10) == {}
 
 
 @pytest.mark.parametrize("label", [0, 1, 9])
@@ -188,7 +201,7 @@ def test_inner_product(count: int, epsilon: float | None) -> None:
     known = torch.randn(count, ENTRIES, generator=torch.Generator().manual_seed(count))
     before = known.clone()
     attack = InnerProduct() if epsilon is None else InnerProduct(epsilon=epsilon)
-    uploaded = attack.collude(known, torch.Generator())
+    uploaded = attack.collude(situation(torch.zeros(ENTRIES), torch.Generator(), known))
     expected = -(epsilon or 2.0) * before.double().numpy().mean(0)
     np.testing.assert_allclose(uploaded.numpy(), expected, rtol=1e-4, atol=1e-6 * (epsilon or 2.0))
     assert torch.equal(known, before)

@@ -1,41 +1,63 @@
-"""What a removal is explained with."""
+"""What a user is told of participants during a run."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
-import pytest
-import torch
+from rffl_pl.callbacks.faults import Faults
+from rffl_pl.runs import Round
 
-from rffl_pl.callbacks.records import Round
-from rffl_pl.callbacks.report import RunReport
-from rffl_pl.federation import Federation
-from rffl_pl.functional.reputation import cosine_to, weighted_sum
+MEMBERS = [True, True, False]
 
 
-def told(uploads: torch.Tensor) -> str:
-    """The warning for the removal of participant 0, who weighed least."""
-    weights = torch.tensor([0.05, 0.25, 0.3, 0.4], dtype=torch.float64)
-    entry = Round(
-        number=11, honest=4, accuracy=[math.nan] * 4, loss=[math.nan] * 4, train_loss=[0.1] * 4,
-        members=[False, True, True, True], removed=[0], weight=weights.tolist(),
-        similarity=cosine_to(uploads, weighted_sum(uploads, weights)).tolist(),
-    )  # fmt: skip
+def told(faults: Faults, number: int, reasons: dict[int, str] | None = None, **round_: Any) -> list[str]:
+    """The warnings of a round of three, of whom the last was removed before."""
+    measures = {
+        "train_loss": round_.pop("train_loss", [0.1] * 3), "similarity": [0.5, 0.25, math.nan], "weight": [0.75, 0.1, 0]
+    }  # fmt: skip
+    entry = Round(number=number, honest=3, measures=measures, **{"members": MEMBERS} | round_)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        RunReport._warn(entry, Federation(participants=4))
-    (warning,) = caught
-    return str(warning.message)
+        faults.warn(entry, reasons or {})
+    return [str(warning.message) for warning in caught]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_removal_among_orthogonal_uploads_is_explained(seed: int) -> None:
-    """Where similarity is nothing but one's own weight, the user reads why and what to do; elsewhere not."""
-    noise = torch.randn(4, 2000, generator=torch.Generator().manual_seed(seed))
-    orthogonal, alike = told(noise), told(noise + 1)
-    assert "Round 11: participant 0 is removed" in orthogonal
-    assert "almost orthogonal" in orthogonal
-    assert "--server.removal_from never" in orthogonal
-    assert "Round 11: participant 0 is removed" in alike
-    assert "orthogonal" not in alike
+def test_a_removal_is_explained_in_the_servers_words() -> None:
+    """Its reason if it gives one, else what the removal was decided by."""
+    gone = {"members": [True, False, False], "removed": [1]}
+    reason = "its validation accuracy is below a third of the mean; --server.removal_share 0 keeps everybody"
+    assert told(Faults(), 11, {1: reason}, **gone) == [f"Round 11: participant 1 is removed: {reason}."]
+    (plain,) = told(Faults(), 11, **gone)
+    assert plain.endswith("its reputation fell below the threshold (similarity 0.250, weight 0.100).")
+
+
+def test_a_fault_is_told_once_and_counted() -> None:
+    """Every participant's when it first occurs; whoever was removed before is left in peace."""
+    faults = Faults()
+    both = {"set_aside": [1, 2], "train_loss": [0.1, 0.1, math.inf]}
+    first, *more = told(faults, 1, **both)
+    assert first.startswith("Round 1: participant 1's upload is set aside")
+    assert not more
+    assert told(faults, 2, **both) == []
+    (other,) = told(faults, 3, **both | {"train_loss": [math.inf, 0.1, 0.1]})
+    assert other.startswith("Round 3: participant 0's training loss is not finite")
+    assert faults.ongoing() == ["participant 1's upload was set aside in 3 rounds"]
+
+
+def test_a_fault_in_the_round_of_the_removal_is_told() -> None:
+    """It was a member when the round began."""
+    (fault, removal) = told(Faults(), 4, set_aside=[2], removed=[2])
+    assert "set aside" in fault
+    assert "removed" in removal
+
+
+def test_silence_is_told() -> None:
+    """An upload that tells nothing is no fault of its sender, but the user should know."""
+    faults = Faults()
+    assert [message.split(",")[0] for message in told(faults, 90, silent=[0])] == [
+        "Round 90: participant 0's upload tells nothing"
+    ]
+    assert told(faults, 91, silent=[0]) == []
+    assert faults.ongoing() == ["participant 0's upload told nothing in 2 rounds"]

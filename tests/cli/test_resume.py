@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rffl_pl.models import Perceptron
+from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, assert_same_bits
 from tests.conftest import QUICK
 
@@ -40,10 +41,10 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) 
     (cut,) = (tmp_path / "runs" / "cut").iterdir()
     assert [path.name for path in (cut / "checkpoints").iterdir()] == ["last.ckpt"]
     checkpoint = cut / "checkpoints" / "last.ckpt"
-    assert torch.load(checkpoint, weights_only=True)["federation"]["round"] == 2
+    assert read(checkpoint)["federation"]["round"] == 2
     resume = ("--ckpt_path", checkpoint, "--trainer.max_epochs", 4, "--run.name", "resumed")
     assert rffl(*DIGITS, *QUICK, *resume).code == 0
-    assert checkpoint.is_file()
+    assert checkpoint.is_dir()
     whole, resumed = (next((tmp_path / "runs" / name).iterdir()) for name in ("whole", "resumed"))
     assert_same_bits(whole, resumed)
 
@@ -74,7 +75,7 @@ def test_an_interrupted_run_says_how_to_go_on(rffl: Run, tmp_path: Path, checkpo
     again = rffl("fit", *options.split(), "--trainer.callbacks", "[]", "--trainer.max_epochs", 3, "--run.name", "more")
     assert again.code == 0, again.err
     assert "Warning" not in again.err
-    assert len(list(csv.DictReader(next((tmp_path / "runs" / "more").glob("*/metrics.csv")).open()))) == 1
+    assert len(list(csv.DictReader(next((tmp_path / "runs" / "more").glob("*/metrics.csv")).open()))) == 3
 
 
 def test_a_server_with_history_resumes_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_training_goes_on_only_as_it_began(rffl: Run, trained: Path, args: tuple
 
 def test_a_damaged_checkpoint_is_refused(rffl: Run, trained: Path, tmp_path: Path) -> None:
     """Truncated, no checkpoint at all, or one of something else: each says so."""
-    whole = (trained / "checkpoints" / "last.ckpt").read_bytes()
+    whole = (trained / "checkpoints" / "last.ckpt" / "run.pt").read_bytes()
     damaged = tmp_path / "damaged.ckpt"
     for content in (whole[: len(whole) // 2], b"", b"not a checkpoint"):
         damaged.write_bytes(content)
@@ -154,6 +155,10 @@ def test_a_damaged_checkpoint_is_refused(rffl: Run, trained: Path, tmp_path: Pat
 
 def test_checkpoints_hold_nothing_but_tensors_and_plain_values(trained: Path) -> None:
     """`torch.load` with ``weights_only=True`` reads every checkpoint."""
-    checkpoint = torch.load(trained / "checkpoints" / "last.ckpt", weights_only=True)
+    files = {
+        path.name: torch.load(path, weights_only=True) for path in (trained / "checkpoints" / "last.ckpt").iterdir()
+    }
+    assert sorted(files) == [*(f"participant_{i}.pt" for i in range(6)), "run.pt", "server.pt"]
+    checkpoint = read(trained / "checkpoints" / "last.ckpt")
     assert checkpoint["federation"]["round"] == checkpoint["global_step"] == 2
     assert sorted(checkpoint["federation"]["participants"]) == list(range(6))

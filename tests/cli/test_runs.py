@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import QUICK, only_run
 
@@ -21,7 +22,7 @@ def test_a_run_leaves_a_complete_folder(rffl: Run, tmp_path: Path) -> None:
     folder = only_run(tmp_path / "runs")
     names = {"config.yaml", "metrics.csv", "summary.json", "reputation.png", "accuracy.png", "fairness.png"}
     assert names <= {path.name for path in folder.iterdir()}
-    assert (folder / "checkpoints" / "last.ckpt").is_file()
+    assert (folder / "checkpoints" / "last.ckpt" / "run.pt").is_file()
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["removed_in_round"] == [None] * 5 + [11]
     assert summary["fairness"] > 0.9
@@ -72,7 +73,7 @@ def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:
     rows = csv.DictReader((folder / "metrics.csv").open())
     accuracies = [float(row["accuracy/mean"]) for row in rows]
     best = accuracies.index(max(accuracies)) + 1
-    assert torch.load(kept, weights_only=True)["federation"]["round"] == best
+    assert read(kept)["federation"]["round"] == best
     assert len(accuracies) == best + 2 < 30
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, ROOT, torchrun
 
 pytestmark = pytest.mark.distributed
@@ -36,7 +37,7 @@ def run_all(ranks: int, lines: list[str], root: Path) -> None:
 def result(root: Path, name: str) -> tuple[dict[str, Any], Path]:
     """The last checkpoint of the run of that name, and its path."""
     (path,) = root.glob(f"{name}/*/checkpoints/last.ckpt")
-    return torch.load(path, weights_only=True), path
+    return read(path), path
 
 
 def assert_same_bits(a: dict[str, Any], b: dict[str, Any], where: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, Ended, only_run, torchrun
 
 pytestmark = pytest.mark.distributed
@@ -31,9 +32,7 @@ def test_ranks_give_the_bits_of_one_process(one_process: Path, tmp_path: Path) -
     ended = torchrun(4, *DIGITS, root=tmp_path)
     assert ended.code == 0, ended.err
     folder = only_run(tmp_path)
-    alone, together = (
-        torch.load(path / "checkpoints" / "last.ckpt", weights_only=True) for path in (one_process, folder)
-    )
+    alone, together = (read(path / "checkpoints" / "last.ckpt") for path in (one_process, folder))
     assert torch.equal(alone["server"]["rule"]["reputations"], together["server"]["rule"]["reputations"])
     assert alone["server"]["rule"]["members"].tolist() == [True] * 5 + [False]
     assert repr(alone["server"]["history"]) == repr(together["server"]["history"])

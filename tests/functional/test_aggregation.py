@@ -9,18 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from rffl_pl.functional import aggregation
 from rffl_pl.functional.aggregation import (
     clamp_entries,
     coordinate_median,
     foolsgold_weights,
-    krum_scores,
     majority_vote,
     pairwise_cosines,
     q_fair_weights,
     smallest,
     squared_distances,
 )
-from rffl_pl.functional.reputation import clip, row_norms, sound, weighted_sum
+from rffl_pl.functional.blocks import gram, squared_norms
+from rffl_pl.functional.reputation import clip, sound, weighted_sum
 from tests.functional.reference import (
     FOOLSGOLD_ROWS,
     KRUM_ROWS,
@@ -47,6 +48,21 @@ every_size = pytest.mark.parametrize(
 def random_inputs() -> Iterable[tuple[int, Tensor]]:
     """Inputs of the laws: seeds and uploads of several sizes."""
     return [(seed, uploads(m, 7, seed)) for seed, m in enumerate((3, 4, 7, 12))]
+
+
+def distances(rows: Tensor) -> Tensor:
+    """Squared distances of rows, centred on the shortest."""
+    return squared_distances(gram(rows, rows[int(squared_norms(rows).argmin())]))
+
+
+def clamped(rows: Tensor, bound: float) -> Tensor:
+    """Every row clamped."""
+    return torch.stack([clamp_entries(row, bound) for row in rows])
+
+
+def krum_scores(rows: Tensor, byzantine: int) -> Tensor:
+    """Krum's scores of rows."""
+    return aggregation.krum_scores(distances(rows), byzantine)
 
 
 @every_size
@@ -118,13 +134,13 @@ def test_krum_scores_of_close_rows() -> None:
     """Rows close to each other and far from 0 lose their distances to cancellation, or get negative ones."""
     rows = 1000 + 1e-3 * uploads(7, 53, seed=1).double()
     close(krum_scores(rows, 2) * 1e6, 1e6 * reference_krum_scores(rows.tolist(), 2))
-    assert (squared_distances(rows.repeat(2, 1)) >= 0).all()
+    assert (distances(rows.repeat(2, 1)) >= 0).all()
     assert krum_scores(rows[:1].repeat(5, 1), 1).tolist() == [0.0] * 5
 
 
 def defined_weights(history: Tensor, kappa: float = 1.0) -> Tensor:
     """The weights, with 1 for everybody where none are defined."""
-    weights = foolsgold_weights(history, kappa)
+    weights = foolsgold_weights(gram(history), kappa)
     return torch.ones(len(history), dtype=torch.float64) if weights is None else weights
 
 
@@ -152,7 +168,7 @@ def test_foolsgold_golden() -> None:
     np.testing.assert_allclose(a, [0.962960, 0.959170, 0.000093, 0.000093], atol=6e-7)
     assert final.tolist() == [1, 1, 0, 0]
     history = torch.tensor(FOOLSGOLD_ROWS)
-    close(pairwise_cosines(history).max(1).values, v, 1e-6)
+    close(pairwise_cosines(gram(history)).max(1).values, v, 1e-6)
     assert defined_weights(history).tolist() == [1, 1, 0, 0]
 
 
@@ -182,13 +198,13 @@ def test_foolsgold_of_one_direction_is_not_defined(entries: int, lengths: str) -
         m = 3 + seed
         row = uploads(1, entries, seed)
         history = row * (torch.ones(m, 1) if lengths == "equal" else torch.linspace(0.3, 3, m)[:, None])
-        assert foolsgold_weights(history) is None, f"seed {seed}: {foolsgold_weights(history)}"
+        assert foolsgold_weights(gram(history)) is None, f"seed {seed}: {foolsgold_weights(gram(history))}"
 
 
 def test_foolsgold_rows_of_zeros() -> None:
     """A row of zeros has a similarity, or a NaN; it resembles nobody."""
     history = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
-    assert pairwise_cosines(history).tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    assert pairwise_cosines(gram(history)).tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
     close(defined_weights(history), [1, 0, 0, 1], 1e-12)
     assert defined_weights(torch.zeros(3, 5)).tolist() == [1, 1, 1]
 
@@ -197,7 +213,7 @@ def q_step(rows: Tensor, losses: Any, q: float, lipschitz: float, shares: Any = 
     """q-FedAvg's step."""
     shares = torch.ones(len(rows)) if shares is None else shares
     losses, shares = (torch.as_tensor(values, dtype=torch.float64) for values in (losses, shares))
-    return weighted_sum(rows, q_fair_weights(losses, row_norms(rows), shares, q, lipschitz))
+    return weighted_sum(rows, q_fair_weights(losses, squared_norms(rows), shares, q, lipschitz))
 
 
 @every_size
@@ -225,7 +241,7 @@ def test_q_fair_golden(q: float, shares: Any, h: Any, after: tuple[float, float]
     expected_h, expected_step = reference_q_fedavg(Q_ROWS, Q_LOSSES, q, 10, shares)
     if h is not None:
         np.testing.assert_allclose(expected_h, h, atol=6e-7)
-        losses, norms = torch.tensor(Q_LOSSES).double(), row_norms(torch.tensor(Q_ROWS))
+        losses, norms = torch.tensor(Q_LOSSES).double(), squared_norms(torch.tensor(Q_ROWS))
         weights = q_fair_weights(losses, norms, torch.ones(3).double(), q, 10)
         close(weights, 10 * losses**q / sum(h), 1e-6)
     np.testing.assert_allclose(np.array(Q_BEFORE) + expected_step, after, atol=6e-7)
@@ -246,13 +262,13 @@ def test_q_fair_laws(q: float) -> None:
     """The weights hang on the order of rows, on units, or on whether a participant counts twice or has a twin."""
     for seed, rows in random_inputs():
         m, order = len(rows), permuted(len(rows), seed)
-        losses, norms, shares = random_losses(m, seed), row_norms(rows), torch.arange(1, m + 1).double()
+        losses, norms, shares = random_losses(m, seed), squared_norms(rows), torch.arange(1, m + 1).double()
         weights = q_fair_weights(losses, norms, shares, q, 7.0)
         close(q_fair_weights(losses[order], norms[order], shares[order], q, 7.0), weights[order], 1e-12)
         close(q_fair_weights(losses, norms, 3 * shares, q, 7.0), weights, 1e-12)
         # Losses in another unit, with the curvature in the same; uploads in another, with the curvature in its inverse.
         close(q_fair_weights(1000 * losses, norms, shares, q, 7000.0), weights, 1e-6)
-        close(q_fair_weights(losses, 1000 * norms, shares, q, 7e-6), weights, 1e-6)
+        close(q_fair_weights(losses, 1e6 * norms, shares, q, 7e-6), weights, 1e-6)
         twins = [*range(m), 1]
         doubled = shares + torch.nn.functional.one_hot(torch.tensor(1), m) * shares
         close(q_step(rows[twins], losses[twins], q, 7.0, shares[twins]), q_step(rows, losses, q, 7.0, doubled))
@@ -327,13 +343,11 @@ def test_clamp_entries() -> None:
     for seed, rows in random_inputs():
         for bound in (1e-3, 0.3, 1e9):
             expected = [[min(max(v, -bound), bound) for v in row] for row in rows.double().tolist()]
-            clamped = clamp_entries(rows, bound)
-            close(clamped, expected, 1e-7)
-            assert torch.equal(clamped[rows.abs() <= bound], rows[rows.abs() <= bound])
-            assert torch.equal(clamp_entries(clamped, bound), clamped)
-            assert torch.equal(
-                clamp_entries(rows[permuted(len(rows), seed)], bound), clamped[permuted(len(rows), seed)]
-            )
+            result = clamped(rows, bound)
+            close(result, expected, 1e-7)
+            assert torch.equal(result[rows.abs() <= bound], rows[rows.abs() <= bound])
+            assert torch.equal(clamped(result, bound), result)
+            assert torch.equal(clamped(rows[permuted(len(rows), seed)], bound), result[permuted(len(rows), seed)])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -341,11 +355,11 @@ def test_clamp_entries_hides_nothing(value: float) -> None:
     """An infinity becomes a number that counts, or a NaN touches another row."""
     rows = uploads(4, 7, seed=1)
     rows[2, 3] = value
-    clamped = clamp_entries(rows, 0.1)
-    torch.testing.assert_close(clamped[2], rows[2], rtol=0, atol=0, equal_nan=True)
+    result = clamped(rows, 0.1)
+    torch.testing.assert_close(result[2], rows[2], rtol=0, atol=0, equal_nan=True)
     good = [0, 1, 3]
-    assert torch.equal(clamped[good], clamp_entries(rows[good], 0.1))
-    assert clamp_entries(torch.full((1, 7), 3e38), 0.1).tolist() == torch.full((1, 7), 0.1).tolist()
+    assert torch.equal(result[good], clamped(rows[good], 0.1))
+    assert clamp_entries(torch.full((7,), 3e38), 0.1).tolist() == torch.full((7,), 0.1).tolist()
 
 
 @pytest.fixture
@@ -397,7 +411,7 @@ def test_mean_of_byzfl(byzfl: Any, m: int, entries: int, seed: int) -> None:
 def test_clip_of_byzfl(byzfl: Any, gamma: float) -> None:
     """ByzFL cuts uploads to another length."""
     for _, rows in random_inputs():
-        close(clip(rows, gamma), byzfl.Clipping(c=gamma)(rows.clone()), 1e-5)
+        close(torch.stack([clip(row, gamma) for row in rows]), byzfl.Clipping(c=gamma)(rows.clone()), 1e-5)
 
 
 def test_screened_rows_of_byzfl(byzfl: Any) -> None:
@@ -406,7 +420,7 @@ def test_screened_rows_of_byzfl(byzfl: Any) -> None:
         rows, bad = uploads(m, 53, seed=m), [1, m - 1]
         spoiled = rows.clone()
         spoiled[bad] = math.nan
-        left = spoiled[sound(spoiled)]
+        left = spoiled[sound(squared_norms(spoiled))]
         good = [i for i in range(m) if i not in bad]
         close(coordinate_median(left), byzfl.Median()(rows[good]), 1e-6)
         close(left[smallest(krum_scores(left, 1), 1)].mean(0), byzfl.Krum(f=2)(rows[good]), 1e-6)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rffl_pl.functional import reputation
+from rffl_pl.functional.blocks import gram_times, squared_norms
 
 BAD_ROWS = {
     "one nan": [1.0, float("nan"), 2.0],
@@ -45,34 +46,24 @@ def in_numpy(uploads: Tensor) -> NDArray[np.float64]:
     return np.asarray(uploads, dtype=np.float64)
 
 
-@seeds
-def test_row_norms(seed: int) -> None:
-    """A norm is not the Euclidean one, or is summed in single precision."""
-    uploads = rows(seed)
-    norms = reputation.row_norms(uploads)
-    assert norms.dtype == torch.float64
-    np.testing.assert_allclose(norms, np.sqrt((in_numpy(uploads) ** 2).sum(axis=1)), rtol=1e-12)
+def cosines(uploads: Tensor, weights: Tensor) -> Tensor:
+    """Similarities of rows to their weighted sum."""
+    return reputation.cosines(squared_norms(uploads), gram_times(uploads, weights), weights)
 
 
-def test_row_norms_do_not_depend_on_the_company() -> None:
-    """A participant's bits change with the number of participants that share its process."""
-    uploads = rows(0)
-    assert torch.equal(reputation.row_norms(uploads)[3:4], reputation.row_norms(uploads[3:4]))
-
-
-def test_no_rows() -> None:
-    """A round in which nobody sends stops the run."""
-    empty = torch.empty(0, 5)
-    assert reputation.row_norms(empty).shape == (0,)
-    assert reputation.sound(empty).shape == (0,)
-    assert reputation.cosine_to(empty, torch.ones(5)).shape == (0,)
-    assert torch.equal(reputation.weighted_sum(empty, torch.empty(0)), torch.zeros(5))
+def clipped_rows(uploads: Tensor, gamma: float) -> Tensor:
+    """Every row clipped."""
+    return torch.stack([reputation.clip(row, gamma) for row in uploads])
 
 
 @pytest.mark.parametrize("row", BAD_ROWS.values(), ids=BAD_ROWS)
 def test_sound_refuses_what_cannot_be_summed(row: list[float]) -> None:
     """A NaN, an infinity or an overflow gets into the sums, or drags its neighbours out of them."""
-    assert reputation.sound(torch.tensor([[1.0, 2.0, 3.0], row, [0.0, 0.0, 0.0]])).tolist() == [True, False, True]
+    assert reputation.sound(squared_norms(torch.tensor([[1.0, 2.0, 3.0], row, [0.0, 0.0, 0.0]]))).tolist() == [
+        True,
+        False,
+        True,
+    ]
 
 
 @seeds
@@ -83,7 +74,7 @@ def test_clip(seed: int, gamma: float) -> None:
     plain = in_numpy(uploads)
     norms = np.linalg.norm(plain, axis=1, keepdims=True)
     expected = np.where(norms > gamma, gamma * plain / (norms + 1e-7), plain)
-    clipped = reputation.clip(uploads, gamma)
+    clipped = clipped_rows(uploads, gamma)
     assert clipped.dtype == uploads.dtype
     np.testing.assert_allclose(clipped, expected, rtol=1e-5, atol=1e-9)
     short = torch.from_numpy(norms[:, 0] <= gamma)
@@ -93,13 +84,13 @@ def test_clip(seed: int, gamma: float) -> None:
 
 def test_clip_epsilon() -> None:
     """The 1e-7 beside the norm is missing, or is another number."""
-    clipped = reputation.clip(torch.tensor([[3e-6, 0.0]]), 1e-6)
-    torch.testing.assert_close(clipped, torch.tensor([[3e-12 / 3.1e-6, 0.0]]), rtol=1e-5, atol=0)
+    clipped = reputation.clip(torch.tensor([3e-6, 0.0]), 1e-6)
+    torch.testing.assert_close(clipped, torch.tensor([3e-12 / 3.1e-6, 0.0]), rtol=1e-5, atol=0)
 
 
 def test_clip_at_the_bound() -> None:
     """A vector exactly as long as the bound is shortened."""
-    exact = torch.tensor([[3.0, 4.0]])
+    exact = torch.tensor([3.0, 4.0])
     assert torch.equal(reputation.clip(exact, 5.0), exact)
 
 
@@ -107,14 +98,14 @@ def test_clip_at_the_bound() -> None:
 def test_clip_leaves_broken_rows_as_they_are(name: str) -> None:
     """Clipping hides a broken upload (as zeros) from the server, or breaks the row beside it."""
     uploads = torch.tensor([BAD_ROWS[name], [3.0, 0.0, 4.0]])
-    clipped = reputation.clip(uploads, 1.0)
+    clipped = clipped_rows(uploads, 1.0)
     torch.testing.assert_close(clipped[0], uploads[0], equal_nan=True, rtol=0, atol=0)
     torch.testing.assert_close(clipped[1], torch.tensor([0.6, 0.0, 0.8]))
 
 
 def test_clip_of_huge_rows() -> None:
     """The norm of a huge upload overflows, and the upload arrives as zeros or NaN instead of its direction."""
-    clipped = reputation.clip(torch.tensor([[1e38, -1e38], [1e30, 0.0]]), 0.5)
+    clipped = clipped_rows(torch.tensor([[1e38, -1e38], [1e30, 0.0]]), 0.5)
     torch.testing.assert_close(clipped, torch.tensor([[0.5, -0.5], [0.5 * 2**0.5, 0.0]]) / 2**0.5, rtol=1e-3, atol=0)
 
 
@@ -122,13 +113,13 @@ def test_clip_of_huge_rows() -> None:
 def test_unit_scale(seed: int) -> None:
     """Eq. 1 does not scale every upload, short ones too, to the norm bound."""
     uploads = rows(seed)
-    scaled = in_numpy(uploads) * reputation.unit_scale(uploads, 0.5).numpy()[:, None]
+    scaled = in_numpy(uploads) * reputation.unit_scale(squared_norms(uploads), 0.5).numpy()[:, None]
     np.testing.assert_allclose(np.linalg.norm(scaled, axis=1), 0.5, rtol=1e-9)
 
 
 def test_unit_scale_of_zeros() -> None:
     """A participant that learnt nothing divides by zero."""
-    assert reputation.unit_scale(torch.tensor([[0.0, 0.0], [0.0, 2.0]]), 0.5).tolist() == [0.0, 0.25]
+    assert reputation.unit_scale(torch.tensor([0.0, 4.0]).double(), 0.5).tolist() == [0.0, 0.25]
 
 
 @seeds
@@ -142,42 +133,40 @@ def test_weighted_sum(seed: int) -> None:
     np.testing.assert_allclose(total, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("row", BAD_ROWS.values(), ids=BAD_ROWS)
-def test_weighted_sum_without_weight(row: list[float]) -> None:
-    """0 * NaN gets into the aggregate."""
-    uploads = torch.tensor([row, [1.0, 2.0, 3.0]])
-    weights = torch.tensor([0.0, 0.5], dtype=torch.float64)
-    assert reputation.weighted_sum(uploads, weights).tolist() == [0.5, 1.0, 1.5]
-
-
 @seeds
-def test_cosine_to(seed: int) -> None:
-    """A similarity is not the cosine: it must not change with the length of either vector."""
+def test_cosines(seed: int) -> None:
+    """A similarity is not the cosine to the weighted sum: it must not change with the length of either vector."""
     uploads = rows(seed)
-    target = torch.randn(uploads.shape[1], generator=torch.Generator().manual_seed(100 + seed))
-    plain, direction = in_numpy(uploads), in_numpy(target)
+    weights = torch.randn(len(uploads), generator=torch.Generator().manual_seed(100 + seed), dtype=torch.float64)
+    plain = in_numpy(uploads)
+    direction = weights.numpy() @ plain
     expected = plain @ direction / np.linalg.norm(plain, axis=1) / np.linalg.norm(direction)
-    cosines = reputation.cosine_to(uploads, target)
-    assert cosines.dtype == torch.float64
-    np.testing.assert_allclose(cosines, expected, atol=1e-9)
-    np.testing.assert_allclose(reputation.cosine_to(7 * uploads, target / 9), expected, atol=1e-6)
+    assert cosines(uploads, weights).dtype == torch.float64
+    np.testing.assert_allclose(cosines(uploads, weights), expected, atol=1e-12)
+    np.testing.assert_allclose(cosines(8 * uploads, weights / 4), expected, atol=1e-12)
 
 
-def test_cosine_to_extremes() -> None:
+def test_cosines_at_the_extremes() -> None:
     """Parallel is not 1, opposite not -1, or a vector of zeros gives NaN."""
     aggregate = torch.tensor([1.0, 2.0, -2.0])
     uploads = torch.stack([3 * aggregate, -aggregate, torch.zeros(3), torch.tensor([0.0, 1.0, 1.0])])
+    weights = torch.tensor([1.0, 0, 0, 0], dtype=torch.float64)
+    torch.testing.assert_close(cosines(uploads, weights), torch.tensor([1.0, -1.0, 0.0, 0.0], dtype=torch.float64))
+    assert cosines(uploads, 0 * weights).tolist() == [0.0] * 4
+
+
+def test_cosines_of_tiny_uploads() -> None:
+    """A norm below 1e-10 is not taken for 1e-10, as in the released code."""
+    uploads = torch.tensor([[1e-12, 0.0], [0.0, 1.0]])
     torch.testing.assert_close(
-        reputation.cosine_to(uploads, aggregate), torch.tensor([1.0, -1.0, 0.0, 0.0], dtype=torch.float64)
+        cosines(uploads, torch.tensor([1e12, 0.0], dtype=torch.float64)), torch.tensor([1e-2, 0.0]).double()
     )
-    assert reputation.cosine_to(uploads, torch.zeros(3)).tolist() == [0.0] * 4
 
 
 def test_cosine_of_orthonormal_uploads() -> None:
     """A participant's own share of the aggregate does not raise its similarity to 1/sqrt(P)."""
-    uploads = torch.eye(10)
-    cosines = reputation.cosine_to(uploads, reputation.weighted_sum(uploads, torch.full((10,), 0.1)))
-    torch.testing.assert_close(cosines, torch.full((10,), 0.316228, dtype=torch.float64), rtol=0, atol=1e-6)
+    measured = cosines(torch.eye(10), torch.full((10,), 0.1, dtype=torch.float64))
+    torch.testing.assert_close(measured, torch.full((10,), 0.316228, dtype=torch.float64), rtol=0, atol=1e-6)
 
 
 @seeds
@@ -198,6 +187,30 @@ def test_normalise(reputations: Tensor) -> None:
     else:
         assert normalised is not None
         np.testing.assert_allclose(normalised, reputations.numpy() / reputations.numpy().sum(), rtol=1e-9)
+
+
+@distributions
+def test_share_out_among_all(reputations: Tensor) -> None:
+    """With everybody scored sharing out is not normalising, to the bit."""
+    everybody = torch.ones(len(reputations), dtype=torch.bool)
+    shared, normalised = reputation.share_out(reputations, everybody), reputation.normalise(reputations)
+    assert (shared is None) == (normalised is None)
+    assert shared is None or normalised is None or torch.equal(shared, normalised)
+
+
+def test_share_out() -> None:
+    """Whoever is not scored loses or wins, or the scored do not share what is left in proportion."""
+    reputations = torch.tensor([0.2, 0.3, 0.4, 0.3]).double()
+    shared = reputation.share_out(reputations, torch.tensor([True, False, True, False]))
+    assert shared is not None
+    torch.testing.assert_close(shared, torch.tensor([0.4 / 3, 0.3, 0.8 / 3, 0.3]).double())
+    assert torch.equal(shared[[1, 3]], reputations[[1, 3]])
+
+
+@pytest.mark.parametrize("scored", [[False] * 3, [False, False, True], [True, False, False]], ids=str)
+def test_share_out_of_nothing(scored: list[bool]) -> None:
+    """With nobody scored, nothing left to share or no positive sum to share it by, signs turn or NaN comes out."""
+    assert reputation.share_out(torch.tensor([0.1, 1.25, -0.25]).double(), torch.tensor(scored)) is None
 
 
 @distributions

@@ -14,7 +14,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_score, recall_score
 from torchmetrics import Metric
 
-from rffl_pl.metrics import CollaborationGain, Detection, Fairness, ParticipantScores, RankFairness, TargetedAttack
+from rffl_pl.metrics import CollaborationGain, Detection, Fairness, ParticipantScores, RankFairness, ReadAs
 
 COMPARISONS: list[type[Any]] = [Fairness, RankFairness, CollaborationGain]
 CORRELATIONS: list[type[Any]] = [Fairness, RankFairness]
@@ -233,43 +233,41 @@ def test_comparisons_start_anew_after_a_reset(metric: type[Any]) -> None:
 
 @pytest.mark.parametrize(("source", "target"), [(1, 4), (4, 1), (0, 2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_targeted_attack_agrees_with_scikit_learns_confusion(source: int, target: int, dtype: torch.dtype) -> None:
-    """The two entries of the source's row, over batches of unequal size and in any order of models."""
+def test_read_as_agrees_with_scikit_learns_confusion(source: int, target: int, dtype: torch.dtype) -> None:
+    """The entries of the source's row, over batches of unequal size."""
     generator = torch.Generator().manual_seed(source)
     logits = torch.randn(3, 301, 5, generator=generator).to(dtype)
     labels = torch.randint(5, (301,), generator=generator)
-    attack = TargetedAttack(3, source=source, target=target)
-    for part in torch.arange(301).split(16):
-        for model in (2, 0, 1):
-            attack.update(model, logits[model, part], labels[part])
-    kept, success = attack.compute()
-    for model in range(3):
-        confusion = confusion_matrix(labels, logits[model].argmax(1), labels=range(5), normalize="true")
-        assert float(kept[model]) == pytest.approx(confusion[source, source], abs=1e-6)
-        assert float(success[model]) == pytest.approx(confusion[source, target], abs=1e-6)
+    for row in logits:
+        kept, success = ReadAs(source, source), ReadAs(source, target)
+        for part in torch.arange(301).split(16):
+            for metric in (success, kept):
+                metric.update(row[part], labels[part])
+        confusion = confusion_matrix(labels, row.argmax(1), labels=range(5), normalize="true")
+        assert numbers(kept) == pytest.approx([confusion[source, source]], abs=1e-6)
+        assert numbers(success) == pytest.approx([confusion[source, target]], abs=1e-6)
 
 
-def test_targeted_attack_without_the_source() -> None:
-    """NaN, never 0, where a model saw no example of the class, and nothing warns; the others are unaffected."""
+def test_read_as_without_the_source() -> None:
+    """NaN, never 0, where a model saw no example of the class, and nothing warns."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        attack = TargetedAttack(3, source=1, target=0)
-        attack.update(0, torch.eye(3), torch.tensor([0, 2, 2]))
-        attack.update(0, torch.empty(0, 3), torch.empty(0, dtype=torch.int64))
-        attack.update(1, torch.eye(3), torch.tensor([1, 1, 2]))
-        kept, success = attack.compute()
-    assert kept.isnan().tolist() == success.isnan().tolist() == [True, False, True]
-    assert float(kept[1]) == float(success[1]) == 0.5
+        metric = ReadAs(source=1, target=0)
+        metric.update(torch.eye(3), torch.tensor([0, 2, 2]))
+        metric.update(torch.empty(0, 3), torch.empty(0, dtype=torch.int64))
+        assert metric.compute().isnan()
+        metric.update(torch.eye(3), torch.tensor([1, 1, 2]))
+        assert numbers(metric) == [0.5]
 
 
-def test_targeted_attack_starts_anew_after_a_reset() -> None:
+def test_read_as_starts_anew_after_a_reset() -> None:
     """A reset forgets all examples."""
-    attack = TargetedAttack(1, source=0, target=1)
-    attack.update(0, torch.eye(2), torch.tensor([0, 0]))
-    assert numbers(attack) == [0.5, 0.5]
-    attack.reset()
-    attack.update(0, torch.eye(2), torch.tensor([0, 1]))
-    assert numbers(attack) == [1.0, 0.0]
+    metric = ReadAs(source=0, target=1)
+    metric.update(torch.eye(2), torch.tensor([0, 0]))
+    assert numbers(metric) == [0.5]
+    metric.reset()
+    metric.update(torch.eye(2), torch.tensor([1, 0]))
+    assert numbers(metric) == [1.0]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -321,7 +319,7 @@ def test_detection_starts_anew_after_a_reset() -> None:
 
 @pytest.mark.parametrize(
     "metric",
-    [ParticipantScores(2), TargetedAttack(2, 1, 7), Detection(), *(kind() for kind in COMPARISONS)],
+    [ParticipantScores(2), ReadAs(1, 7), Detection(), *(kind() for kind in COMPARISONS)],
     ids=lambda metric: type(metric).__name__,
 )
 def test_metrics_do_not_merge_ranks(metric: Metric) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.servers import Task, Verdict
+from rffl_pl.servers import Server, Task, Verdict
 
 KINDS = ("NaN", "one NaN", "Inf", "-Inf", "1e38")
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -45,6 +45,15 @@ def spoil(rows: Tensor, bad: Iterable[int], kind: str) -> Tensor:
         else:
             spoiled[i] = {"NaN": math.nan, "Inf": math.inf, "-Inf": -math.inf}[kind]
     return spoiled
+
+
+def sent(server: Server, updates: Tensor, memories: Sequence[dict[str, Tensor]] | None = None) -> Tensor:
+    """The uploads behind the payloads of participants who start from weights of 0."""
+    rows = [
+        server.unpack(server.pack(server.outgoing(update, memory, torch.zeros_like(update))))
+        for update, memory in zip(updates, memories or [{} for _ in updates], strict=True)
+    ]
+    return torch.stack(rows) if rows else updates
 
 
 def downloads(verdict: Verdict) -> Tensor:

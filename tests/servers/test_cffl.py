@@ -30,6 +30,7 @@ from tests.servers.tasks import (
     downloads,
     every_kind,
     finite_fraction,
+    sent,
     shards,
     spoil,
     task,
@@ -67,11 +68,6 @@ def started(
 def members_of(server: CFFL) -> list[int]:
     """Who is still a member."""
     return server.members.nonzero().flatten().tolist()
-
-
-def sent(server: CFFL, updates: Tensor) -> Tensor:
-    """The uploads behind the payloads of all participants."""
-    return server.unpack(server.pack(server.outgoing(updates, [{} for _ in updates])))
 
 
 def play(server: CFFL, updates: Tensor) -> Verdict:
@@ -366,12 +362,14 @@ def test_own_upload_is_not_applied_twice() -> None:
     server = started(5, lambda weights: 0.8, examples=[10] * 5, bound=0.05, upload_share=0.3, selection="largest")
     rows = sent(server, updates)
     verdict = server.step(rows, range(5))
-    kept = server.kept(updates)
+    kept = torch.stack([server.kept(update) for update in updates])
     close(kept, updates.clamp(-0.05, 0.05), 1e-7)
     close(kept + downloads(verdict), kept + rows.sum(0) - rows, 1e-6)
     # Where everything is uploaded all participants end at the server's model.
     whole = started(5, lambda weights: 0.8, examples=[10] * 5, bound=0.05, upload_share=1.0)
-    after = initial_weights() + whole.kept(updates) + downloads(play(whole, updates))
+    after = (
+        initial_weights() + torch.stack([whole.kept(update) for update in updates]) + downloads(play(whole, updates))
+    )
     close(after, whole.model.expand(5, -1), 1e-5)
 
 
@@ -444,13 +442,14 @@ def test_uploads_travel_without_loss(bound: float, share: float) -> None:
     updates = uploads(6, D, seed=1)
     updates[2] = 0
     updates[3, 5:] = 0
-    outgoing = server.outgoing(updates, [{} for _ in updates])
+    outgoing = torch.stack([server.outgoing(update, {}, torch.zeros(D)) for update in updates])
     count = max(1, int(share * D))
     assert (outgoing[[0, 1, 4, 5]].count_nonzero(1) == count).all()
-    payloads = server.pack(outgoing)
-    assert payloads.dtype == torch.uint8
-    assert payloads.shape == (6, 8 * count)
-    assert torch.equal(server.unpack(payloads), outgoing)
+    for row in outgoing:
+        payload = server.pack(row)
+        assert payload.dtype == torch.uint8
+        assert payload.shape == (8 * count,)
+        assert torch.equal(server.unpack(payload), row)
     assert outgoing.abs().max() <= torch.tensor(bound)
     assert torch.equal(updates[0], uploads(6, D, seed=1)[0])
 

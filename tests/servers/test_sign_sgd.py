@@ -72,13 +72,17 @@ class Federation:
 
     def send(self, updates: Tensor, senders: Sequence[int]) -> Tensor:
         """The payloads of those who send."""
-        outgoing = self.server.outgoing(updates[list(senders)], [self.memories[i] for i in senders])
-        return self.server.pack(outgoing)
+        rows = [self.server.outgoing(updates[i], self.memories[i], torch.zeros_like(updates[i])) for i in senders]
+        return torch.stack([self.server.pack(row) for row in rows])
+
+    def receive(self, updates: Tensor, senders: Sequence[int]) -> Tensor:
+        """The votes that arrive of those who send."""
+        return torch.stack([self.server.unpack(payload) for payload in self.send(updates, senders)])
 
     def play(self, updates: Tensor, senders: Sequence[int] | None = None) -> Verdict:
         """One round from updates to verdict."""
         senders = range(len(self.memories)) if senders is None else senders
-        return self.server.step(self.server.unpack(self.send(updates, senders)), list(senders))
+        return self.server.step(self.receive(updates, senders), list(senders))
 
 
 def initial_weights(entries: int, seed: int = 0) -> Tensor:
@@ -110,7 +114,7 @@ def test_rounds_are_the_reference(participants: int, entries: int, setting: Any)
             assert payloads.dtype == torch.uint8
             assert payloads.shape == (len(senders), 1 + -(-entries // 8))
             votes = [reference.vote(i, updates[i].tolist()).tolist() for i in senders]
-            received = federation.server.unpack(payloads)
+            received = torch.stack([federation.server.unpack(payload) for payload in payloads])
             assert received.tolist() == votes
             verdict = federation.server.step(received, senders)
             close(verdict.download(0), reference.step(votes))
@@ -200,14 +204,14 @@ def test_momentum_is_the_participants_own() -> None:
     """The past of an update does not count as 0.8, it is another's, or it is lost while its owner is missing."""
     federation = Federation(2, torch.zeros(2), weight_decay=0.0)
     big, small = torch.tensor([[1.0, -1.0], [-1.0, 1.0]]), torch.tensor([[-0.3, 0.3], [0.3, -0.3]])
-    assert federation.server.unpack(federation.send(big, [0, 1])).tolist() == [[1, -1], [-1, 1]]
+    assert federation.receive(big, [0, 1]).tolist() == [[1, -1], [-1, 1]]
     # 0.8 * 0.2 * 1 - 0.2 * 0.3 > 0: the first round still decides; three rounds later it does not.
-    assert federation.server.unpack(federation.send(small, [0])).tolist() == [[1, -1]]
-    assert federation.server.unpack(federation.send(small, [1])).tolist() == [[-1, 1]]
+    assert federation.receive(small, [0]).tolist() == [[1, -1]]
+    assert federation.receive(small, [1]).tolist() == [[-1, 1]]
     for _ in range(4):
-        votes = federation.server.unpack(federation.send(small, [0]))
+        votes = federation.receive(small, [0])
     assert votes.tolist() == [[-1, 1]]
-    assert federation.server.unpack(federation.send(0 * small, [1])).tolist() == [[-1, 1]]
+    assert federation.receive(0 * small, [1]).tolist() == [[-1, 1]]
     close(federation.memories[1]["momentum"], 0.8 * (0.8 * 0.2 * big[1] + 0.2 * small[1]).double())
 
 
@@ -229,9 +233,9 @@ def test_zeros_vote_in_turn() -> None:
         way += verdict.download(0)
         assert (way.abs() <= 0.01 + 1e-6).all()
     federation.send(spoil(nothing, [1], "NaN"), [1])
-    assert (federation.server.unpack(federation.send(nothing, [0, 1, 2])) == 1).all()
+    assert (federation.receive(nothing, [0, 1, 2]) == 1).all()
     federation.send(nothing, [0])
-    assert federation.server.unpack(federation.send(nothing, [0, 1, 2]))[:, 0].tolist() == [1, -1, -1]
+    assert federation.receive(nothing, [0, 1, 2])[:, 0].tolist() == [1, -1, -1]
 
 
 @pytest.mark.parametrize("kind", ["NaN", "one NaN", "Inf", "-Inf"])

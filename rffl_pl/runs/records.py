@@ -3,44 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+SHARES = frozenset({"weight", "similarity", "reputation", "quota", "bytes_up", "bytes_down"})
+"""Measures of the exchange, of which a mean over the honest says nothing; every other measure has one."""
 
 
 @dataclass(kw_only=True)
 class Round:
-    """All that is known of one round; lists have one entry per participant, P of them, NaN where there is no value.
+    """All that is known of one round.
 
     Attributes:
         number: Rounds completed, this one included.
         honest: Number N of honest participants, the first ones.
-        accuracy: Accuracy on what is watched (validation by default) after the download.
-        loss: Cross-entropy on the same.
-        train_loss: Mean training loss of the last local epoch.
-        members: Who is a member after the round; all of them where nobody communicates.
+        members: Who is a member after the round, P of them; all where nobody communicates.
         removed: Who was removed in this round.
+        set_aside: Whose upload could not be computed with.
+        silent: Whose upload told nothing.
+        measures: Everything measured, by name: P values each, NaN where there is none. ``accuracy`` and ``loss`` on
+            what is watched (validation by default) after the download; ``train_loss`` of the last local epoch;
+            ``weight``, ``similarity``, ``reputation``, ``quota``, ``bytes_up`` and ``bytes_down`` of the exchange;
+            and whatever a server, an attack or a metric adds.
     """
 
     number: int
     honest: int
-    accuracy: list[float]
-    loss: list[float]
-    train_loss: list[float]
     members: list[bool]
     removed: list[int] = field(default_factory=list)
     set_aside: list[int] = field(default_factory=list)
-    weight: list[float] = field(default_factory=list)
-    similarity: list[float] = field(default_factory=list)
-    reputation: list[float] = field(default_factory=list)
-    quota: list[float] = field(default_factory=list)
-    bytes_up: list[int] = field(default_factory=list)
-    bytes_down: list[int] = field(default_factory=list)
-    target_accuracy: list[float] = field(default_factory=list)
-    attack_success: list[float] = field(default_factory=list)
+    silent: list[int] = field(default_factory=list)
+    measures: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def mean_accuracy(self) -> float:
-        """Mean over the honest participants."""
-        return sum(self.accuracy[: self.honest]) / self.honest
+        """Mean over the honest participants, NaN where none was measured."""
+        return mean(self.measures.get("accuracy", [])[: self.honest])
 
     def headline(self) -> str:
         """One line for the progress bar."""
@@ -48,25 +46,18 @@ class Round:
         return f"{accuracy}members {sum(self.members)}/{len(self.members)}"
 
     def metrics(self) -> dict[str, float]:
-        """Flat, for loggers: ``accuracy/participant_3`` and the like."""
+        """Flat, for loggers: ``accuracy/participant_3``, ``accuracy/mean`` of the honest and the like."""
         flat: dict[str, float] = {"round": self.number, "members": sum(self.members), "removed": len(self.removed)}
-        names = (
-            "accuracy", "loss", "train_loss", "weight", "similarity", "reputation", "quota", "bytes_up", "bytes_down",
-            "target_accuracy", "attack_success",
-        )  # fmt: skip
-        for name in names:
-            values: list[float] = getattr(self, name)
-            flat |= {f"{name}/participant_{i}": v for i, v in enumerate(values) if not math.isnan(v)}
         flat |= {f"member/participant_{i}": float(member) for i, member in enumerate(self.members)}
-        if not math.isnan(self.mean_accuracy):
-            flat["accuracy/mean"] = self.mean_accuracy
-            flat["accuracy/max"] = max(self.accuracy[: self.honest])
-        for name in ("target_accuracy", "attack_success"):
-            honest: list[float] = getattr(self, name)[: self.honest]
-            if honest and not math.isnan(sum(honest)):
-                flat[f"{name}/mean"] = sum(honest) / len(honest)
-        if self.bytes_up:
-            flat["bytes_up/total"], flat["bytes_down/total"] = sum(self.bytes_up), sum(self.bytes_down)
+        for name, values in self.measures.items():
+            flat |= {f"{name}/participant_{i}": value for i, value in enumerate(values) if not math.isnan(value)}
+            average = mean(values[: self.honest])
+            if name not in SHARES and not math.isnan(average):
+                flat[f"{name}/mean"] = average
+            if name.startswith("bytes_"):
+                flat[f"{name}/total"] = sum(values)
+        if "accuracy/mean" in flat:
+            flat["accuracy/max"] = max(_known(self.measures["accuracy"][: self.honest]))
         return flat
 
 
@@ -75,6 +66,8 @@ class Summary:
     """The result of a run; lists have one entry per participant, None where there is no value.
 
     Attributes:
+        standalone: Final test accuracy of whoever trains alone on its examples, honestly, adversaries too.
+        final: Final test accuracy.
         mean: Mean final test accuracy of the honest participants.
         maximum: Highest final test accuracy of the honest participants.
         fairness: Pearson's correlation of standalone and final accuracy over the honest participants; None where it
@@ -86,18 +79,22 @@ class Summary:
         recall: Share of removed among the adversaries; None without adversaries.
         target_accuracy: Mean accuracy of the honest on the test examples of the class that adversaries mislabel.
         attack_success: Mean share of these that the honest classify as the adversaries want.
+        initial: Test accuracy of the network that everybody starts from; None without a reference.
+        adversary_final: Mean final test accuracy of the adversaries; None without any.
+        adversary_standalone: What they would have on average if they had trained on their examples alone.
+        adversary_gain: Mean of what they have above that: what they took.
     """
 
     rounds: int
     honest: int
     examples: list[int]
     standalone: list[float | None]
-    final: list[float]
+    final: list[float | None]
     reputation: list[float | None]
     quota: list[float | None]
     removed_in_round: list[int | None]
-    mean: float
-    maximum: float
+    mean: float | None
+    maximum: float | None
     fairness: float | None
     rank_fairness: float | None = None
     gain: float | None = None
@@ -106,6 +103,10 @@ class Summary:
     recall: float | None = None
     target_accuracy: float | None = None
     attack_success: float | None = None
+    initial: float | None = None
+    adversary_final: float | None = None
+    adversary_standalone: float | None = None
+    adversary_gain: float | None = None
 
     def table(self) -> str:
         """A row per participant, then what is measured of all."""
@@ -125,33 +126,56 @@ class Summary:
         widths = [max(len(row[c]) for row in (head, *rows)) for c in range(len(head))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
         lines.insert(1, "  ".join("-" * width for width in widths))
+        return "\n".join([*lines, self._of_all(), *self._gains(), *self._of_adversaries()])
+
+    def _of_all(self) -> str:
         if self.fairness is not None:
             fairness = f"{self.fairness:.3f}"
         else:
-            fairness = "not measured" if all(value is None for value in self.standalone) else "undefined (constant)"
-        lines.append(f"mean {percent(self.mean)}  maximum {percent(self.maximum)}  fairness {fairness}")
+            fairness = "not measured" if self.gain is None else "undefined (constant)"
+        return f"mean {percent(self.mean)}  maximum {percent(self.maximum)}  fairness {fairness}"
+
+    def _gains(self) -> Iterable[str]:
         if self.gain is not None:
             ranks = "undefined" if self.rank_fairness is None else f"{self.rank_fairness:.3f}"
-            lines.append(
+            yield (
                 f"mean gain over training alone {self.gain:+.1%} (spread {percent(self.gain_spread)})  "
                 f"fairness of ranks {ranks}"
             )
-        if self.honest < len(self.examples):
+
+    def _of_adversaries(self) -> Iterable[str]:
+        count = len(self.examples) - self.honest
+        if count:
             gone = [removed is not None for removed in self.removed_in_round]
-            lines.append(
-                f"removed: {sum(gone[self.honest :])} of {len(gone) - self.honest} adversaries, "
+            yield (
+                f"removed: {sum(gone[self.honest :])} of {count} adversaries, "
                 f"{sum(gone[: self.honest])} of {self.honest} honest"
             )
+        if self.adversary_gain is not None:
+            ends, it = ("the adversary ends", "it") if count == 1 else ("adversaries end on average", "they")
+            yield (
+                f"{ends} with {percent(self.adversary_final)}; training alone {it} would have "
+                f"{percent(self.adversary_standalone)}, the initial network has {percent(self.initial)}"
+            )
         if self.attack_success is not None:
-            lines.append(
+            yield (
                 f"label flips: success {percent(self.attack_success)}  target accuracy {percent(self.target_accuracy)}"
             )
-        return "\n".join(lines)
+
+
+def mean(values: Iterable[float]) -> float:
+    """Mean of the values that are there, NaN of none."""
+    known = _known(values)
+    return sum(known) / len(known) if known else math.nan
 
 
 def percent(value: float | None) -> str:
     """A share for people, a dash for none."""
     return "-" if value is None else f"{value:.1%}"
+
+
+def _known(values: Iterable[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
 
 
 def _number(value: float | None) -> str:

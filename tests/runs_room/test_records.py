@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from rffl_pl.callbacks.records import Round, Summary
+from rffl_pl.runs.records import Round, Summary
 
 NAN = float("nan")
 ROUND = Round(
     number=3,
     honest=2,
-    accuracy=[0.5, 0.7, 0.9],
-    loss=[1.0, 2.0, 3.0],
-    train_loss=[0.1, 0.2, NAN],
     members=[True, True, False],
     removed=[2],
+    measures={"accuracy": [0.5, 0.7, 0.9], "loss": [1.0, 2.0, 3.0], "train_loss": [0.1, 0.2, NAN]},
 )
 SUMMARY = Summary(
     rounds=3,
@@ -99,6 +97,18 @@ def test_label_flip(success: float) -> None:
     assert lines[2:] == [f"label flips: success {success:.1%}  target accuracy 25.0%"]
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_what_adversaries_took(many: bool) -> None:
+    """What they end with beside what their examples and the initial network would have given them."""
+    took = {"adversary_final": 0.8, "adversary_standalone": 0.9, "adversary_gain": -0.1, "initial": 0.1}
+    more = {"examples": [10, 20, 30, 30], "removed_in_round": [None] * 4, "final": [0.5, 0.75, 0.7, 0.9]}
+    more |= {name: [None] * 4 for name in ("standalone", "reputation", "quota")}
+    ends, it = ("adversaries end on average", "they") if many else ("the adversary ends", "it")
+    assert below(**ATTACKED | took | (more if many else {}))[-1] == (
+        f"{ends} with 80.0%; training alone {it} would have 90.0%, the initial network has 10.0%"
+    )
+
+
 def test_all_there_is_to_say() -> None:
     """All lines together, in their order, and the participants' rows above them."""
     summary = replace(
@@ -116,29 +126,57 @@ def test_a_summary_is_json_without_nan() -> None:
     """What is not measured is null, so that every reader of JSON takes it."""
     text = json.dumps(asdict(SUMMARY), allow_nan=False)
     names = {"rank_fairness", "gain", "gain_spread", "precision", "recall", "target_accuracy", "attack_success"}
+    names |= {"initial", "adversary_final", "adversary_standalone", "adversary_gain"}
     assert names == {name for name, value in json.loads(text).items() if value is None} - {"fairness"}
+
+
+def measuring(**measures: list[float]) -> Round:
+    """The round with more measures."""
+    return replace(ROUND, measures={**ROUND.measures, **measures})
 
 
 def test_metrics_of_a_label_flip() -> None:
     """Everybody's rates, and their means over the honest alone."""
-    flat = replace(ROUND, target_accuracy=[0.9, 0.7, 0.1], attack_success=[0.0, 0.25, 0.9]).metrics()
+    flat = measuring(target_accuracy=[0.9, 0.7, 0.1], attack_success=[0.0, 0.25, 0.9]).metrics()
     assert flat["target_accuracy/mean"] == pytest.approx(0.8)
     assert flat["attack_success/mean"] == pytest.approx(0.125)
     assert [flat[f"attack_success/participant_{i}"] for i in range(3)] == [0.0, 0.25, 0.9]
     assert [flat[f"target_accuracy/participant_{i}"] for i in range(3)] == [0.9, 0.7, 0.1]
 
 
-@pytest.mark.parametrize("values", [[], [NAN, NAN, NAN]], ids=["absent", "not measured"])
-def test_metrics_without_a_label_flip(values: list[float]) -> None:
+def test_metrics_of_what_was_not_measured() -> None:
     """No key at all, rather than NaN or a crash; the other metrics are as they were."""
-    flat = replace(ROUND, target_accuracy=values, attack_success=values).metrics()
+    flat = measuring(attack_success=[NAN, NAN, NAN]).metrics()
     assert not [name for name in flat if name.startswith(("target_accuracy", "attack_success"))]
     assert flat["accuracy/mean"] == pytest.approx(0.6)
     assert flat["accuracy/max"] == 0.7
     assert "train_loss/participant_2" not in flat
 
 
+def test_metrics_of_somebody_elses_measure() -> None:
+    """A measure that nobody here has heard of has everybody's value and the mean of the honest who have one."""
+    flat = measuring(calibration=[0.5, NAN, 0.9]).metrics()
+    assert {name: value for name, value in flat.items() if name.startswith("calibration")} == {
+        "calibration/participant_0": 0.5, "calibration/participant_2": 0.9, "calibration/mean": 0.5,
+    }  # fmt: skip
+
+
+def test_metrics_of_the_exchange() -> None:
+    """Bytes have a total; reputations and the like no mean, which would say nothing."""
+    flat = measuring(bytes_up=[8, 8, 0], reputation=[0.5, 0.5, 0.0]).metrics()
+    assert flat["bytes_up/total"] == 16
+    assert "bytes_up/mean" not in flat
+    assert "reputation/mean" not in flat
+    assert flat["member/participant_2"] == 0
+
+
+def test_a_round_without_accuracy_has_a_headline() -> None:
+    """Where nothing is watched the members are left to tell."""
+    assert replace(ROUND, measures={"train_loss": [0.1] * 3}).headline() == "members 2/3"
+    assert ROUND.headline() == "mean accuracy 60.0%, members 2/3"
+
+
 def test_a_round_survives_a_checkpoint() -> None:
     """What a checkpoint keeps of a round makes the same round again."""
-    full = replace(ROUND, train_loss=[0.1, 0.2, 0.3], target_accuracy=[0.9, 0.7, 0.1], attack_success=[0.0, 0.2, 0.9])
+    full = replace(measuring(train_loss=[0.1, 0.2, 0.3], energy=[0.9, 0.7, 0.1]), silent=[1], set_aside=[0])
     assert Round(**asdict(full)) == full

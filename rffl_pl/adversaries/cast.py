@@ -1,0 +1,143 @@
+"""Who plays which adversary: the one place that knows who attacks, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
+from rffl_pl.cohort import Examples
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+
+
+class Cast:
+    """The adversaries of a federation: adversary j carries out attack j modulo their number.
+
+    Args:
+        federation: Who takes part.
+        attacks: What adversaries do, in turn.
+
+    Raises:
+        UserError: If there are adversaries but no attack.
+    """
+
+    def __init__(self, federation: Federation, attacks: Sequence[Adversary] | None) -> None:
+        if federation.adversaries and not attacks:
+            raise UserError(
+                f"Expected --adversaries to say what the {federation.adversaries} adversaries do, but it is empty; "
+                "give for instance --adversaries+=FreeRider."
+            )
+        self.federation = federation
+        numbers = range(federation.honest, federation.total)
+        self.attacks = {i: attacks[j % len(attacks)] for j, i in enumerate(numbers)} if attacks else {}
+        """What every adversary does, by participant."""
+
+    @property
+    def omniscient(self) -> dict[int, OmniscientAdversary]:
+        """Those who are shown the honest uploads."""
+        return {i: attack for i, attack in self.attacks.items() if isinstance(attack, OmniscientAdversary)}
+
+    def prepare(self, num_classes: int) -> None:
+        """Have every attack look at its task.
+
+        Raises:
+            UserError: If one does not fit it.
+        """
+        for attack in self.attacks.values():
+            attack.prepare(num_classes)
+
+    def trains(self, participant: int) -> bool:
+        """Whether a participant trains when it is asked to."""
+        attack = self.attacks.get(participant)
+        return attack is None or attack.trains
+
+    def examples(self, participant: int, shard: Examples) -> Examples:
+        """What a participant takes for its training examples."""
+        attack = self.attacks.get(participant)
+        return shard if attack is None else Poisoned(shard, attack.poison)
+
+    def forge(self, situation: Situation) -> Tensor:
+        """What a participant uploads, ``[D]``: the honest their update, adversaries what their attack makes of it."""
+        attack = self.attacks.get(situation.participant)
+        if attack is None or isinstance(attack, OmniscientAdversary):
+            return situation.update
+        return _shaped(attack.upload(situation), like=situation.update)
+
+    def collude(self, situation: Situation) -> Tensor:
+        """What an omniscient adversary uploads, ``[D]``."""
+        return _shaped(self.omniscient[situation.participant].collude(situation), like=situation.update)
+
+    def remember(self, participant: int, memory: dict[str, Tensor], download: Tensor) -> None:
+        """Keep the step ``[D]`` that an adversary has received, if its attack goes by it."""
+        attack = self.attacks.get(participant)
+        if attack is not None and attack.keeps_download:
+            memory[_DOWNLOAD] = download.clone()
+
+    def situation(self, participant: int, round_index: int, *, memory: dict[str, Tensor], **facts: Any) -> Situation:
+        """A participant's situation in a round; its stream is its own and the round's."""
+        seed = self.federation.seed_for("attack", participant, round_index)
+        return Situation(
+            round=round_index,
+            participant=participant,
+            memory=memory,
+            download=memory.get(_DOWNLOAD),
+            generator=torch.Generator().manual_seed(seed),
+            **facts,
+        )
+
+    def measures(self, num_classes: int) -> Mapping[str, tuple[Metric, Adversary]]:
+        """What attacks measure of every model, by name, with the attack that says on which examples.
+
+        Raises:
+            UserError: If two attacks that differ report under one name.
+        """
+        found: dict[str, tuple[Metric, Adversary]] = {}
+        for attack in dict.fromkeys(self.attacks.values()):
+            for name, metric in attack.measures(num_classes).items():
+                other = found.setdefault(name, (metric, attack))[1]
+                if other.settings() != attack.settings():
+                    raise UserError(
+                        f"Expected all adversaries that report {name} to do the same, but got "
+                        f"{_described(other)} and {_described(attack)}; take one of them."
+                    )
+        return found
+
+
+class Poisoned:
+    """A shard as its holder pretends it is.
+
+    Args:
+        shard: The examples.
+        poison: From a batch, inputs and classes, to the one that is trained with.
+    """
+
+    def __init__(self, shard: Examples, poison: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+        self.shard, self.poison = shard, poison
+
+    def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """As the shard's, batch for batch."""
+        return (self.poison(x, y) for x, y in self.shard.epoch())
+
+    def in_order(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """As the shard's, batch for batch."""
+        return (self.poison(x, y) for x, y in self.shard.in_order())
+
+
+_DOWNLOAD = "download"
+
+
+def _shaped(upload: Any, like: Tensor) -> Tensor:
+    """An upload in the dtype of ``like``, or NaN if it has another shape: nothing of it can be used."""
+    fits = isinstance(upload, Tensor) and upload.shape == like.shape
+    return upload.to(like) if fits else torch.full_like(like, torch.nan)
+
+
+def _described(attack: Adversary) -> str:
+    """A class with its options, ``LabelFlip (source 1, target 7)``."""
+    options = ", ".join(f"{name.removeprefix('.')} {value}" for name, value in attack.settings().items() if name)
+    return type(attack).__name__ + (f" ({options})" if options else "")

@@ -1,0 +1,47 @@
+"""All ranks start alike, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+
+import lightning
+import torch
+from lightning.pytorch import Trainer
+
+import rffl_pl
+from rffl_pl.callbacks.resuming import training_settings
+from rffl_pl.errors import UserError
+from rffl_pl.module import FederatedModule
+from rffl_pl.servers import Server
+
+_REMEDIES = {
+    "the initial weights": "give --seed_everything a number, so that all draw the same",
+    "the data": "have all nodes read the same files",
+    "the versions": "install the same releases on all nodes",
+}
+
+
+def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -> None:
+    """Compare what ranks start from: results would hang on which rank hosts whom, and nobody would notice.
+
+    Raises:
+        UserError: On every rank, with the first difference there is.
+    """
+    weights = hashlib.sha256(b"".join(_bytes(tensor) for tensor in module.network.state_dict().values()))
+    facts = {
+        "the initial weights": weights.hexdigest(),
+        "the data": repr(module.data.identity()),
+        "the versions": f"{rffl_pl.__version__}, torch {torch.__version__}, lightning {lightning.__version__}",
+        **training_settings(trainer, server),
+    }
+    found = module.exchange.first_difference(facts)
+    if found is not None:
+        rank, name = found
+        remedy = _REMEDIES.get(name, "start all ranks with the same options")
+        raise UserError(
+            f"Expected all ranks to start alike, but {name} of rank {rank} differs from rank 0's; {remedy}."
+        )
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()

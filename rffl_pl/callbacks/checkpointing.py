@@ -1,0 +1,48 @@
+"""When a checkpoint is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from rffl_pl.errors import UserError
+
+
+class RoundCheckpoint(ModelCheckpoint):
+    """Keeps the newest round as ``last.ckpt``: every so many rounds, and the last one.
+
+    Args:
+        folder: Where.
+        every: Every how many rounds.
+
+    Raises:
+        UserError: If `every` is below 1.
+    """
+
+    def __init__(self, folder: str | Path, every: int = 1) -> None:
+        if every < 1:
+            raise UserError(
+                f"Expected --run.checkpoint_every to be at least 1 round, but got {every}; for none at all give "
+                "--trainer.enable_checkpointing false."
+            )
+        super().__init__(
+            folder, "last", every_n_epochs=every, enable_version_counter=False, save_on_train_epoch_end=True
+        )
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save if it is time or the run ends here."""
+        super().on_train_epoch_end(trainer, pl_module)
+        if _ends_here(trainer) and not self._should_skip_saving_checkpoint(trainer):
+            self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: a run that goes on has a folder of its own, and may have another cadence."""
+        return {}
+
+
+def _ends_here(trainer: Trainer) -> bool:
+    rounds = trainer.current_epoch + 1  # completed is counted after the hook
+    return trainer.should_stop or rounds == trainer.max_epochs or trainer.global_step == trainer.max_steps

@@ -1,0 +1,59 @@
+"""Brings what was measured to rank 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rffl_pl.callbacks.reputation import ReputationExchange
+from rffl_pl.module import FederatedModule
+from rffl_pl.runs import Round
+
+
+def gathered(module: FederatedModule, measures: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Every participant's values, ``[P]`` each, on rank 0; empty elsewhere. One transfer for all of them.
+
+    Args:
+        module: The hosted participants.
+        measures: Their values, ``[n]`` each; the names are the same on every rank.
+    """
+    if not measures:
+        return {}
+    rows = torch.stack([values.float().cpu() for values in measures.values()], dim=1)
+    columns = module.exchange.gather_rows(rows.to(module.exchange.device)).cpu().unbind(1)
+    return dict(zip(measures, columns, strict=True))
+
+
+def scores(module: FederatedModule) -> dict[str, Tensor]:
+    """What was measured of every participant's model."""
+    return gathered(module, module.watched)
+
+
+def collected(module: FederatedModule, exchange: ReputationExchange) -> Round:
+    """The round that has just ended; a transfer, so every rank asks, and rank 0 alone gets all of it."""
+    losses = [module.losses.get(i) for i in module.cohort.participants]
+    # NaN stands for "did not train", so a loss that is not finite shows as infinite.
+    train_loss = torch.tensor([math.nan if x is None else x if math.isfinite(x) else math.inf for x in losses])
+    measured = gathered(module, {**module.watched, "train_loss": train_loss})
+    entry = Round(
+        number=module.round,
+        honest=module.federation.honest,
+        members=exchange.server.members.tolist(),
+        measures={name: values.tolist() for name, values in measured.items()},
+    )
+    if exchange.verdict is not None and exchange.traffic is not None:
+        verdict, traffic = exchange.verdict, exchange.traffic
+        entry.removed, entry.set_aside = list(verdict.removed), list(verdict.set_aside)
+        entry.silent = list(verdict.silent)
+        of_server = verdict.measures | {
+            "weight": verdict.weights,
+            "similarity": verdict.similarities,
+            "reputation": verdict.reputations,
+            "quota": verdict.quotas,
+        }
+        entry.measures |= {name: values.tolist() for name, values in of_server.items()}
+        entry.measures |= {"bytes_up": [*traffic.up], "bytes_down": [*traffic.down]}
+    return entry

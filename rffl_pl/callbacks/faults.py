@@ -1,0 +1,73 @@
+"""What a user is told of participants during a run: removals, and each fault once."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from rffl_pl.runs import Round
+
+_WHAT = {
+    "diverged": (
+        "training loss is not finite: it goes on from where it stood before the round, and its upload is set aside; a "
+        "smaller learning rate may help"
+    ),
+    "set aside": "upload is set aside: it is not finite, too long to compute with or of another shape",
+    "silent": "upload tells nothing, being as short as the rounding of its model: it is not scored",
+}
+_AGAIN = {
+    "diverged": "training loss was not finite",
+    "set aside": "upload was set aside",
+    "silent": "upload told nothing",
+}
+
+
+class Faults:
+    """Warns of every fault of a participant when it first occurs, and counts."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[int, str]] = Counter()
+
+    def warn(self, this: Round, reasons: Mapping[int, str]) -> None:
+        """Tell what is new in a round.
+
+        Args:
+            this: The round.
+            reasons: Why each of the removed was, in the server's words.
+        """
+        for participant, fault in _faults(this):
+            self.counts[participant, fault] += 1
+            if self.counts[participant, fault] == 1:
+                warnings.warn(f"Round {this.number}: participant {participant}'s {_WHAT[fault]}.", stacklevel=2)
+        for i in this.removed:
+            measures = this.measures
+            told = reasons.get(
+                i,
+                f"its reputation fell below the threshold (similarity {measures['similarity'][i]:.3f}, weight "
+                f"{measures['weight'][i]:.3f}).",
+            )
+            warnings.warn(f"Round {this.number}: participant {i} is removed: {told.rstrip('.')}.", stacklevel=2)
+
+    def ongoing(self) -> list[str]:
+        """A line for every fault that occurred more than once."""
+        return [
+            f"participant {participant}'s {_AGAIN[fault]} in {count} rounds"
+            for (participant, fault), count in sorted(self.counts.items())
+            if count > 1
+        ]
+
+
+def _faults(this: Round) -> Iterator[tuple[int, str]]:
+    """The faults of whoever was a member when the round began, one each."""
+    losses = this.measures["train_loss"]
+    for i, member in enumerate(this.members):
+        if not (member or i in this.removed):
+            continue
+        if math.isinf(losses[i]):
+            yield i, "diverged"
+        elif i in this.set_aside:
+            yield i, "set aside"
+        elif i in this.silent:
+            yield i, "silent"

@@ -1,0 +1,34 @@
+"""What somebody is told who goes on with other settings than the checkpoint's."""
+
+from __future__ import annotations
+
+import warnings
+
+from lightning.pytorch import Trainer
+
+from rffl_pl.module import FederatedModule
+from rffl_pl.runs.settings import Settings, changes, settings_of
+from rffl_pl.servers import Server
+
+
+def training_settings(trainer: Trainer, server: Server) -> Settings:
+    """How this run trains."""
+    module = trainer.lightning_module
+    assert isinstance(module, FederatedModule)
+    rates = {name: str(value) for name, value in module.cohort.optimizers[0].defaults.items()}
+    return settings_of(
+        federation=module.federation,
+        server=server,
+        model=module,
+        network=module.network,
+        data=module.data,
+        rates=rates,
+        precision=str(trainer.precision),
+    )
+
+
+def warn_of_changes(saved: Settings, here: Settings) -> None:
+    """Name what differs from the checkpoint's run, in one warning."""
+    changed = changes(saved, here)
+    if changed:
+        warnings.warn(f"Going on with other settings than the checkpoint's: {', '.join(changed)}.", stacklevel=2)

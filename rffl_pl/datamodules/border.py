@@ -1,0 +1,159 @@
+"""Where data comes in: what no federation can be trained on is said here, in one sentence, before it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset, default_collate
+
+from rffl_pl.errors import UserError
+
+
+class Part:
+    """One of a data module's datasets with its labels, which are read once.
+
+    What lies in memory as tensors is checked whole, other datasets batch by batch as they are read.
+
+    Args:
+        dataset: A map-style dataset of (x, y).
+        which: ``training``, ``validation`` or ``test``, for messages.
+        owner: The data module's class, for messages.
+        num_classes: Number C of classes.
+
+    Attributes:
+        labels: The class of every example, ``[n]`` int64.
+
+    Raises:
+        UserError: If it is empty or not of pairs (x, y), if a label is no whole number in 0 .. C-1, or an input in
+            memory is not finite.
+    """
+
+    def __init__(self, dataset: Dataset[Any], *, which: str, owner: str, num_classes: int) -> None:
+        self.dataset, self.which, self.owner, self.num_classes = dataset, which, owner, num_classes
+        count = _length(dataset)
+        if count == 0:
+            raise UserError(f"Expected {owner} to have {which} examples, but there is none; give it at least one.")
+        if isinstance(dataset, TensorDataset) and len(dataset.tensors) != 2:
+            raise UserError(
+                f"Expected {which} examples of {owner} to be pairs (x, y), but its TensorDataset has "
+                f"{len(dataset.tensors)} tensor(s); give it two."
+            )
+        self.labels = labels_of(dataset, f"{which} example", owner)
+        everything = torch.arange(count)
+        self._check_labels(everything, self.labels)
+        self.check(everything[:1], collated([dataset[0]]))
+        if isinstance(dataset, TensorDataset):
+            self._check_inputs(everything, dataset.tensors[0])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def check(self, indices: Tensor, batch: Any) -> None:
+        """See that a batch of the examples ``indices`` ``[B]`` can be used.
+
+        Args:
+            indices: Which examples they are.
+            batch: What `collated` made of them.
+
+        Raises:
+            UserError: If it cannot.
+        """
+        x, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (None, None)
+        if not (isinstance(x, Tensor) and isinstance(y, Tensor) and y.dim() == 1 and len(x) == len(y) == len(indices)):
+            reason = f" ({' '.join(str(batch).split())})" if isinstance(batch, Exception) else ""
+            raise UserError(
+                f"Expected {self.which} examples of {self.owner} to be pairs (x, y) of a tensor and a class number, "
+                f"every x of one shape, but a batch with example {int(indices[0])} is not{reason}; convert them in its "
+                "dataset."
+            )
+        self._check_inputs(indices, x)
+        self._check_labels(indices, whole(y, f"{self.which} example", self.owner, indices))
+
+    def _check_inputs(self, indices: Tensor, x: Tensor) -> None:
+        if not x.is_floating_point() or bool(x.sum().isfinite()) or bool(x.isfinite().all()):  # a sum is quicker
+            return
+        unfit = ~x.flatten(1).isfinite().all(1) if x.dim() > 1 else ~x.isfinite()
+        raise UserError(
+            f"Expected finite inputs of {self.owner}, but {self.which} example {int(indices[unfit][0])} has NaN or "
+            f"infinity ({int(unfit.sum())} of {len(x)} examples have); leave such examples out or mend them."
+        )
+
+    def _check_labels(self, indices: Tensor, labels: Tensor) -> None:
+        outside = (labels < 0) | (labels >= self.num_classes)
+        if bool(outside.any()):
+            raise UserError(
+                f"Expected labels of {self.owner} to lie in 0 .. {self.num_classes - 1}, but {self.which} example "
+                f"{int(indices[outside][0])} has label {int(labels[outside][0])} ({int(outside.sum())} of "
+                f"{len(labels)} are outside); number the classes from 0 or set num_classes."
+            )
+
+
+def collated(examples: list[Any]) -> Any:
+    """The examples as one batch, or why they cannot be one: also worker processes hand on a reason, not a traceback."""
+    try:
+        return default_collate(examples)
+    except Exception as error:  # whatever torch meets in things that it cannot stack
+        return error
+
+
+def labels_of(dataset: Dataset[Any], which: str = "example", owner: str | None = None) -> Tensor:
+    """The class of every example, ``[n]`` int64: from ``targets`` or ``labels`` if the dataset has them.
+
+    Raises:
+        UserError: If there is none, or one that is no whole number; ``which`` and ``owner`` are how it is called.
+    """
+    owner = owner or type(dataset).__name__
+    count = _length(dataset)
+    given = [dataset.tensors[1]] if isinstance(dataset, TensorDataset) else []
+    for candidate in [*given, getattr(dataset, "targets", None), getattr(dataset, "labels", None)]:
+        try:
+            labels = torch.as_tensor(candidate)
+        except (TypeError, ValueError, RuntimeError):
+            continue  # names of classes, say
+        if labels.shape == (count,):
+            return whole(labels, which, owner)
+    try:
+        numbers = [_number(dataset[i][1]) for i in range(count)]
+    except (TypeError, ValueError, RuntimeError, IndexError, KeyError) as error:
+        raise UserError(
+            f"Expected every {which} of {owner} to be a pair (x, y) with y a class number, but got "
+            f"{type(error).__name__}: {error}."
+        ) from error
+    return whole(torch.tensor(numbers), which, owner)
+
+
+def whole(labels: Tensor, which: str, owner: str, indices: Tensor | None = None) -> Tensor:
+    """Labels ``[n]`` as int64; ``which``, ``owner`` and ``indices`` are how their examples are called.
+
+    Raises:
+        UserError: If one is no whole number: it would silently become another class.
+    """
+    broken = (~labels.isfinite() | (labels != labels.round())).nonzero() if labels.is_floating_point() else labels[:0]
+    if len(broken):
+        first = int(broken[0])
+        raise UserError(
+            f"Expected labels of {owner} to be whole numbers, but {which} "
+            f"{first if indices is None else int(indices[first])} has label {labels[first].item():g} "
+            f"({len(broken)} of {len(labels)} are none); number the classes from 0."
+        )
+    return labels.long()
+
+
+def _number(label: Any) -> int | float:
+    """A label as a number of Python's."""
+    value = label.item() if hasattr(label, "item") else label
+    if not isinstance(value, int | float):
+        raise TypeError(f"a label of type {type(value).__name__}")
+    return value
+
+
+def _length(dataset: Dataset[Any]) -> int:
+    try:
+        return len(dataset)  # type: ignore[arg-type]  # torch types only iterable-style datasets as unsized
+    except TypeError as error:
+        raise UserError(
+            f"Expected a map-style dataset, with __len__ and __getitem__, but got {type(dataset).__name__}, which has "
+            "no length."
+        ) from error

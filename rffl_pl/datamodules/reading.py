@@ -1,0 +1,132 @@
+"""From a dataset to mini-batches: at once from memory, else example by example, here or in worker processes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, get_worker_info
+
+from rffl_pl.datamodules.border import collated
+from rffl_pl.datamodules.sentences import Sentences
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Reader:
+    """Reads mini-batches of one dataset, in whatever order it is asked for.
+
+    What lies in memory is indexed a whole batch at a time, which is many times faster than collating single examples.
+    Worker processes stay alive from one pass to the next: starting them takes longer than most passes.
+
+    Args:
+        dataset: A map-style dataset of (x, y).
+        num_workers: Worker processes for datasets that are not in memory.
+        check: Called with the indices ``[B]`` and the batch of what is not in memory; raises if it cannot be used.
+    """
+
+    def __init__(
+        self, dataset: Dataset[Any], num_workers: int = 0, check: Callable[[Tensor, Any], None] | None = None
+    ) -> None:
+        self.dataset, self.check = dataset, check
+        self.in_memory = isinstance(dataset, TensorDataset | Sentences)
+        self.num_workers = 0 if self.in_memory else num_workers
+        self._idle: DataLoader[Any] | None = None
+
+    def batches(self, indices: Tensor, batch_size: int) -> Batches:
+        """Mini-batches of exactly these examples in this order; the last one may be smaller."""
+        return Batches(self, indices.split(batch_size))
+
+    def read(self, order: Sequence[Tensor]) -> Iterator[Batch]:
+        """One pass: for each of the index vectors ``[B]`` of ``order`` its batch.
+
+        Takes one number from the surrounding random stream, as torch's loaders do; worker processes start theirs from
+        it, so that what a dataset draws at random in them depends on no pass before.
+        """
+        seed = int(torch.empty((), dtype=torch.int64).random_())
+        found = self._from_workers(order, seed) if self.num_workers else map(self._here, order)
+        return map(self._checked, found, order)  # in this order: `map` then walks `found` to its end
+
+    def _here(self, indices: Tensor) -> Any:
+        return self.dataset[indices] if self.in_memory else _collected(self.dataset, indices.tolist())
+
+    def _from_workers(self, order: Sequence[Tensor], seed: int) -> Iterator[Any]:
+        # Taken while the pass lasts: another one beside it, or after one that was left early, starts its own.
+        loader, self._idle = self._idle or self._started(), None
+        assert isinstance(loader.sampler, _Order)
+        loader.sampler.requests = [(seed, indices.tolist()) for indices in order]
+        yield from loader
+        self._idle = loader
+
+    def _started(self) -> DataLoader[Any]:
+        return DataLoader(
+            _AtWork(self.dataset),
+            sampler=_Order(),
+            batch_size=None,
+            num_workers=self.num_workers,
+            persistent_workers=True,
+            generator=torch.Generator(),  # of its own, so that starting workers takes nothing from the stream
+        )
+
+    def _checked(self, batch: Any, indices: Tensor) -> Batch:
+        if self.check is not None and not self.in_memory:
+            self.check(indices, batch)
+        return batch
+
+
+class Batches:
+    """Mini-batches in an order that is known beforehand, to be walked any number of times."""
+
+    def __init__(self, reader: Reader, order: Sequence[Tensor]) -> None:
+        self.reader, self.order = reader, order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.reader.read(self.order)
+
+
+class _Order(Sampler[tuple[int, list[int]]]):
+    """What worker processes are asked for: the seed of the pass and the examples of each batch."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[int, list[int]]] = []
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+        return iter(self.requests)
+
+
+class _AtWork(Dataset[Any]):
+    """The dataset in a worker process, whose random streams start anew with every pass."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+        self._seed: int | None = None
+
+    def __getitem__(self, request: tuple[int, list[int]]) -> Any:
+        seed, indices = request
+        if seed != self._seed:
+            self._seed = seed
+            worker = get_worker_info()
+            assert worker is not None
+            _start_streams(seed + worker.id)
+        return _collected(self.dataset, indices)
+
+
+def _start_streams(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def _collected(dataset: Dataset[Any], indices: list[int]) -> Any:
+    together = getattr(dataset, "__getitems__", None)
+    return collated(together(indices) if together else [dataset[i] for i in indices])

@@ -1,0 +1,127 @@
+"""CLA: more and more classes."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+
+from rffl_pl.datamodules.splits.base import Pool, Split, shuffled
+from rffl_pl.errors import UserError
+
+Draw = Literal["auto", "disjoint", "released"]
+
+
+class CLA(Split):
+    """Equal shards from more and more classes: see `wanted` for how many of each.
+
+    Args:
+        draw: ``disjoint``: nobody shares an example, and data that does not suffice for that is refused. ``auto``:
+            disjoint where the data suffices, else every shard is drawn on its own from all examples, without repeats
+            while a class has enough for the one shard; a warning says which share of the examples several hold.
+            ``released``: every shard is drawn on its own with replacement, as in the authors' code.
+
+    Raises:
+        UserError: If `draw` is none of these.
+    """
+
+    def __init__(self, *, draw: Draw = "auto") -> None:
+        if draw not in get_args(Draw):
+            raise UserError(f"Expected --data.split.draw to be one of {', '.join(get_args(Draw))}, but got {draw}.")
+        self.draw = draw
+
+    def cut(self, pool: Pool) -> list[Tensor]:
+        """N shards of ``pool.each`` examples."""
+        labels, classes, generator = pool.labels, pool.num_classes, pool.generator
+        counts = wanted(classes, pool.participants, pool.each)
+        if self.draw == "disjoint" or (self.draw == "auto" and suffices(labels, counts)):
+            return by_class(labels, classes, pool.participants, pool.each, generator)
+        shards = on_their_own(labels, counts, replacement=self.draw == "released", generator=generator)
+        shared, repeated = overlap(shards)
+        rank_zero_warn(
+            f"Split CLA drew {pool.participants} shards of {pool.each} examples each on its own: {shared:.1%} of the "
+            "examples that they hold are held by several participants"
+            + (f" and {repeated:.1%} of their places repeat an example of the same shard" if repeated else "")
+            + "; for disjoint shards lower --data.examples_per_participant, as --data.split.draw disjoint says."
+        )
+        return shards
+
+
+def wanted(num_classes: int, participants: int, each: int) -> Tensor:
+    r"""How many examples of every class every participant gets, ``[N, C]``.
+
+    Participant i has ``each`` examples from its first :math:`c_i` classes, with c evenly spaced from 1 to the number
+    of classes and truncated: :math:`\lfloor n / c_i \rfloor` of each class, topped up from its last one.
+    """
+    first = torch.linspace(1, num_classes, participants, dtype=torch.float64).add(1e-9).long().tolist()
+    counts = torch.zeros(participants, num_classes, dtype=torch.int64)
+    for row, classes in zip(counts, first, strict=True):
+        row[:classes] = each // classes
+        row[classes - 1] += each % classes
+    return counts
+
+
+def suffices(labels: Tensor, counts: Tensor) -> bool:
+    """Whether disjoint shards with ``counts`` ``[N, C]`` examples exist."""
+    return bool((counts.sum(0) <= torch.bincount(labels, minlength=counts.shape[1])).all())
+
+
+def by_class(
+    labels: Tensor, num_classes: int, participants: int, each: int, generator: torch.Generator
+) -> list[Tensor]:
+    """Disjoint shards with `wanted` examples of every class.
+
+    Raises:
+        UserError: If a class has too few examples.
+    """
+    counts = wanted(num_classes, participants, each)
+    queues = [shuffled((labels == c).nonzero().flatten(), generator) for c in range(num_classes)]
+    for c, (need, queue) in enumerate(zip(counts.sum(0).tolist(), queues, strict=True)):
+        if need > len(queue):
+            enough = each * len(queue) // need
+            raise UserError(
+                f"Expected at least {need} examples of class {c} for split CLA with {participants} participants and "
+                f"{each} examples each, but there are {len(queue)}; lower "
+                + (f"--data.examples_per_participant to {enough} or " if enough else "")
+                + "--federation.participants, or leave --data.split.draw at auto for shards that overlap."
+            )
+    cuts = [
+        queue.split([*counts[:, c].tolist(), len(queue) - int(counts[:, c].sum())]) for c, queue in enumerate(queues)
+    ]
+    return [torch.cat([cuts[c][i] for c in range(num_classes)]) for i in range(participants)]
+
+
+def on_their_own(labels: Tensor, counts: Tensor, *, replacement: bool, generator: torch.Generator) -> list[Tensor]:
+    """Shards with ``counts`` ``[N, C]`` examples of every class, each drawn from all examples of the class.
+
+    Without ``replacement`` an example comes again in a shard only after all others of its class.
+
+    Raises:
+        UserError: If a class has no example at all.
+    """
+    members = [(labels == c).nonzero().flatten() for c in range(counts.shape[1])]
+    for c, found in enumerate(members):
+        if len(found) == 0 and int(counts[:, c].sum()):
+            raise UserError(
+                f"Expected training examples of class {c} for split CLA, but there are none; correct num_classes or "
+                "take another --data.split."
+            )
+
+    def draw(found: Tensor, count: int) -> Tensor:
+        if replacement:
+            return found[torch.randint(max(1, len(found)), (count,), generator=generator)]
+        return torch.cat([found[:0], *(shuffled(found, generator) for _ in range(0, count, len(found) or 1))])[:count]
+
+    return [
+        torch.cat([draw(found, count) for found, count in zip(members, row, strict=True)]) for row in counts.tolist()
+    ]
+
+
+def overlap(shards: list[Tensor]) -> tuple[float, float]:
+    """The share of the examples held that several shards hold, and of all places in shards those that repeat one."""
+    different = [shard.unique() for shard in shards]
+    holders = torch.cat(different).unique(return_counts=True)[1]
+    places = sum(map(len, shards))
+    return float((holders > 1).double().mean()), (places - sum(map(len, different))) / places

@@ -1,0 +1,154 @@
+"""What is measured of models: every hosted participant's, each distinct one once, and the server's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from rffl_pl.adversaries import Adversary
+from rffl_pl.cohort import Cohort
+from rffl_pl.datamodules.reading import Batches
+from rffl_pl.errors import UserError
+from rffl_pl.metrics import ParticipantScores
+from rffl_pl.round import Precision
+
+Scores = dict[str, Tensor]
+"""Measured of the hosted participants' models, ``[n]`` each, by name: ``accuracy``, ``loss``, and what the user and the
+attacks measure beside them."""
+
+
+class Evaluation:
+    """Scores of a cohort's models, batch after batch.
+
+    Args:
+        measures: Metrics of logits ``[B, C]`` and classes ``[B]`` that give one number; their names are those of their
+            classes, in lower case with underscores.
+        attacked: The attacks' own metrics by name, each with the attack that says on which examples.
+
+    Raises:
+        UserError: If two measures have one name.
+    """
+
+    def __init__(self, measures: Sequence[Metric], attacked: Mapping[str, tuple[Metric, Adversary]]) -> None:
+        names = [_snake(type(measure).__name__) for measure in measures]
+        for name in names:
+            if names.count(name) > 1 or name in attacked or name in ("accuracy", "loss", "train_loss"):
+                raise UserError(f"Expected --model.measures to have different names, but got {name} twice; leave one.")
+        self.measures: dict[str, tuple[Metric, Adversary | None]] = {
+            **dict(zip(names, ((measure, None) for measure in measures), strict=True)),
+            **attacked,
+        }
+        self._first: list[int] = []
+        self._scores = ParticipantScores(0)
+        self._metrics: dict[int, dict[str, Metric]] = {}
+
+    def start(self, cohort: Cohort) -> None:
+        """Begin to measure a cohort's models as they are now."""
+        device = cohort.weights.device
+        self._first = cohort.distinct()
+        self._scores = ParticipantScores(len(self._first)).to(device)
+        self._metrics = {i: {name: self._fresh(name, device) for name in self.measures} for i in set(self._first)}
+
+    def update(self, batch: tuple[Tensor, Tensor], cohort: Cohort) -> None:
+        """Take in one batch, inputs and classes."""
+        x, y = cohort.placed(batch[0]), batch[1].to(cohort.weights.device, torch.int64)
+        probes = {
+            attack: _placed(attack.probe(x, y), cohort) for _, attack in self.measures.values() if attack is not None
+        }
+        for index, metrics in sorted(self._metrics.items()):
+            logits = cohort.logits(x, index).float()
+            self._scores.update(index, logits, y)
+            for name, metric in metrics.items():
+                attack = self.measures[name][1]
+                px, py = (x, y) if attack is None else probes[attack]
+                if len(py):
+                    metric.update(logits if px is x else cohort.logits(px, index).float(), py)
+
+    def finish(self) -> Scores:
+        """The scores of all batches since the start."""
+        accuracy, loss = (value.view(-1) for value in self._scores.compute())  # torchmetrics squeezes one model's
+        scores = {"accuracy": accuracy[self._first], "loss": loss[self._first]}
+        for name in self.measures:
+            values = {index: _number(name, metrics[name]) for index, metrics in self._metrics.items()}
+            scores[name] = torch.tensor([values[index] for index in self._first])
+        return scores
+
+    def of(self, batches: Iterator[Any], cohort: Cohort) -> Scores:
+        """Scores of a cohort's models on all of the batches."""
+        self.start(cohort)
+        for batch in batches:
+            self.update(batch, cohort)
+        return self.finish()
+
+    def _fresh(self, name: str, device: torch.device) -> Metric:
+        metric = self.measures[name][0].clone().to(device)
+        metric.reset()
+        metric.distributed_available_fn = _never  # merging ranks would average different participants' models
+        return metric
+
+
+class Validation:
+    """The model of a server that validates: the participants' network with its initial buffers.
+
+    Args:
+        network: The network; it is copied.
+        batches: The server's validation examples.
+        limit: How many of the batches count, or which share of them; all where it is 0.
+        device: Where it is computed.
+        precision: In which precision.
+    """
+
+    def __init__(
+        self, network: nn.Module, batches: Batches, limit: float, device: torch.device, precision: Precision
+    ) -> None:
+        self.network, self.batches, self.limit, self.device, self.precision = network, batches, limit, device, precision
+        self._model: Cohort | None = None
+
+    def accuracy(self, weights: Tensor) -> float:
+        """Accuracy of weights ``[D]``."""
+        if self._model is None:
+            self._model = Cohort(self.network, [0], torch.optim.SGD, self.device)
+        correct, count = 0, 0
+        self._model.weights[0] = weights
+        with torch.inference_mode(), self.precision.val_step_context():
+            for x, y in limited(self.batches, self.limit or 1.0):
+                correct += int((self._model.logits(x, 0).argmax(1).cpu() == y.cpu()).sum())
+                count += len(y)
+        return correct / count
+
+
+def limited(batches: Batches, limit: float) -> Iterator[Any]:
+    """The first batches, at least one: as many as an integer says, or a share of them, as Lightning does."""
+    return islice(batches, limit if isinstance(limit, int) else max(1, int(limit * len(batches))))
+
+
+def _placed(examples: tuple[Tensor, Tensor], cohort: Cohort) -> tuple[Tensor, Tensor]:
+    return cohort.placed(examples[0]), examples[1]
+
+
+def _number(name: str, metric: Metric) -> float:
+    """What a metric has measured; NaN where it has seen nothing."""
+    if not metric.update_called:
+        return float("nan")
+    value = metric.compute()
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise UserError(
+            f"Expected every one of --model.measures to give one number, but {name} gives "
+            f"{list(value.shape) if isinstance(value, Tensor) else type(value).__name__}; have it average."
+        )
+    return float(value)
+
+
+def _never() -> bool:
+    return False
+
+
+def _snake(name: str) -> str:
+    """``MulticlassCalibrationError`` as ``multiclass_calibration_error``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

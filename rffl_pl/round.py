@@ -1,0 +1,215 @@
+"""One communication round of any server, in the steps of Algorithm 1 (Xu & Lyu 2021, https://arxiv.org/abs/2011.10464)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from rffl_pl.adversaries import Cast
+from rffl_pl.cohort import Cohort, Examples, Schedule
+from rffl_pl.exchange import Exchange, Traffic
+from rffl_pl.federation import Federation
+from rffl_pl.servers import Server, Verdict
+
+
+class Precision(Protocol):
+    """In which precision is computed, e.g. Lightning's precision plugin."""
+
+    def train_step_context(self) -> AbstractContextManager[object]:
+        """Surrounds local training."""
+
+    def val_step_context(self) -> AbstractContextManager[object]:
+        """Surrounds what is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """All who sit at one rank's table: its participants, its side of the exchange, and its server.
+
+    Attributes:
+        federation: Who takes part.
+        cohort: The participants that this rank hosts.
+        cast: Who attacks, and how.
+        exchange: The way to the server and back.
+        server: The rule; rank 0's alone ever sees an upload, the others serve their participants' half.
+        schedule: Local training.
+        precision: In which precision is computed.
+        colluders: What every omniscient adversary remembers, by participant; filled on rank 0.
+    """
+
+    federation: Federation
+    cohort: Cohort
+    cast: Cast
+    exchange: Exchange
+    server: Server
+    schedule: Schedule
+    precision: Precision
+    colluders: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What is known of a round.
+
+    Attributes:
+        losses: Mean training loss of the last local epoch of every hosted participant that trained.
+        verdict: The server's answer, on rank 0; None where nobody communicates.
+        traffic: The bytes of the round; likewise.
+    """
+
+    losses: dict[int, float]
+    verdict: Verdict | None = None
+    traffic: Traffic | None = None
+
+
+def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
+    """Play one communication round; every rank calls it with the participants that it hosts.
+
+    Whoever has been removed trains on alone; a member that was not asked to take part does nothing.
+
+    Args:
+        table: This rank's side.
+        shards: The training examples of the hosted participants.
+        number: The round, counted from 0.
+    """
+    exchange, server = table.exchange, table.server
+    examples = {i: table.cast.examples(i, shard) for i, shard in shards.items()}
+    if not server.communicates:
+        return Outcome(losses=_train(table, examples, number))
+
+    # 1. Ask who takes part, and bring those up to date who missed rounds.
+    _ask(table, number)
+    # 2. Measure: what participants report before they train.
+    reports = _measure(table, examples) if server.hears_losses else None
+    # 3. Train, on one's own examples or on those that one's attack makes of them.
+    losses = _train(table, examples, number)
+    # 4. Forge: everybody keeps of its own update what is its to keep; adversaries send something else.
+    _forge(table, losses, number)
+    # 5. Upload.
+    uploads = _upload(table)
+    heard = exchange.gather_reports(reports) if reports is not None else None
+    # 6. Collude: omniscient adversaries see the honest uploads before the server does.
+    _collude(table, uploads, number)
+    # 7. Judge: aggregate, similarities, reputations, removal, quotas.
+    verdict = server.step(list(uploads.values()), list(uploads), heard) if exchange.rank == 0 else None
+    # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
+    _integrate(table, verdict)
+    verdict = replace(verdict, download=_spent) if verdict is not None else None
+    return Outcome(losses=losses, verdict=verdict, traffic=exchange.traffic)
+
+
+def _ask(table: Table, number: int) -> None:
+    exchange, cohort = table.exchange, table.cohort
+    if table.federation.participation == 1:
+        return exchange.ask_all()
+    asked = table.federation.asked(exchange.members, number) if exchange.rank == 0 else ()
+    for participant, model in exchange.ask(asked, table.server.model_for if exchange.rank == 0 else None):
+        cohort.weights[cohort.participants.index(participant)] = model
+    return None
+
+
+def _measure(table: Table, examples: Mapping[int, Examples]) -> dict[int, float]:
+    """The mean loss of everybody asked on its own examples, before training."""
+    with table.precision.val_step_context():
+        return {i: table.cohort.loss(k, examples[i]) for k, i in _hosted(table) if i in table.exchange.asked}
+
+
+def _train(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
+    """Local training of everybody hosted who is up and whose attack does not spare it; their losses, by participant."""
+    losses = {}
+    with torch.enable_grad(), table.precision.train_step_context():
+        for index, participant in _up(table):
+            if table.cast.trains(participant):
+                seed = table.federation.seed_for("training", participant, number)
+                losses[participant] = table.cohort.train(index, examples[participant], table.schedule, number, seed)
+    return losses
+
+
+def _forge(table: Table, trained: Container[int], number: int) -> None:
+    """Leave everybody with what it keeps of its update, and its row of `Cohort.updates` with what it sends."""
+    cohort, server = table.cohort, table.server
+    for index, participant in _up(table):
+        update = cohort.withdraw(index) if participant in trained else cohort.idle(index)
+        own = server.kept(update)
+        sent = update
+        if participant in table.exchange.asked:
+            forged = _forged(table, index, update, number)
+            sent = server.outgoing(forged, cohort.memories[index], cohort.weights[index])
+        cohort.integrate(index, own)  # which may be the very update: before it makes room
+        update.copy_(sent)
+
+
+def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:
+    """What a participant wants to send: the honest their update, adversaries what their attack makes of it."""
+    participant = table.cohort.participants[index]
+    if participant not in table.cast.attacks:
+        return update
+    memory, model = table.cohort.attack_memories[index], table.cohort.weights[index].clone()
+    return table.cast.forge(table.cast.situation(participant, number, memory=memory, update=update, model=model))
+
+
+def _upload(table: Table) -> dict[int, Tensor]:
+    """Bring what everybody asked sends to rank 0: there the uploads ``[D]`` by participant, ascending."""
+    cohort, server = table.cohort, table.server
+    rows = {i: cohort.updates[k] for k, i in _hosted(table)}
+    uploads: dict[int, Tensor] = {}
+
+    def arrived(participant: int, payload: Tensor) -> None:
+        upload = server.unpack(payload)
+        # What comes back to where it was sent from takes no second place.
+        uploads[participant] = rows[participant].copy_(upload) if participant in rows else upload
+
+    table.exchange.gather_uploads(lambda i: server.pack(rows[i]), arrived)
+    return dict(sorted(uploads.items()))
+
+
+def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
+    """Replace omniscient adversaries' uploads by what they make of the honest ones; they travel as everybody's."""
+    colluding = [i for i in uploads if i in table.cast.omniscient]
+    honest = [u for i, u in uploads.items() if colluding and table.federation.is_honest(i) and u.isfinite().all()]
+    if not honest:
+        return
+    known = torch.stack(honest)
+    for participant in colluding:
+        sent, memory = uploads[participant], table.colluders.setdefault(participant, {})
+        nowhere = torch.zeros_like(sent)
+        situation = table.cast.situation(participant, number, memory=memory, update=sent, model=nowhere, honest=known)
+        # The adversary has no way around the form in which uploads travel.
+        outgoing = table.server.outgoing(table.cast.collude(situation), {}, nowhere)
+        uploads[participant] = table.server.unpack(table.server.pack(outgoing))
+
+
+def _integrate(table: Table, verdict: Verdict | None) -> None:
+    """Bring everybody who was asked its download and add it to its model; adversaries may keep it."""
+    cohort = table.cohort
+    download, removed = (verdict.download, verdict.removed) if verdict is not None else (None, ())
+    for participant, step in table.exchange.scatter_downloads(download, removed):
+        index = cohort.participants.index(participant)
+        cohort.integrate(index, step)
+        table.cast.remember(participant, cohort.attack_memories[index], step)
+    if verdict is not None:
+        for participant, memory in table.colluders.items():
+            if participant in table.exchange.asked and participant not in removed:
+                table.cast.remember(participant, memory, verdict.download(participant))
+
+
+def _hosted(table: Table) -> list[tuple[int, int]]:
+    """Row and number of every hosted participant."""
+    return list(enumerate(table.cohort.participants))
+
+
+def _up(table: Table) -> list[tuple[int, int]]:
+    """Row and number of every hosted participant but members that were not asked to take part."""
+    exchange = table.exchange
+    alone = (lambda i: True) if not table.server.communicates else (lambda i: not exchange.active[i])
+    return [(index, i) for index, i in _hosted(table) if i in exchange.asked or alone(i)]
+
+
+def _spent(participant: int) -> Tensor:
+    """Stands for a verdict's download after the round: to keep that would keep all uploads alive."""
+    raise RuntimeError("The round is over and its uploads are gone; a verdict gives downloads during its round alone.")

@@ -1,0 +1,211 @@
+"""The folder of a run: which file is where, and how each is read back."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml  # type: ignore[import-untyped]
+from torch import Tensor
+
+from rffl_pl import launch
+from rffl_pl.errors import UserError
+from rffl_pl.runs.records import Round, Summary
+
+_PARTICIPANT = re.compile(r"(.+)/participant_(\d+)")
+
+
+class RunFolder:
+    """A run's results on disk.
+
+    Args:
+        path: The folder, whether it exists or not.
+
+    Example:
+        >>> run = RunFolder.open("runs/digits/2026-01-31_12-00-00")  # doctest: +SKIP
+        >>> run.summary().fairness, run.rounds()[-1].measures["reputation"], run.weights(3)  # doctest: +SKIP
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def make(cls, path: str | Path) -> RunFolder:
+        """Make the folder, with a number behind its name if another run has it; it is nobody else's from then on.
+
+        Rank 0 makes it; the other ranks hear its name when they meet, and use none before.
+
+        Raises:
+            UserError: If it cannot be made.
+        """
+        path = Path(path)
+        if launch.rank() != 0:
+            return cls(path)
+        _make_parents(path)
+        for name in itertools.chain([path.name], (f"{path.name}_{n}" for n in itertools.count(2))):
+            try:
+                path.with_name(name).mkdir(exist_ok=False)
+            except FileExistsError:
+                continue
+            return cls(path.with_name(name))
+        raise AssertionError("unreachable")
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """The folder of a run to read from.
+
+        Raises:
+            UserError: If there is none.
+        """
+        run = cls(path)
+        if not (run.config_file.is_file() or run.metrics_file.is_file() or run.summary_file.is_file()):
+            raise UserError(
+                f"Expected the folder of a run, with config.yaml, metrics.csv or summary.json, but {path} has none of "
+                "them; give runs/<name>/<date and time>."
+            )
+        return run
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def metrics_file(self) -> Path:
+        """A row per round."""
+        return self.path / "metrics.csv"
+
+    @property
+    def summary_file(self) -> Path:
+        """The result."""
+        return self.path / "summary.json"
+
+    @property
+    def scores_file(self) -> Path:
+        """What ``test`` or ``validate`` measured."""
+        return self.path / "scores.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The checkpoints, ``last.ckpt`` unless the run kept others."""
+        return self.path / "checkpoints"
+
+    def weights_file(self, participant: int) -> Path:
+        """A participant's final weights."""
+        return self.path / "weights" / f"participant_{participant}.pt"
+
+    def predictions_file(self, participant: int) -> Path:
+        """A participant's predictions."""
+        return self.path / "predictions" / f"participant_{participant}.csv"
+
+    def newest_checkpoint(self) -> Path | None:
+        """The checkpoint that was written last, if there is one."""
+        return max(self.checkpoints.glob("*.ckpt"), key=lambda path: path.stat().st_mtime, default=None)
+
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return dict(yaml.safe_load(_text(self.config_file)))
+
+    def rounds(self) -> list[Round]:
+        """Every round; who was set aside or silent stands in checkpoints alone."""
+        rows = [row for row in csv.DictReader(_text(self.metrics_file).splitlines()) if row.get("round")]
+        honest = int(self.config()["federation"]["participants"]) if self.config_file.is_file() else None
+        rounds: list[Round] = []
+        for row in rows:
+            rounds.append(_round(row, rounds[-1].members if rounds else None, honest))
+        return rounds
+
+    def summary(self) -> Summary:
+        """The result."""
+        known = {field.name for field in fields(Summary)}
+        return Summary(**{name: value for name, value in _json(self.summary_file).items() if name in known})
+
+    def write_summary(self, summary: Summary) -> None:
+        """Leave the result."""
+        _write_json(self.summary_file, asdict(summary))
+
+    def scores(self) -> dict[str, Any]:
+        """What was measured: ``command``, ``checkpoint``, ``round`` and ``scores``, a list per measure."""
+        return _json(self.scores_file)
+
+    def write_scores(self, scores: dict[str, Any]) -> None:
+        """Leave what was measured."""
+        _write_json(self.scores_file, scores)
+
+    def weights(self, participant: int) -> dict[str, Tensor]:
+        """A participant's final weights, a state_dict of the bare network.
+
+        Raises:
+            UserError: If they are not there, or no weights.
+        """
+        path = self.weights_file(participant)
+        _check(path)
+        try:
+            return dict(torch.load(path, map_location="cpu", weights_only=True))
+        except Exception as error:  # whatever torch makes of a damaged file
+            raise UserError(f"Expected {path} to hold weights, but it cannot be read: it is damaged.") from error
+
+    def write_weights(self, participant: int, state: dict[str, Tensor]) -> None:
+        """Leave a participant's final weights; by the rank that hosts it."""
+        path = self.weights_file(participant)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(state, path)
+
+    def predictions(self, participant: int) -> list[dict[str, str]]:
+        """A participant's predictions, a row per example: ``example``, ``class`` and every class's ``p_<c>``."""
+        return list(csv.DictReader(_text(self.predictions_file(participant)).splitlines()))
+
+
+def _round(row: dict[str, str], before: list[bool] | None, honest: int | None) -> Round:
+    """A round from its row of the metrics; empty cells are NaN."""
+    cells: dict[str, dict[int, float]] = {}
+    for column, value in row.items():
+        if match := _PARTICIPANT.fullmatch(column):
+            cells.setdefault(match[1], {})[int(match[2])] = float(value) if value else float("nan")
+    members = [bool(member) for _, member in sorted(cells.pop("member").items())]
+    total = len(members)
+    started = before or [True] * total
+    return Round(
+        number=int(float(row["round"])),
+        honest=total if honest is None else honest,
+        members=members,
+        removed=[i for i in range(total) if started[i] and not members[i]],
+        measures={name: [values.get(i, float("nan")) for i in range(total)] for name, values in cells.items()},
+    )
+
+
+def _make_parents(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"Expected --run.root to be a folder that can be written to, but {error.strerror}: {error.filename}."
+        ) from error
+
+
+def _check(path: Path) -> None:
+    if not path.is_file():
+        raise UserError(f"Expected the run to have left {path}, but there is no such file; did it end?")
+
+
+def _text(path: Path) -> str:
+    _check(path)
+    return path.read_text()
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(_text(path)))
+    except json.JSONDecodeError as error:
+        raise UserError(f"Expected {path} to be JSON, but it is damaged ({error}).") from error
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")

@@ -1,0 +1,61 @@
+"""How a run was trained, and what somebody changes who goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from rffl_pl.configured import Configured
+
+Settings = dict[str, str]
+
+_NO_MATTER = ("--data.data_dir", "--data.num_workers", "--data.eval_batch_size")
+_DECIDED = ("--federation.participants",)  # None, or the number that it stands for; the identity has it
+
+
+def settings_of(
+    *,
+    federation: Configured,
+    server: Configured,
+    model: Configured,
+    network: nn.Module,
+    data: Configured,
+    rates: Settings,
+    precision: str,
+) -> Settings:
+    """Every training setting as its option is typed: ``--server.gamma`` to ``0.5``.
+
+    Args:
+        federation: Who takes part.
+        server: The rule.
+        model: Local training and attacks.
+        network: Of which dropout and the like are no parameters.
+        data: The data and its split.
+        rates: The options of the participants' optimizer.
+        precision: Of local training.
+    """
+    every = model.settings("--model") | data.settings("--data") | server.settings("--server")
+    every |= federation.settings("--federation")
+    every |= {f"--model.optimizer.{name}": value for name, value in rates.items()}
+    every |= {f"--model.network.{name}": _printed(layer) for name, layer in network.named_modules() if _is_leaf(layer)}
+    every["--trainer.precision"] = precision
+    classes = ("--model", "--federation")  # of these there is one
+    return {
+        name.replace("--model.adversaries", "--adversaries"): value
+        for name, value in every.items()
+        if name not in (*_NO_MATTER, *_DECIDED, *classes)
+    }
+
+
+def _is_leaf(layer: nn.Module) -> bool:
+    return next(layer.children(), None) is None
+
+
+def _printed(layer: nn.Module) -> str:
+    return f"{type(layer).__name__}({layer.extra_repr()})"
+
+
+def changes(saved: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+    """What differs, ``--server.gamma 0.5 -> 0.3``, of what both know: releases add options."""
+    return [f"{name} {saved[name]} -> {here[name]}" for name in here if name in saved and saved[name] != here[name]]

@@ -1,0 +1,90 @@
+"""From the rounds and the final measurements of a run to its summary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rffl_pl.metrics import CollaborationGain, Detection, Fairness, RankFairness
+from rffl_pl.runs.records import Round, Summary
+
+
+def summarise(
+    history: Sequence[Round],
+    examples: Sequence[int],
+    final: Mapping[str, Tensor],
+    alone: Tensor | None = None,
+    initial: float | None = None,
+) -> Summary:
+    """The result of a run.
+
+    Args:
+        history: Every round, at least one.
+        examples: Number of training examples of every participant, P of them.
+        final: Measures of the final models on the test set, ``[P]`` each, ``accuracy`` among them.
+        alone: Test accuracies of whoever trains alone, ``[P]``.
+        initial: Test accuracy of the network that everybody starts from.
+    """
+    last, total = history[-1], len(examples)
+    honest = last.honest
+    accuracy = final["accuracy"]
+    removed = {i: entry.number for entry in history for i in entry.removed}
+    return Summary(
+        rounds=last.number,
+        honest=honest,
+        examples=list(examples),
+        standalone=_values(alone, total),
+        final=_values(accuracy, total),
+        reputation=_values(last.measures.get("reputation"), total),
+        quota=_values(last.measures.get("quota"), total),
+        removed_in_round=[removed.get(i) for i in range(total)],
+        mean=defined(accuracy[:honest].mean().item()),
+        maximum=defined(accuracy[:honest].max().item()),
+        initial=initial,
+        **_detection(removed, honest, total),
+        **_attack(final, honest),
+        **_compared(alone, accuracy, honest),
+    )
+
+
+def defined(value: float) -> float | None:
+    """None for NaN and infinity, which are no JSON."""
+    return value if math.isfinite(value) else None
+
+
+def _values(measured: Tensor | Sequence[float] | None, total: int) -> list[float | None]:
+    if measured is None:
+        return [None] * total
+    return [defined(float(value)) for value in measured]
+
+
+def _detection(removed: Mapping[int, int], honest: int, total: int) -> dict[str, float | None]:
+    detection = Detection()
+    rounds = torch.tensor([removed.get(i, math.nan) for i in range(total)])
+    detection.update(rounds, torch.arange(total) >= honest)
+    precision, recall, _ = (defined(value.item()) for value in detection.compute())
+    return {"precision": precision, "recall": recall}
+
+
+def _attack(final: Mapping[str, Tensor], honest: int) -> dict[str, float | None]:
+    names = ("target_accuracy", "attack_success")
+    return {name: defined(final[name][:honest].mean().item()) for name in names if name in final}
+
+
+def _compared(alone: Tensor | None, final: Tensor, honest: int) -> dict[str, Any]:
+    """What there is to say of standalone and final accuracies, ``[P]`` each."""
+    taken = {"adversary_final": defined(final[honest:].mean().item())}
+    if alone is None:
+        return {"fairness": None, **taken}
+    fairness, ranks, gain = Fairness(), RankFairness(), CollaborationGain()
+    for metric in (fairness, ranks, gain):
+        metric.update(alone[:honest], final[:honest])
+    mean, spread = gain.compute()
+    values = {"fairness": fairness.compute(), "rank_fairness": ranks.compute(), "gain": mean, "gain_spread": spread}
+    values["adversary_standalone"] = alone[honest:].mean()
+    values["adversary_gain"] = (final[honest:] - alone[honest:]).mean()
+    return {name: defined(value.item()) for name, value in values.items()} | taken

@@ -1,0 +1,79 @@
+"""What a server may know of a round: statistics of its uploads to decide by, and a way to combine them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from rffl_pl.functional import blocks
+from rffl_pl.functional.aggregation import squared_distances
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    r"""The m uploads :math:`u_i` of a round that can be computed with.
+
+    A rule decides from what is m-sized here; the uploads themselves are read block of coordinates after block, so that
+    nobody ever holds a second copy of them.
+
+    Attributes:
+        round: The round, counted from 0.
+        asked: The participants that were asked, int64; those whose upload is set aside among them.
+        senders: The participant behind every upload, ``[m]`` int64, ascending.
+        examples: Their numbers of training examples, ``[m]`` float64.
+        squared_norms: :math:`\|u_i\|^2`, ``[m]`` float64.
+        losses: The losses they reported, ``[m]`` float64, if the server hears them.
+        uploads: m rows ``[D]``.
+        participants: P.
+        dimension: D.
+    """
+
+    round: int
+    asked: Tensor
+    senders: Tensor
+    examples: Tensor
+    squared_norms: Tensor
+    losses: Tensor | None = None
+    uploads: blocks.Rows
+    participants: int
+    dimension: int
+
+    @cached_property
+    def gram(self) -> Tensor:
+        r"""Inner products :math:`G_{ij} = \langle u_i, u_j \rangle`, ``[m, m]`` float64; computed when asked for."""
+        return blocks.gram(self.uploads)
+
+    @cached_property
+    def squared_distances(self) -> Tensor:
+        r""":math:`\|u_i - u_j\|^2`, ``[m, m]`` float64, infinity on the diagonal; computed when asked for.
+
+        Centred on the shortest upload: a mean could be ruined by one huge attacker.
+        """
+        return squared_distances(blocks.gram(self.uploads, self.uploads[int(self.squared_norms.argmin())]))
+
+    def gram_times(self, weights: Tensor) -> Tensor:
+        r""":math:`G w` for weights ``[m]``: :math:`\langle u_i, \sum_j w_j u_j \rangle`, ``[m]`` float64."""
+        return blocks.gram_times(self.uploads, weights) if len(self.uploads) else self.squared_norms
+
+    def combined(self, rule: Callable[[Tensor, Tensor], Tensor], weights: Tensor) -> Tensor:
+        """The vector ``[D]`` that a rule makes of the uploads whose weight is not 0; zeros without any.
+
+        Args:
+            rule: Makes ``[c]`` of a block ``[k, c]`` of k uploads and their weights ``[k]``.
+            weights: ``[m]``.
+        """
+        used = weights.nonzero().flatten().tolist()
+        if not used:
+            return self.uploads[0].new_zeros(self.dimension) if len(self.uploads) else torch.zeros(self.dimension)
+        rows = self.uploads if len(used) == len(weights) else [self.uploads[i] for i in used]
+        weights = weights[used].to(rows[0].device)
+        return blocks.combined(rows, lambda block: rule(block, weights))
+
+    def spread(self, values: Tensor, elsewhere: float) -> Tensor:
+        """Values ``[m]`` by participant, ``[P]``, with a value of their own for those who sent nothing."""
+        everyone = torch.full((self.participants,), elsewhere, dtype=values.dtype)
+        return everyone.scatter(0, self.senders, values.cpu())

@@ -1,0 +1,205 @@
+"""The checkpoint's format: who writes and reads which part, and every way in which it can be no checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from rffl_pl.runs.checkpoint import check_identity, header, identity, load, read, wandb_run, write
+
+MEMBERS = {0: True, 1: True, 2: False}
+
+
+def state(participant: int, round_: int) -> dict[str, Any]:
+    """Something to tell a participant and a round by."""
+    value = torch.tensor([float(participant), float(round_)])
+    return {"network": {"weight": value}, "optimizer": {"state": {}}, "memory": {"momentum": -value}}
+
+
+def collected(hosted: Iterable[int], round_: int) -> dict[str, Any]:
+    """What Lightning collects on a rank."""
+    return {
+        "epoch": round_,
+        "wandb": "abc",
+        "server": {"rule": {"reputations": torch.ones(3)}, "name": "RFFL", "history": [{"number": round_}]},
+        "federation": {
+            "identity": {"model": {}},
+            "round": round_,
+            "members": {i: member for i, member in MEMBERS.items() if i in hosted},
+            "participants": {i: lambda i=i: state(i, round_) for i in hosted},
+        },
+    }
+
+
+def written(folder: Path, round_: int = 4) -> Path:
+    """A checkpoint of three participants on two ranks; rank 1 writes first."""
+    target = folder / "last.ckpt"
+    everywhere = collected([0, 2], round_)
+    everywhere["federation"]["members"] = MEMBERS
+    write(collected([1], round_), target, first=False, meet=lambda: None)
+    write(everywhere, target, first=True, meet=lambda: None)
+    return target
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A whole checkpoint."""
+    return written(tmp_path)
+
+
+def test_everything_comes_back(target: Path) -> None:
+    """All participants, the server's part and Lightning's; nothing beside the checkpoint stays."""
+    whole = read(target)
+    assert whole["federation"]["members"] == MEMBERS
+    assert whole["federation"]["round"] == whole["epoch"] == 4
+    assert repr(whole["federation"]["participants"]) == repr({i: state(i, 4) for i in range(3)})
+    assert whole["server"].keys() == {"rule", "name", "history"}
+    assert [path.name for path in target.parent.iterdir()] == ["last.ckpt"]
+    assert header(target)["round"] == 4
+    assert wandb_run(target) == "abc"
+
+
+@pytest.mark.parametrize("hosted", [[0], [1, 2]])
+def test_a_rank_reads_what_it_may_have(target: Path, hosted: list[int]) -> None:
+    """Its own participants and nothing of others or of the server: their files may even be missing."""
+    for i in {0, 1, 2} - set(hosted):
+        (target / f"participant_{i}.pt").unlink()
+    (target / "server.pt").unlink()
+    mine = load(target, hosted, server=False)
+    assert list(mine["federation"]["participants"]) == list(mine["federation"]["members"]) == hosted
+    assert "server" not in mine
+
+
+def test_the_server_knows_all_memberships(target: Path) -> None:
+    """Rank 0 follows everybody's, whoever it hosts."""
+    mine = load(target, [1], server=True)
+    assert mine["federation"]["members"] == MEMBERS
+    assert list(mine["federation"]["participants"]) == [1]
+
+
+def test_a_new_checkpoint_takes_the_place_of_the_old(target: Path) -> None:
+    """As a whole; also where a file of that name was."""
+    assert read(written(target.parent, 5))["epoch"] == 5
+    shutil.rmtree(target)
+    target.write_text("a file of an earlier release")
+    assert read(written(target.parent, 6))["epoch"] == 6
+    assert [path.name for path in target.parent.iterdir()] == ["last.ckpt"]
+
+
+@pytest.mark.parametrize("moment", ["writing", "meeting", "between the renames"])
+def test_an_interrupted_write_leaves_the_one_before(target: Path, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the power fails; and the next write succeeds."""
+
+    def fail(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    broken = collected([0, 1, 2], 5)
+    meet = fail if moment == "meeting" else lambda: None
+    if moment == "writing":
+        broken["federation"]["participants"][1] = fail
+    rename = Path.rename
+    with monkeypatch.context() as patch:
+        if moment == "between the renames":
+            patch.setattr(Path, "rename", lambda a, b: fail() if a.name.endswith(".partial") else rename(a, b))
+        with pytest.raises(KeyboardInterrupt):
+            write(broken, target, first=True, meet=meet)
+    assert read(target)["epoch"] == 4
+    assert read(written(target.parent, 6))["epoch"] == 6
+    assert [path.name for path in target.parent.iterdir()] == ["last.ckpt"]
+
+
+def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
+    """Where nodes share no file system rank 0 says so, and the checkpoint before stays."""
+    before = written(tmp_path, 4)
+    everywhere = collected([0, 2], 5)
+    everywhere["federation"]["members"] = MEMBERS
+    with pytest.raises(UserError, match=r"participant_1\.pt is not there; give --run\.root on a file system that all"):
+        write(everywhere, before, first=True, meet=lambda: None)
+    assert read(before)["epoch"] == 4
+
+
+def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
+    """Each way is told in one sentence of its own."""
+
+    def refused(path: Path) -> str:
+        with pytest.raises(UserError) as error:
+            read(path)
+        return str(error.value)
+
+    assert "no such file" in refused(tmp_path / "nowhere.ckpt")
+    (tmp_path / "empty").mkdir()
+    assert "it has no run.pt; give a folder" in refused(tmp_path / "empty")
+    torch.save(nn.Linear(1, 1).state_dict(), tmp_path / "weights.pt")
+    assert "holds no federation" in refused(tmp_path / "weights.pt")
+    torch.save({"federation": {}, "server": {}}, tmp_path / "old.ckpt")
+    assert "is a file of version 1; go on with the release" in refused(tmp_path / "old.ckpt")
+    assert read(target / "run.pt")["epoch"] == 4  # a slip that harms nobody
+
+    def spoilt(name: str, content: Any) -> str:
+        whole = tmp_path / "spoilt"
+        shutil.rmtree(whole, ignore_errors=True)
+        shutil.copytree(target, whole)
+        if content is None:
+            (whole / name).unlink()
+        elif isinstance(content, dict):
+            torch.save(torch.load(whole / name, weights_only=True) | content, whole / name)
+        else:
+            (whole / name).write_bytes((whole / name).read_bytes()[:content])
+        return refused(whole)
+
+    assert "participant_1.pt is missing; copy checkpoints as whole folders" in spoilt("participant_1.pt", None)
+    assert "server.pt is missing" in spoilt("server.pt", None)
+    for name in ("run.pt", "server.pt", "participant_2.pt"):
+        for cut in (0, 100, -100):
+            assert "truncated, damaged or no checkpoint" in spoilt(name, cut)
+        assert f"{name} is of version 3; go on with the release" in spoilt(name, {"version": 3})
+        assert f"{name} is not" in spoilt(name, {"format": "another"})
+    assert "run.pt is of round 4 and participant_0.pt of round 3" in spoilt("participant_0.pt", {"round": 3})
+
+
+def test_nothing_in_a_checkpoint_can_run_code(target: Path) -> None:
+    """A pickled call is refused, not made."""
+
+    class Call:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (target.parent / "ran",))
+
+    torch.save({"format": "rffl_pl", "version": 2, "round": 4, "participant": Call()}, target / "participant_0.pt")
+    with pytest.raises(UserError, match="damaged"):
+        read(target)
+    assert not (target.parent / "ran").exists()
+
+
+def made(optimizer: type[torch.optim.Optimizer] = torch.optim.Adam, participants: int = 2, **options: Any) -> Any:
+    """An identity."""
+    network = nn.Linear(2, 3)
+    federation = Federation(participants=participants)
+    return identity(network, federation, {"split": "UNI"}, optimizer(network.parameters(), **{"lr": 0.1} | options))
+
+
+def test_an_optimizer_of_another_torch_is_the_same() -> None:
+    """Options that only one of the two versions knows, and the learning rate, do not count; any other does."""
+    here, there = made(), made(lr=0.3)
+    del there["training"]["fused"]
+    there["training"]["an option of the future"] = "1"
+    check_identity(there, here, training=True)
+    with pytest.raises(UserError, match=r"training: betas is \(0\.8, 0\.9\) there and \(0\.9, 0\.999\) here"):
+        check_identity(made(betas=(0.8, 0.9)), here, training=True)
+    with pytest.raises(UserError, match="training: optimizer is SGD there and Adam here"):
+        check_identity(made(torch.optim.SGD), here, training=True)
+    check_identity(made(torch.optim.SGD), here, training=False)
+
+
+def test_another_federation_is_refused() -> None:
+    """Training or not."""
+    for training in (True, False):
+        with pytest.raises(UserError, match="federation: participants is 3 there and 2 here"):
+            check_identity(made(participants=3), made(), training=training)

@@ -1,0 +1,91 @@
+"""The folder of a run: nobody else's, and everything in it can be read back."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder
+from rffl_pl.runs.checkpoint import read
+from rffl_pl.runs.summarise import defined
+from tests.conftest import QUICK, Ended, only_run
+
+
+def test_runs_of_one_moment_never_share_a_folder(tmp_path: Path) -> None:
+    """Many that start at once have a folder each, and one that is there is left alone."""
+    (tmp_path / "digits" / "now").mkdir(parents=True)
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: RunFolder.make(tmp_path / "digits" / "now").path.name, range(24)))
+    assert sorted(made) == sorted(f"now_{n}" for n in range(2, 26))
+    assert {path.name for path in (tmp_path / "digits").iterdir()} == {"now", *made}
+
+
+def test_a_root_that_cannot_be_written_to(tmp_path: Path) -> None:
+    """A sentence names the option."""
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"Expected --run\.root to be a folder that can be written to"):
+        RunFolder.make(tmp_path / "file" / "digits" / "now")
+
+
+def test_a_run_is_read_back(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Configuration, rounds, summary, weights and predictions are what the files and the checkpoint say."""
+    args = ("--trainer.max_epochs", 12, "--run.name", "read")
+    assert rffl("fit", "--config", "configs/digits.yaml", *QUICK, *args).code == 0
+    run = RunFolder.open(only_run(tmp_path / "runs"))
+    assert run.config()["server"]["init_args"]["gamma"] == 0.5
+    assert run.newest_checkpoint() == run.checkpoints / "last.ckpt"
+    saved = read(run.checkpoints / "last.ckpt")
+    for entry, kept in zip(run.rounds(), saved["server"]["history"], strict=True):
+        assert (entry.number, entry.honest, entry.members) == (kept["number"], 5, kept["members"])
+        assert entry.removed == kept["removed"] == ([5] if entry.number == 11 else [])
+        assert entry.measures.keys() == kept["measures"].keys()
+        for name, values in kept["measures"].items():
+            assert entry.measures[name] == pytest.approx(values, nan_ok=True), name
+    summary = run.summary()
+    assert summary.removed_in_round == [None] * 5 + [11]
+    assert summary.final == json.loads(run.summary_file.read_text())["final"]
+    for key, value in saved["federation"]["participants"][3]["network"].items():
+        assert torch.equal(run.weights(3)[key], value)
+    given = ("--config", run.config_file, "--ckpt_path", run.newest_checkpoint(), "--run.name", "asked")
+    assert rffl("predict", *given).code == 0
+    (asked,) = (tmp_path / "runs" / "asked").iterdir()
+    rows = RunFolder.open(asked).predictions(3)
+    with (asked / "predictions" / "participant_3.csv").open() as file:
+        assert rows == list(csv.DictReader(file))
+    assert len(rows) == 359
+
+
+def test_what_a_run_did_not_leave(tmp_path: Path) -> None:
+    """Each is a sentence: no run, a run that did not end, damaged files."""
+    with pytest.raises(UserError, match=r"has none of them; give runs/<name>/<date and time>"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "config.yaml").write_text("federation: {participants: 2}")
+    run = RunFolder.open(tmp_path)
+    for missing in (run.summary, run.rounds, run.scores, lambda: run.weights(0), lambda: run.predictions(0)):
+        with pytest.raises(UserError, match="there is no such file; did it end"):
+            missing()
+    run.summary_file.write_text("{")
+    with pytest.raises(UserError, match=r"summary\.json to be JSON, but it is damaged"):
+        run.summary()
+    run.write_weights(0, {"weight": torch.ones(1)})
+    run.weights_file(0).write_bytes(run.weights_file(0).read_bytes()[:-50])
+    with pytest.raises(UserError, match=r"participant_0\.pt to hold weights, but it cannot be read"):
+        run.weights(0)
+
+
+def test_results_are_json_without_nan(tmp_path: Path) -> None:
+    """A value that is no number would be read by Python alone."""
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        RunFolder(tmp_path).write_scores({"scores": {"accuracy": [float("nan")]}})
+
+
+def test_what_is_not_finite_is_null() -> None:
+    """A loss may overflow; its file stays JSON."""
+    assert [defined(value) for value in (0.5, float("nan"), float("inf"))] == [0.5, None, None]

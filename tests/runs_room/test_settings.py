@@ -1,0 +1,81 @@
+"""How a run was trained, as its objects were constructed, and what differs."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from torch import nn
+
+from rffl_pl.adversaries import FreeRider, LabelFlip
+from rffl_pl.configured import Configured
+from rffl_pl.datamodules import Digits
+from rffl_pl.federation import Federation
+from rffl_pl.models import Perceptron
+from rffl_pl.module import FederatedModule
+from rffl_pl.runs.settings import changes, settings_of
+from rffl_pl.servers import RFFL, FedAvg, Server
+
+FEDERATION = Federation(participants=2, adversaries=1)
+
+
+class Own(FedAvg):
+    """Somebody's own server, which passes some options on."""
+
+    def __init__(self, scale: float, *, names: tuple[str, ...] = ("a",), **rest: float) -> None:
+        super().__init__(**rest)  # type: ignore[arg-type]
+        self.scale = scale
+
+
+def settings(server: Server, attack: Configured, dropout: float = 0.5, **data: object) -> dict[str, str]:
+    """Of a run on the digits."""
+    network = nn.Sequential(Perceptron(64, 64, 10), nn.Dropout(dropout))
+    return settings_of(
+        federation=FEDERATION,
+        server=server,
+        model=FederatedModule(FEDERATION, network, local_epochs=2, adversaries=[attack]),
+        network=network,
+        data=Digits(FEDERATION, **data),
+        rates={"lr": "0.1"},
+        precision="32-true",
+    )
+
+
+def test_every_option_is_there_as_it_is_typed() -> None:
+    """Defaults too, of the constructor that was called; neither objects nor what changes no result."""
+    flat = settings(RFFL(gamma=0.3), LabelFlip(target=8), batch_size=7)
+    expected = {
+        "--server": "RFFL", "--server.gamma": "0.3", "--server.preset": "released", "--adversaries.0": "LabelFlip",
+        "--adversaries.0.target": "8", "--data": "Digits", "--data.batch_size": "7", "--model.local_epochs": "2",
+        "--model.optimizer.lr": "0.1", "--trainer.precision": "32-true", "--federation.adversaries": "1",
+    }  # fmt: skip
+    assert expected.items() <= flat.items()
+    assert not [name for name in flat if "num_workers" in name or "federation.participants" in name]
+
+
+def test_differences() -> None:
+    """Of what both know, old and new: another class is named, not the options that it alone has."""
+    before, after = settings(RFFL(), FreeRider()), settings(RFFL(alpha=0.9), LabelFlip())
+    assert changes(before, after) == ["--adversaries.0 FreeRider -> LabelFlip", "--server.alpha 0.95 -> 0.9"]
+    assert changes(before, before) == []
+    assert changes(before, settings(RFFL(), FreeRider(), dropout=0.25)) == [
+        "--model.network.1 Dropout(p=0.5, inplace=False) -> Dropout(p=0.25, inplace=False)"
+    ]
+
+
+def test_a_server_of_somebody_elses() -> None:
+    """Positional arguments and tuples are remembered under their names, and survive a copy."""
+    own = Own(0.5)
+    assert own.settings("--server").items() >= {"--server": "Own", "--server.scale": "0.5"}.items()
+    assert own.settings()[".names"] == "['a']"
+    for other in (copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
+        assert other.settings() == own.settings()
+
+
+def test_a_wrong_argument_is_the_constructors_to_refuse() -> None:
+    """As without us: Python's own message."""
+    with pytest.raises(TypeError, match=r"Own\.__init__\(\) missing 1 required positional argument: 'scale'"):
+        Own()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"RFFL\.__init__\(\) got an unexpected keyword argument 'gama'"):
+        RFFL(gama=1)  # type: ignore[call-arg]
