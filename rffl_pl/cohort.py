@@ -167,7 +167,8 @@ class Cohort:
 
     def logits(self, x: Tensor, index: int) -> Tensor:
         """Class logits ``[B, C]`` of the ``index``-th participant for inputs ``[B, ...]``."""
-        return self.networks[index].eval()(self.placed(x))
+        logits: Tensor = self.networks[index].eval()(self.placed(x))
+        return logits
 
     def placed(self, x: Tensor) -> Tensor:
         """Inputs on the device; images with channels last, which convolutions run up to twice as fast on."""

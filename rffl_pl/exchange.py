@@ -214,7 +214,8 @@ class Exchange:
         """The first rank that differs from rank 0 in a fact, and that fact's name; None, on all ranks, if none does."""
         ranks = self.gather_objects(facts)
         found = ((rank, name) for rank, theirs in enumerate(ranks) for name in facts if theirs.get(name) != facts[name])
-        return self.scatter_objects([next(found, None)] * len(self.blocks) if ranks else [])
+        first: tuple[int, str] | None = self.scatter_objects([next(found, None)] * len(self.blocks) if ranks else [])
+        return first
 
     def _waves(self, whom: Sequence[int]) -> Iterator[list[list[int]]]:
         """For each wave those of ``whom`` on every rank that take part in it; of other ranks' only rank 0 knows."""

@@ -205,9 +205,8 @@ def _hosted(table: Table) -> list[tuple[int, int]]:
 
 def _up(table: Table) -> list[tuple[int, int]]:
     """Row and number of every hosted participant but members that were not asked to take part."""
-    exchange = table.exchange
-    alone = (lambda i: True) if not table.server.communicates else (lambda i: not exchange.active[i])
-    return [(index, i) for index, i in _hosted(table) if i in exchange.asked or alone(i)]
+    exchange, meets = table.exchange, table.server.communicates
+    return [(index, i) for index, i in _hosted(table) if i in exchange.asked or not (meets and exchange.active[i])]
 
 
 def _spent(participant: int) -> Tensor:

@@ -111,7 +111,8 @@ def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> l
 def loggers(command: str, given: Any, run: Run, folder: Path, ckpt_path: str | None) -> list[Logger] | bool:
     """The user's own loggers, or a CSV file and W&B in the run folder; the same W&B run goes on from a checkpoint."""
     if given not in (None, True):
-        return given
+        own: list[Logger] | bool = given
+        return own
     if command != "fit":
         return False
     chosen: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)]

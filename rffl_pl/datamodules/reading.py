@@ -72,7 +72,7 @@ class Reader:
             generator=torch.Generator(),  # of its own, so that starting workers takes nothing from the stream
         )
 
-    def _checked(self, batch: Any, indices: Tensor) -> Batch:
+    def _checked(self, batch: Batch, indices: Tensor) -> Batch:
         if self.check is not None and not self.in_memory:
             self.check(indices, batch)
         return batch

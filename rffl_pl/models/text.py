@@ -42,4 +42,5 @@ class TextCNN(nn.Module):
         features = linear(self.embedding(x).unfold(1, _WINDOW, 1).flatten(2), weight, bias)
         outside = torch.arange(features.shape[1], device=x.device) >= windows.unsqueeze(1)
         strongest = features.masked_fill(outside.unsqueeze(2), -torch.inf).amax(1)
-        return self.linear(self.dropout(strongest.relu()))  # ReLU behind the maximum: the same values
+        logits: Tensor = self.linear(self.dropout(strongest.relu()))  # ReLU behind the maximum: the same values
+        return logits
