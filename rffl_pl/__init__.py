@@ -1,3 +1,39 @@
-"""Robust and Fair Federated Learning (Xu & Lyu 2021) with PyTorch Lightning and torch.distributed."""
+"""Robust and Fair Federated Learning (Xu & Lyu 2021) with PyTorch Lightning and torch.distributed.
+
+All that a program needs is here by its name; each is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+
+_ROOMS = {
+    "adversaries": "Adversary FreeRider InnerProduct LabelFlip OmniscientAdversary Rescale SignRandom Situation "
+    "ValueInvert",
+    "callbacks": "PredictionWriter ReputationExchange RoundCheckpoint RoundProgress RunReport StandaloneReference",
+    "datamodules": "CIFAR10 MNIST MR SST Digits FederatedDataModule Sources Split TextDataModule TextFile",
+    "errors": "UserError",
+    "federation": "Federation",
+    "models": "CIFAR10CNN MNISTCNN Perceptron TextCNN",
+    "module": "FederatedModule",
+    "runs": "RunFolder",
+    "servers": "CFFL QFFL RFFL Consensus FedAvg FoolsGold Median MultiKrum Server SignSGD Standalone",
+    "strategy": "FederatedStrategy",
+    "trainer": "federated_trainer",
+}
+_HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -239,6 +239,8 @@ class FederatedModule(Configured, LightningModule):
         training = self.network.training
         try:
             x, _ = next(iter(data.test_dataloader()))
+        except UserError:
+            raise
         except (StopIteration, TypeError, ValueError, RuntimeError) as error:
             raise UserError(
                 f"Expected {type(data).__name__} to give batches of pairs (x, y) of tensors, but its first test batch "

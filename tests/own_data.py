@@ -34,3 +34,20 @@ class OneByOne(FederatedDataModule):
 
     def load(self) -> Sources:
         return Sources(train=Halves(80), test=Halves(20))
+
+
+class OneBroken(FederatedDataModule):
+    """One training example is NaN."""
+
+    num_classes: ClassVar[int] = 2
+
+    def load(self) -> Sources:
+        return Sources(train=Broken(80), test=Halves(20))
+
+
+class Broken(Halves):
+    """Example 17 cannot be trained on."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        point, label = super().__getitem__(index)
+        return (point * torch.nan if index == 17 else point), label

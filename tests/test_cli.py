@@ -245,7 +245,7 @@ MISTAKES = {
     "unknown attack": (("--adversaries", '[{"class_path": "Nope"}]'), "Nope"),
     "unknown network": (("--model.network", "Nope"), "Nope"),
     "wrong network for the data": (("--model.network", "MNISTCNN"), "--model.network MNISTCNN to take inputs"),
-    "unknown split": (("--data.split", "XYZ"), "'UNI', 'POW', 'CLA', 'DIR'"),
+    "unknown split": (("--data.split", "XYZ"), "--data.split to be one of UNI, POW, CLA, DIR"),
     "no participants": (("--federation.participants", 0), "--federation.participants to be at least 1, but got 0"),
     "negative adversaries": (("--federation.adversaries", -1), "--federation.adversaries to be 0 or more, but got -1"),
     "adversaries without attack": (("--adversaries", "[]"), "--adversaries to say what the 1 adversaries do"),
@@ -257,7 +257,7 @@ MISTAKES = {
     "network does not take the inputs": (("--model.network.init_args.inputs", 63), "inputs of shape [64, 1, 8, 8]"),
     "network has too few outputs": (("--model.network.init_args.classes", 7), "logits of shape [64, 10]"),
     "CLA with too many": (
-        ("--data.split", "CLA", "--federation.participants", 40),
+        ("--data.split", "CLA", "--data.split.draw", "disjoint", "--federation.participants", 40),
         "examples of class 0 for split CLA",
     ),
     "nothing left": (

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
+from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes, random_stream
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
@@ -361,7 +362,7 @@ def test_a_shard_under_other_labels() -> None:
     x = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
     shard = Shard(TensorDataset(x, (x[:, 0] > 0).long()), torch.arange(5, 45), 8)
     cohorts = [Cohort(dropout(), [1], sgd, CPU) for _ in range(3)]
-    taken = [shard, shard.relabelled(lambda y: y), shard.relabelled(lambda y: 1 - y)]
+    taken = [shard, Poisoned(shard, lambda x, y: (x, y)), Poisoned(shard, lambda x, y: (x, 1 - y))]
     for cohort, shards in zip(cohorts, taken, strict=True):
         for round_index in range(2):
             train_round(cohort, {1: shards}, Schedule(), FEDERATION, round_index)

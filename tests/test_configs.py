@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rffl_pl.cli.arguments import FederatedCLI
-from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.datamodules import POW, FederatedDataModule
 from rffl_pl.module import FederatedModule
 from tests.conftest import QUICK, ROOT, Ended, only_run
 
@@ -79,6 +79,6 @@ def test_an_overlay_composes(monkeypatch: pytest.MonkeyPatch, name: str, base: s
     assert server.steps.normalise
     assert cli.model.schedule.epochs == 1
     assert cli.model.schedule.rate(3, 0) == pytest.approx(0.977**3)
-    assert cli.datamodule.split == "POW"
+    assert isinstance(cli.datamodule.split, POW)
     assert cli.datamodule.batch_size in (16, 64)
     assert Path(cli.config["config"][0].absolute).name == base

@@ -44,7 +44,9 @@ class RunReport(Callback):
         self._wandb_run: str | None = None  # that of the checkpoint
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Have every rank write into rank 0's folder."""
+        """Have every rank write into rank 0's folder; training begins without a past, if no checkpoint brings one."""
+        if stage == "fit":
+            self.history, self._faults, self._wandb_run = [], Faults(), None
         self.folder = RunFolder(trainer.strategy.broadcast(str(self.folder.path)))
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -46,14 +46,10 @@ class Run:
     checkpoint_every: int = 1
 
     def folder(self, command: str) -> Path:
-        """A folder of this run's own, named after the moment and, unless it trains, the command.
-
-        Rank 0 makes it; the other ranks hear its name when they meet, and use none before.
-        """
+        """A folder of this run's own, named after the moment and, unless it trains, the command."""
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         suffix = "" if command == "fit" else f"-{command}"
-        path = Path(self.root) / self.name / f"{stamp}{suffix}"
-        return RunFolder.make(path).path if launch.rank() == 0 else path
+        return RunFolder.make(Path(self.root) / self.name / f"{stamp}{suffix}").path
 
 
 class ConfigKeeper(SaveConfigCallback):

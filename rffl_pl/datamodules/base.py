@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part
 from rffl_pl.datamodules.reading import Batches, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard, bucketed
+from rffl_pl.datamodules.shards import adversaries_shards, shards_of
 from rffl_pl.datamodules.splits import DIR, Pool, Split, named
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -128,9 +130,10 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         Labels are read once, here.
         """
         if self.sources is None:
-            self.sources = self.load()
-            self._take_in(self.sources)
+            sources = self.load()
+            self._take_in(sources)
             self._cut(torch.Generator().manual_seed(self.federation.seed_for("split")))
+            self.sources = sources
         if stage in ("fit", "test"):
             self._check_test_limit()
 
@@ -184,6 +187,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def predict_dataloader(self) -> Batches:
         """The test set, in its order."""
+        warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
         return self._readers["test"].batches(torch.arange(len(self._parts["test"])), self.eval_batch_size)
 
     def _evaluated(self, which: str, indices: Tensor | None = None) -> Batches:
@@ -218,50 +222,16 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"{self.validation_share} of them is none; raise it."
             )
         self.held_out, rest = order[:held_out], order[held_out:]
-        honest = self._honest_shards(rest, labels[rest], generator)
-        self.shards = honest + self._adversaries_shards(rest, honest, generator)
-
-    def _honest_shards(self, rest: Tensor, labels: Tensor, generator: torch.Generator) -> list[Tensor]:
-        participants = self.federation.honest
         pool = Pool(
-            labels=labels,
+            labels=labels[rest],
             num_classes=self.num_classes,
-            participants=participants,
-            each=self.examples_per_participant or max(1, len(labels) // participants),
+            participants=self.federation.honest,
+            each=self.examples_per_participant or max(1, len(rest) // self.federation.honest),
             generator=generator,
         )
-        shards = self.split.cut(pool)
-        self._check_shards(shards, len(rest))
-        return [rest[shard] for shard in shards]
-
-    def _check_shards(self, shards: list[Tensor], available: int) -> None:
-        split, participants = type(self.split).__name__, self.federation.honest
-        if len(shards) != participants:
-            raise UserError(f"Expected split {split} to cut {participants} shards, but got {len(shards)}.")
-        for i, shard in enumerate(shards):
-            if len(shard) == 0:
-                raise UserError(
-                    f"Expected every participant to hold examples, but split {split} of {sum(map(len, shards))} "
-                    f"examples leaves participant {i} of {participants} without any; raise "
-                    "--data.examples_per_participant (or, for DIR, --data.dirichlet_alpha) or lower "
-                    "--federation.participants."
-                )
-            if shard.dtype != torch.int64 or int(shard.min()) < 0 or int(shard.max()) >= available:
-                raise UserError(
-                    f"Expected split {split} to cut index vectors, int64 in 0 .. {available - 1}, but that of "
-                    f"participant {i} is {shard.dtype} from {shard.min().item()} to {shard.max().item()}."
-                )
-
-    def _adversaries_shards(self, rest: Tensor, honest: list[Tensor], generator: torch.Generator) -> list[Tensor]:
-        """Shards of the adversaries: disjoint from the honest ones and each other where the data set allows."""
-        if self.federation.adversaries == 0:
-            return []
-        left = rest[~torch.isin(rest, torch.cat(honest))]
-        each = self.adversary_examples
-        if len(left) >= each * self.federation.adversaries:
-            order = torch.randperm(len(left), generator=generator)
-            return list(left[order[: each * self.federation.adversaries]].split(each))
-        return [rest[torch.randperm(len(rest), generator=generator)[:each]] for _ in range(self.federation.adversaries)]
+        honest = [rest[shard] for shard in shards_of(self.split, pool)]
+        adversaries, each = self.federation.adversaries, self.adversary_examples
+        self.shards = honest + adversaries_shards(adversaries, each, rest, honest, generator)
 
     def _check_test_limit(self) -> None:
         """Final accuracies are measured in the end: without a batch there would be none."""
@@ -270,5 +240,5 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         if limit == 0 or (isinstance(limit, float) and limit * count < 1):
             raise UserError(
                 f"Expected --trainer.limit_test_batches to leave at least one of {count} test batches, but got "
-                f"{limit}; give a number from 1 on, or leave it out."
+                f"{limit:g}; give a number from 1 on, or leave it out."
             )

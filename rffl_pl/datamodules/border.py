@@ -94,7 +94,7 @@ def collated(examples: list[Any]) -> Any:
     """The examples as one batch, or why they cannot be one: also worker processes hand on a reason, not a traceback."""
     try:
         return default_collate(examples)
-    except (RuntimeError, TypeError, ValueError, KeyError, IndexError) as error:
+    except Exception as error:  # whatever torch meets in things that it cannot stack
         return error
 
 

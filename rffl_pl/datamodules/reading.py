@@ -49,7 +49,7 @@ class Reader:
         """
         seed = int(torch.empty((), dtype=torch.int64).random_())
         found = self._from_workers(order, seed) if self.num_workers else map(self._here, order)
-        return map(self._checked, order, found)
+        return map(self._checked, found, order)  # in this order: `map` then walks `found` to its end
 
     def _here(self, indices: Tensor) -> Any:
         return self.dataset[indices] if self.in_memory else _collected(self.dataset, indices.tolist())
@@ -72,7 +72,7 @@ class Reader:
             generator=torch.Generator(),  # of its own, so that starting workers takes nothing from the stream
         )
 
-    def _checked(self, indices: Tensor, batch: Any) -> Batch:
+    def _checked(self, batch: Any, indices: Tensor) -> Batch:
         if self.check is not None and not self.in_memory:
             self.check(indices, batch)
         return batch

@@ -7,14 +7,14 @@ sees exactly one per epoch, and the mini-batches are drawn inside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from rffl_pl.datamodules.reading import Batch, Batches, Reader
+from rffl_pl.datamodules.reading import Batches, Reader
 from rffl_pl.datamodules.sentences import Sentences
 
 
@@ -53,30 +53,6 @@ class Shard:
     def in_order(self) -> Batches:
         """One pass in a fixed order: as the examples were dealt, sentences by length."""
         return self.reader.batches(bucketed(self.reader.dataset, self.indices), self.batch_size)
-
-    def relabelled(self, labels: Callable[[Tensor], Tensor]) -> Relabelled:
-        """The same examples with other labels."""
-        return Relabelled(self, labels)
-
-
-class Relabelled:
-    """A shard as its holder pretends it is.
-
-    Args:
-        shard: The examples.
-        labels: From the true classes of a batch, ``[B]``, to those given, ``[B]``.
-    """
-
-    def __init__(self, shard: Shard, labels: Callable[[Tensor], Tensor]) -> None:
-        self.shard, self.labels = shard, labels
-
-    def epoch(self) -> Iterator[Batch]:
-        """As the shard's, batch for batch."""
-        return ((x, self.labels(y)) for x, y in self.shard.epoch())
-
-    def in_order(self) -> Iterator[Batch]:
-        """As the shard's, batch for batch."""
-        return ((x, self.labels(y)) for x, y in self.shard.in_order())
 
 
 class RoundLoader:

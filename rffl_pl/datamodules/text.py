@@ -106,8 +106,9 @@ class TextDataModule(FederatedDataModule):
 
     def predict_dataloader(self) -> Batches:
         """The sentences of `predict_file`, or the test set, in their order."""
+        test_set = super().predict_dataloader()
         if self.predict_file is None:
-            return super().predict_dataloader()
+            return test_set
         sentences = self._sentences_of(Path(self.predict_file))
         return Reader(sentences).batches(torch.arange(len(sentences)), self.eval_batch_size)
 

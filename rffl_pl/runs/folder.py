@@ -14,6 +14,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from torch import Tensor
 
+from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.runs.records import Round, Summary
 
@@ -38,10 +39,14 @@ class RunFolder:
     def make(cls, path: str | Path) -> RunFolder:
         """Make the folder, with a number behind its name if another run has it; it is nobody else's from then on.
 
+        Rank 0 makes it; the other ranks hear its name when they meet, and use none before.
+
         Raises:
             UserError: If it cannot be made.
         """
         path = Path(path)
+        if launch.rank() != 0:
+            return cls(path)
         _make_parents(path)
         for name in itertools.chain([path.name], (f"{path.name}_{n}" for n in itertools.count(2))):
             try:

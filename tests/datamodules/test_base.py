@@ -2,89 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from lightning.pytorch import Trainer
-from torch import Tensor
-from torch.utils.data import Dataset, Subset, TensorDataset
 
-from rffl_pl.datamodules import FederatedDataModule, Sources
-from rffl_pl.datamodules.base import labels_of
-from rffl_pl.datamodules.rounds import RoundLoader, Shard, batch_loader
+from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-
-TRAIN, TEST, CLASSES = 200, 37, 4
-
-
-def tensors(n: int) -> TensorDataset:
-    """Example i is the number i; its class is i mod 4."""
-    return TensorDataset(torch.arange(n).float().view(n, 1), torch.arange(n) % CLASSES)
-
-
-class InMemory(FederatedDataModule):
-    num_classes: ClassVar[int] = CLASSES
-
-    def load(self) -> Sources:
-        return Sources(train=tensors(TRAIN), test=tensors(TEST))
-
-
-class Plain(Dataset[tuple[Tensor, int]]):
-    """The same examples one at a time, with nothing but `__len__` and `__getitem__`."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return torch.tensor([float(index)]), index % CLASSES
-
-
-class OneAtATime(FederatedDataModule):
-    num_classes: ClassVar[int] = CLASSES
-
-    def load(self) -> Sources:
-        return Sources(train=Plain(TRAIN), test=Plain(TEST))
-
-
-class WithValidation(FederatedDataModule):
-    num_classes: ClassVar[int] = CLASSES
-
-    def load(self) -> Sources:
-        return Sources(train=tensors(TRAIN), test=tensors(TEST), validation=tensors(11))
-
-
-class Mislabelled(FederatedDataModule):
-    """One label of the training or of the test data is replaced."""
-
-    num_classes: ClassVar[int] = CLASSES
-
-    def __init__(self, federation: Federation, *, where: str, index: int, label: int) -> None:
-        super().__init__(federation)
-        self.where, self.index, self.label = where, index, label
-
-    def load(self) -> Sources:
-        sources = Sources(train=tensors(TRAIN), test=tensors(TEST))
-        labels_of(getattr(sources, self.where))[self.index] = self.label
-        return sources
-
-
-def ready(data: FederatedDataModule) -> FederatedDataModule:
-    data.setup("fit")
-    return data
-
-
-def contents(loader: Any) -> list[int]:
-    """The numbers behind the examples of a loader, in its order."""
-    return torch.cat([x.flatten() for x, _ in loader]).long().tolist()
-
-
-both_kinds = pytest.mark.parametrize("kind", [InMemory, OneAtATime])
+from tests.datamodules.small import (
+    CLASSES,
+    TEST,
+    TRAIN,
+    InMemory,
+    OneAtATime,
+    WithValidation,
+    both_kinds,
+    contents,
+    ready,
+)
 
 
 @both_kinds
@@ -114,18 +50,6 @@ def test_both_kinds_of_data_sets_give_the_same_shards() -> None:
         for kind in (InMemory, OneAtATime)
     )
     assert all(torch.equal(a, b) for a, b in zip(one.shards, other.shards, strict=True))
-
-
-def test_a_round_is_one_item_of_all_hosted_shards() -> None:
-    """The training loader yields once: for every hosted participant its shard in mini-batches."""
-    data = ready(InMemory(Federation(participants=3), split="UNI", examples_per_participant=20, batch_size=8))
-    data.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False)
-    (item,) = list(data.train_dataloader())
-    assert list(item) == [0, 1, 2]
-    assert len(data.train_dataloader()) == 1
-    for participant, shard in item.items():
-        assert [len(y) for _, y in shard.epoch()] == [8, 8, 4]
-        assert sorted(contents(shard.epoch())) == sorted(data.shards[participant].tolist())
 
 
 def test_all_there_is_without_examples_per_participant() -> None:
@@ -243,15 +167,6 @@ def test_adversaries_do_not_change_honest_shards() -> None:
     assert all(torch.equal(a, b) for a, b in zip(alone.shards, beside.shards[:3], strict=True))
 
 
-@pytest.mark.parametrize("label", [4, 9, -1])
-@pytest.mark.parametrize(("where", "word"), [("train", "training"), ("test", "test")])
-def test_label_outside_the_classes(where: str, word: str, label: int) -> None:
-    """The message has the example, its label, the range and how many there are."""
-    data = Mislabelled(Federation(participants=2), where=where, index=7, label=label)
-    with pytest.raises(UserError, match=rf"in 0 \.\. 3, but {word} example 7 has label {label} \(1 of (200|37)"):
-        data.setup("fit")
-
-
 def test_participant_without_examples() -> None:
     """A split that leaves somebody with nothing says who, how many there are, and what to turn."""
     data = InMemory(Federation(participants=20), split="POW", examples_per_participant=2)
@@ -310,81 +225,3 @@ def test_identity_tells_data_apart() -> None:
     assert all(other != identity() for other in others)
     assert identity(seed=1)["shards"] != identity()["shards"]
     assert identity(split="UNI")["split"] == "UNI"
-
-
-def test_labels_of_every_kind_of_data_set() -> None:
-    """Classes are found in tensors, in `targets` or `labels`, or example by example, always as int64."""
-    expected = torch.arange(9) % CLASSES
-    listed, array, labelled = Plain(9), Plain(9), Plain(9)
-    listed.targets = expected.tolist()  # type: ignore[attr-defined]
-    array.targets = np.array(expected.tolist(), dtype=np.uint8)  # type: ignore[attr-defined]
-    labelled.labels = expected.int()  # type: ignore[attr-defined]
-    in_memory = TensorDataset(torch.zeros(9, 1), expected.to(torch.uint8))
-    for dataset in (listed, array, labelled, in_memory, tensors(9), Plain(9), Subset(tensors(20), range(9))):
-        assert torch.equal(labels_of(dataset), expected)
-        assert labels_of(dataset).dtype == torch.int64
-
-
-def test_targets_save_reading_every_example() -> None:
-    """With `targets`, no example is read for its label."""
-
-    class Unreadable(Plain):
-        targets: ClassVar[list[int]] = [3, 1, 2]
-
-        def __getitem__(self, index: int) -> tuple[Tensor, int]:
-            raise AssertionError(index)
-
-    assert labels_of(Unreadable(3)).tolist() == [3, 1, 2]
-
-
-@pytest.mark.parametrize("dataset", [tensors(30), Plain(30)], ids=["tensors", "plain"])
-def test_batches_come_in_the_given_order(dataset: Dataset[Any]) -> None:
-    """Batches hold exactly the given examples in the given order; the last one may be smaller."""
-    order = torch.tensor([5, 3, 29, 0, 7, 7, 1])
-    batches = list(batch_loader(dataset, order, 3))
-    assert [len(y) for _, y in batches] == [3, 3, 1]
-    assert torch.cat([x.flatten() for x, _ in batches]).tolist() == order.tolist()
-    assert torch.cat([y for _, y in batches]).tolist() == (order % CLASSES).tolist()
-
-
-def test_epochs_of_a_shard_follow_the_random_stream() -> None:
-    """An epoch is a permutation of the shard, new each time, and the same again from the same seed."""
-    shard = Shard(tensors(100), torch.arange(10, 60), batch_size=16)
-    assert len(shard) == 50
-    torch.manual_seed(3)
-    first, second = contents(shard.epoch()), contents(shard.epoch())
-    torch.manual_seed(3)
-    assert contents(shard.epoch()) == first != second
-    assert sorted(first) == sorted(second) == list(range(10, 60))
-
-
-def test_round_loader_can_be_walked_again() -> None:
-    """Every epoch of Lightning gets the same one item."""
-    loader = RoundLoader({4: Shard(tensors(10), torch.arange(3), 2)})
-    assert [list(item) for item in loader] == [list(item) for item in loader] == [[4]]
-
-
-@pytest.mark.parametrize("dataset", [tensors(100), Plain(100)], ids=["tensors", "plain"])
-def test_relabelled_shards(dataset: Dataset[Any]) -> None:
-    """The same batches in the same order from the same stream, which ends where the shard's does; other labels."""
-    shard = Shard(dataset, torch.arange(10, 60).flip(0), batch_size=16)
-    pretended = shard.relabelled(lambda y: torch.where(y == 1, 3, y))
-    for walk in ("epoch", "epoch", "in_order"):
-        torch.manual_seed(3)
-        true, after = list(getattr(shard, walk)()), torch.get_rng_state()
-        torch.manual_seed(3)
-        false = list(getattr(pretended, walk)())
-        assert torch.equal(torch.get_rng_state(), after)
-        assert len(true) == len(false) == 4
-        for (x, y), (same, other) in zip(true, false, strict=True):
-            assert torch.equal(x, same)
-            assert other.tolist() == [3 if label == 1 else label for label in y.tolist()]
-            assert y.tolist() == (x.flatten() % CLASSES).tolist()
-
-
-def test_a_shard_in_order() -> None:
-    """Its examples as they were dealt, every time, without a draw from the random stream that training uses."""
-    order = torch.tensor([5, 3, 29, 0, 1])
-    shard = Shard(tensors(30), order, batch_size=2)
-    assert contents(shard.in_order()) == contents(shard.in_order()) == order.tolist()
-    assert [len(y) for _, y in shard.in_order()] == [2, 2, 1]

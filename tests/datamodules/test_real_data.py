@@ -1,25 +1,30 @@
-"""MNIST and CIFAR-10 as they are on disk, and what is said when they are not."""
+"""Data sets as they are on disk, how the paper's splits divide them, and what is said when they are not there."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import pickle
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import Tensor
 from torch.utils.data import TensorDataset
 from torchvision.datasets import CIFAR10 as TorchvisionCIFAR10
 from torchvision.datasets import MNIST as TorchvisionMNIST
 
-from rffl_pl.datamodules import CIFAR10, MNIST, FederatedDataModule
+from rffl_pl import datamodules
+from rffl_pl.datamodules import CIFAR10, CLA, MNIST, FederatedDataModule
 from rffl_pl.datamodules.files import data_dir, ensure
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from tests.conftest import ROOT
 
 DATA = os.environ.get("RFFL_DATA_DIR")
 needs_data = pytest.mark.skipif(not DATA, reason="RFFL_DATA_DIR, the folder with MNIST and CIFAR-10, is not set")
@@ -52,6 +57,21 @@ def cifar10() -> Iterator[CIFAR10]:
     data.setup("fit")
     yield data
     data.sources = None
+
+
+@pytest.fixture(scope="module")
+def loaded(mnist: MNIST, cifar10: CIFAR10) -> Callable[[str], dict[str, Any]]:
+    """Class, options and contents of a shipped configuration's data set, read once."""
+    sources = {"mnist": mnist.sources, "cifar10": cifar10.sources}
+
+    def read(name: str) -> dict[str, Any]:
+        given = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text())["data"]
+        kind, options = getattr(datamodules, given["class_path"].rpartition(".")[2]), given["init_args"]
+        if name not in sources:
+            sources[name] = kind(Federation(participants=5, seed=1), **options).load()
+        return {"kind": kind, "options": options, "sources": sources[name]}
+
+    return read
 
 
 @needs_data
@@ -139,6 +159,50 @@ def test_cifar10_shards_and_validation(cifar10: CIFAR10) -> None:
     assert cifar10.examples == [2000] * 10
     assert len(cifar10.held_out) == 10000
     assert len(torch.cat([*cifar10.shards, cifar10.held_out]).unique()) == 30000
+
+
+@needs_data
+@pytest.mark.parametrize("split", ["UNI", "POW", "CLA"])
+@pytest.mark.parametrize(
+    ("config", "participants"), [("mnist", 5), ("mnist", 10), ("mnist", 20), ("cifar10", 5), ("cifar10", 10)]
+    + [(name, participants) for name in ("mr", "sst") for participants in (5, 10)],
+)  # fmt: skip
+def test_the_papers_splits_exist_for_its_numbers_of_participants(
+    loaded: Callable[[str], dict[str, Any]], config: str, participants: int, split: str
+) -> None:
+    """From the shipped configuration alone, with the number of participants and the split, shards are as specified."""
+    arguments = loaded(config)
+    data = arguments["kind"](Federation(participants=participants, seed=1), **{**arguments["options"], "split": split})
+    data.load = lambda: arguments["sources"]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        data.setup("fit")
+    pool = len(data._parts["training"]) - len(data.held_out)
+    each = data.examples_per_participant or pool // participants
+    assert sum(data.examples) == each * participants
+    assert data.examples == (sorted(data.examples) if split == "POW" else [each] * participants)
+    assert not torch.isin(torch.cat(data.shards), data.held_out).any()
+    disjoint = len(torch.cat(data.shards).unique()) == each * participants
+    assert disjoint == (split != "CLA" or config == "mnist" or (config, participants) == ("cifar10", 5))
+    assert len(told) == (not disjoint)
+    if split == "CLA":
+        counts = torch.linspace(1, data.num_classes, participants, dtype=torch.float64).add(1e-9).long()
+        assert data.classes == counts.tolist()
+
+
+@needs_data
+def test_the_papers_cifar10_by_class(loaded: Callable[[str], dict[str, Any]]) -> None:
+    """N = 10 with 2,000 examples each, which disjoint shards do not allow: nobody repeats an image, many share some."""
+    arguments = loaded("cifar10")
+    data = CIFAR10(Federation(participants=10, seed=1), **{**arguments["options"], "split": "CLA"})
+    data.load = lambda: arguments["sources"]  # type: ignore[method-assign]
+    with pytest.warns(UserWarning, match=r"10 shards of 2000 examples each on its own: (29|30)\.\d% .*several"):
+        data.setup("fit")
+    assert all(len(shard.unique()) == len(shard) == 2000 for shard in data.shards)
+    data = CIFAR10(Federation(participants=10, seed=1), **{**arguments["options"], "split": CLA(draw="disjoint")})
+    data.load = lambda: arguments["sources"]  # type: ignore[method-assign]
+    with pytest.raises(UserError, match=r"at least 5856 examples of class 0 .*examples_per_participant to 13\d\d"):
+        data.setup("fit")
 
 
 @pytest.fixture

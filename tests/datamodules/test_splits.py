@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,10 @@ import torch
 from scipy.stats import powerlaw
 from torch import Tensor
 
+from rffl_pl.datamodules import Digits
 from rffl_pl.datamodules.splits import by_class, dirichlet, power_law, uniform
 from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
 
 LABELS = torch.arange(10).repeat(400)  # class of example i: i mod 10
 
@@ -213,3 +217,29 @@ def test_a_pool_that_is_too_small(divide: Callable[[], list[Tensor]]) -> None:
     """Too small a pool is told with what is needed, what there is, and the options."""
     with pytest.raises(UserError, match=r"at least 100 .* there are 99; .*--data.examples_per_participant"):
         divide()
+
+
+DIGESTS = {
+    ("UNI", 5, 0, ()): "a773fb884067aa10",
+    ("UNI", 5, 2, ()): "3a2db2d1786e2885",
+    ("POW", 5, 1, ()): "1eca1c8af6fb9b33",
+    ("POW", 10, 0, (("examples_per_participant", 40),)): "71b2bfe2a13c4fe9",
+    ("CLA", 5, 1, (("examples_per_participant", 60),)): "5836766550cb517d",
+    ("CLA", 10, 0, (("examples_per_participant", 20),)): "8e5a57588b163afe",
+    ("DIR", 5, 1, ()): "82bd33d0b1c9843f",
+    ("DIR", 7, 0, (("dirichlet_alpha", 0.1),)): "80f0bcb76172bc05",
+}
+
+
+@pytest.mark.parametrize(("split", "honest", "adversaries", "options"), DIGESTS)
+def test_shards_are_those_of_the_first_release(
+    split: str, honest: int, adversaries: int, options: tuple[tuple[str, Any], ...]
+) -> None:
+    """Validation and all shards of the digits, to the bit, against digests recorded before splits were classes."""
+    federation = Federation(participants=honest, adversaries=adversaries, seed=3)
+    data = Digits(
+        federation, split=split, **{"examples_per_participant": 100, "adversary_examples": 100, **dict(options)}
+    )
+    data.setup("fit")
+    parts = b"".join(part.numpy().tobytes() for part in (data.held_out, *data.shards))
+    assert hashlib.sha256(parts).hexdigest()[:16] == DIGESTS[split, honest, adversaries, options]

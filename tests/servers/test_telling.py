@@ -97,7 +97,7 @@ def removal(noise: Tensor) -> Verdict:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_removal_among_orthogonal_uploads_is_explained(seed: int) -> None:
-    """Where similarity is nothing but one's own weight, the user does not read why and what to do; elsewhere he does."""
+    """Where similarity is one's own weight alone, the user does not read why and what to do; elsewhere he does."""
     noise = torch.randn(4, 2000, generator=torch.Generator().manual_seed(seed))
     verdict = removal(noise)
     assert verdict.removed == (0,)

@@ -1,0 +1,49 @@
+"""Who holds which examples: what a split cuts for the honest participants, and what the adversaries get."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rffl_pl.datamodules.splits import Pool, Split
+from rffl_pl.errors import UserError
+
+
+def shards_of(split: Split, pool: Pool) -> list[Tensor]:
+    """The honest participants' shards, N index vectors into the pool.
+
+    Raises:
+        UserError: If the split leaves somebody without examples or cuts what cannot be.
+    """
+    name, participants, shards = type(split).__name__, pool.participants, split.cut(pool)
+    if len(shards) != participants:
+        raise UserError(f"Expected split {name} to cut {participants} shards, but got {len(shards)}.")
+    for i, shard in enumerate(shards):
+        if len(shard) == 0:
+            raise UserError(
+                f"Expected every participant to hold examples, but split {name} of {sum(map(len, shards))} examples "
+                f"leaves participant {i} of {participants} without any; raise --data.examples_per_participant (or, for "
+                "DIR, --data.dirichlet_alpha) or lower --federation.participants."
+            )
+        if shard.dtype != torch.int64 or int(shard.min()) < 0 or int(shard.max()) >= len(pool.labels):
+            raise UserError(
+                f"Expected split {name} to cut index vectors, int64 in 0 .. {len(pool.labels) - 1}, but that of "
+                f"participant {i} is {shard.dtype} from {shard.min().item()} to {shard.max().item()}."
+            )
+    return shards
+
+
+def adversaries_shards(
+    adversaries: int, each: int, rest: Tensor, honest: list[Tensor], generator: torch.Generator
+) -> list[Tensor]:
+    """Shards of ``each`` examples of ``rest``: disjoint from the honest and each other where enough are left.
+
+    Otherwise every adversary draws on its own from all of ``rest``, without repeats.
+    """
+    if adversaries == 0:
+        return []
+    left = rest[~torch.isin(rest, torch.cat(honest))]
+    if len(left) >= each * adversaries:
+        order = torch.randperm(len(left), generator=generator)
+        return list(left[order[: each * adversaries]].split(each))
+    return [rest[torch.randperm(len(rest), generator=generator)[:each]] for _ in range(adversaries)]

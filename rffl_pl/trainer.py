@@ -1,0 +1,47 @@
+"""A trainer for who writes Python instead of command lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.loggers import CSVLogger
+
+from rffl_pl import launch
+from rffl_pl.callbacks import ReputationExchange, RoundCheckpoint, RoundProgress, RunReport, StandaloneReference
+from rffl_pl.runs import RunFolder
+from rffl_pl.servers import Server
+from rffl_pl.strategy import FederatedStrategy
+
+
+def federated_trainer(
+    server: Server, *, folder: RunFolder, callbacks: Sequence[Callback] = (), figures: bool = False, **options: Any
+) -> Trainer:
+    """A Lightning trainer that plays and reports the rounds of a federation, as the command line's does.
+
+    Its ranks are torchrun's: one process, or as many as ``torchrun --nproc_per_node`` starts.
+
+    Args:
+        server: The framework's server.
+        folder: Where results go.
+        callbacks: Your own.
+        figures: Draw pictures at the end.
+        options: Of Lightning's ``Trainer``, ``max_epochs`` for the number of rounds; they win over what is chosen here.
+    """
+    strategy = FederatedStrategy(options.pop("accelerator", "auto"))
+    ours = [StandaloneReference(), RunReport(folder.path, figures), RoundCheckpoint(folder.checkpoints)]
+    shown = [RoundProgress()] if options.get("enable_progress_bar") is not False else []
+    chosen: dict[str, Any] = {
+        "strategy": strategy,
+        "accelerator": strategy.root_device_type,
+        "num_nodes": launch.world_size() // launch.local_world_size(),
+        "callbacks": [*callbacks, ReputationExchange(server), *ours, *shown],
+        "logger": CSVLogger(folder.path, name="", version="", flush_logs_every_n_steps=1),
+        "default_root_dir": str(folder.path),
+        "use_distributed_sampler": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        "log_every_n_steps": 1,
+    }
+    return Trainer(**chosen | options)

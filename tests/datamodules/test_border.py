@@ -1,0 +1,248 @@
+"""Bad data is said where it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor
+from torch.utils.data import IterableDataset, Subset, TensorDataset
+
+from rffl_pl.datamodules import FederatedDataModule, Sources
+from rffl_pl.datamodules.border import labels_of
+from rffl_pl.datamodules.reading import Reader
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from tests.conftest import QUICK, Ended
+from tests.datamodules.small import CLASSES, TEST, TRAIN, Plain, tensors
+
+
+class Mislabelled(FederatedDataModule):
+    """One label of the training or of the test data is replaced."""
+
+    num_classes: ClassVar[int] = CLASSES
+
+    def __init__(self, federation: Federation, *, where: str, index: int, label: int) -> None:
+        super().__init__(federation)
+        self.where, self.index, self.label = where, index, label
+
+    def load(self) -> Sources:
+        sources = Sources(train=tensors(TRAIN), test=tensors(TEST))
+        labels_of(getattr(sources, self.where))[self.index] = self.label
+        return sources
+
+
+@pytest.mark.parametrize("label", [4, 9, -1])
+@pytest.mark.parametrize(("where", "word"), [("train", "training"), ("test", "test")])
+def test_label_outside_the_classes(where: str, word: str, label: int) -> None:
+    """The message has the example, its label, the range and how many there are."""
+    data = Mislabelled(Federation(participants=2), where=where, index=7, label=label)
+    with pytest.raises(UserError, match=rf"in 0 \.\. 3, but {word} example 7 has label {label} \(1 of (200|37)"):
+        data.setup("fit")
+
+
+def test_labels_of_every_kind_of_data_set() -> None:
+    """Classes are found in tensors, in `targets` or `labels`, or example by example, always as int64."""
+    expected = torch.arange(9) % CLASSES
+    listed, array, labelled = Plain(9), Plain(9), Plain(9)
+    listed.targets = expected.tolist()  # type: ignore[attr-defined]
+    array.targets = np.array(expected.tolist(), dtype=np.uint8)  # type: ignore[attr-defined]
+    labelled.labels = expected.int()  # type: ignore[attr-defined]
+    in_memory = TensorDataset(torch.zeros(9, 1), expected.to(torch.uint8))
+    for dataset in (listed, array, labelled, in_memory, tensors(9), Plain(9), Subset(tensors(20), range(9))):
+        assert torch.equal(labels_of(dataset), expected)
+        assert labels_of(dataset).dtype == torch.int64
+
+
+def test_targets_save_reading_every_example() -> None:
+    """With `targets`, no example is read for its label."""
+
+    class Unreadable(Plain):
+        targets: ClassVar[list[int]] = [3, 1, 2]
+
+        def __getitem__(self, index: int) -> tuple[Tensor, int]:
+            raise AssertionError(index)
+
+    assert labels_of(Unreadable(3)).tolist() == [3, 1, 2]
+
+
+class Given(FederatedDataModule):
+    """Whatever datasets it is given."""
+
+    num_classes: ClassVar[int] = CLASSES
+
+    def __init__(self, sources: Sources, **options: Any) -> None:
+        super().__init__(Federation(participants=2), **{"split": "UNI", **options})
+        self.given = sources
+
+    def load(self) -> Sources:
+        return self.given
+
+
+class Altered(Plain):
+    """Examples one at a time, one of which is something else."""
+
+    def __init__(self, n: int, index: int, example: Any, targets: bool = False) -> None:
+        super().__init__(n)
+        self.index, self.example = index, example
+        if targets:
+            self.targets = [i % CLASSES for i in range(n)]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.example if index == self.index else super().__getitem__(index)
+
+
+def with_part(which: str, dataset: Any) -> Given:
+    return Given(Sources(**{"train": tensors(TRAIN), "test": tensors(TEST), which: dataset}))
+
+
+WHICH = [("train", "training"), ("validation", "validation"), ("test", "test")]
+every_part = pytest.mark.parametrize(("part", "word"), WHICH)
+
+
+def told(data: FederatedDataModule) -> str:
+    """The one sentence that setup ends with."""
+    with pytest.raises(UserError) as caught:
+        data.setup("fit")
+    assert str(caught.value).count(". ") == 0
+    return str(caught.value)
+
+
+@every_part
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_an_input_in_memory_that_is_not_finite(part: str, word: str, value: float) -> None:
+    """Setup names the data set, the part, the first such example and how many there are."""
+    x = torch.randn(50, 3, 4)
+    x[[7, 33], 1, 2] = value
+    sentence = told(with_part(part, TensorDataset(x, torch.arange(50) % CLASSES)))
+    assert f"finite inputs of Given, but {word} example 7 has NaN or infinity (2 of 50" in sentence
+
+
+def test_large_and_whole_inputs_are_fine() -> None:
+    """Inputs whose sum overflows are finite all the same; token ids and bytes are never infinite."""
+    for x in (torch.full((40, 2), 3e38), torch.full((40, 2), 60000.0).half(), torch.ones(40, 2, dtype=torch.int64)):
+        with_part("train", TensorDataset(x, torch.arange(40) % CLASSES)).setup("fit")
+
+
+@every_part
+@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize(("value", "shown"), [(0.25, "0.25"), (2.5, "2.5"), (float("nan"), "nan")])
+def test_labels_that_are_no_whole_numbers(part: str, word: str, one_by_one: bool, value: float, shown: str) -> None:
+    """Floats between classes are refused; they would all become the class below."""
+    labels = [float(i % CLASSES) for i in range(40)]
+    labels[9] = labels[21] = value
+    rows: Any = TensorDataset(torch.zeros(40, 1), torch.tensor(labels))
+    sentence = told(with_part(part, Subset(rows, range(40)) if one_by_one else rows))
+    assert f"labels of Given to be whole numbers, but {word} example 9 has label {shown} (2 of 40" in sentence
+
+
+@pytest.mark.parametrize("labels", [torch.arange(40) % 2 == 1, torch.arange(40).float() % 2, torch.arange(40) % 2])
+def test_labels_that_are_whole_numbers(labels: Tensor) -> None:
+    """Booleans and whole floats are classes."""
+    data = with_part("train", TensorDataset(torch.zeros(40, 1), labels))
+    data.setup("fit")
+    assert data.classes == [2, 2]
+
+
+@every_part
+@pytest.mark.parametrize("dataset", [tensors(0), Plain(0)], ids=["tensors", "plain"])
+def test_no_examples(part: str, word: str, dataset: Any) -> None:
+    """An empty part is said in setup, not as NaN in a summary."""
+    assert f"Expected Given to have {word} examples, but there is none" in told(with_part(part, dataset))
+
+
+@every_part
+@pytest.mark.parametrize(
+    "example",
+    [("a string", 1), (object(), 1), (torch.zeros(1), torch.zeros(2)), (torch.zeros(1), 1, 2), torch.zeros(1)],
+)
+def test_an_example_that_is_no_pair_of_tensors(part: str, word: str, example: Any) -> None:
+    """The first example of every part is looked at in setup."""
+    sentence = told(with_part(part, Altered(40, 0, example, targets=True)))
+    assert f"Expected {word} examples of Given to be pairs (x, y)" in sentence
+    assert "batch with example 0" in sentence
+
+
+def test_data_sets_of_another_kind() -> None:
+    """Without a length, or with other than two tensors, nothing can be divided."""
+
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter(())
+
+    assert "map-style dataset, with __len__ and __getitem__, but got Stream" in told(with_part("test", Stream()))
+    for count in (1, 3):
+        rows = TensorDataset(*[torch.zeros(9)] * count)
+        assert f"TensorDataset has {count} tensor(s)" in told(with_part("train", rows))
+    column = TensorDataset(torch.zeros(9, 1), torch.zeros(9, 1))
+    assert "to be pairs (x, y)" in told(with_part("train", column))
+
+
+BROKEN = {
+    "NaN": ((torch.tensor([float("nan")]), 1), "finite inputs of Given, but training example 13 has NaN"),
+    "another label": ((torch.zeros(1), 0.5), "whole numbers, but training example 13 has label 0.5"),
+    "another class": ((torch.zeros(1), 7), "in 0 .. 3, but training example 13 has label 7"),
+    "another shape": ((torch.zeros(2), 1), "every x of one shape, but a batch with example"),
+    "no tensor": ((object(), 1), "of a tensor and a class number"),
+}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("fault", BROKEN)
+def test_an_example_that_is_read_later(fault: str, num_workers: int) -> None:
+    """What setup does not see is said, in one sentence, by the pass that reads it, in whichever process."""
+    example, expected = BROKEN[fault]
+    data = with_part("train", Altered(TRAIN, 13, example, targets=True))
+    data.setup("fit")
+    reader = Reader(data._parts["training"].dataset, num_workers, data._parts["training"].check)
+    walked = []
+    with pytest.raises(UserError) as caught:
+        walked.extend(reader.batches(torch.arange(TRAIN), 8))
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(walked) == 1
+    assert len(list(reader.batches(torch.arange(20, 60), 8))) == 5
+
+
+def test_whoever_meets_a_bad_example_in_training_is_told(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """A run ends with the sentence and exit code 2: nobody is removed for data that nobody can train on."""
+    network = ("--model.network", "Perceptron", "--model.network.inputs", 2, "--model.network.classes", 2)
+    ended = rffl("fit", "--data", "tests.own_data.OneBroken", *network, *QUICK, "--federation.participants", 3)
+    assert ended.code == 2
+    assert "Error: Expected finite inputs of OneBroken, but training example 17 has NaN or infinity" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("limit", [0, 0.01])
+@pytest.mark.parametrize("stage", ["fit", "test"])
+def test_testing_on_nothing(limit: float, stage: str) -> None:
+    """A limit that leaves no test batch is refused before training, not reported as NaN after it."""
+    data = with_part("test", tensors(TEST))
+    data.trainer = Trainer(limit_test_batches=limit, accelerator="cpu", logger=False, enable_checkpointing=False)
+    with pytest.raises(UserError, match=rf"--trainer\.limit_test_batches .*one of 1 test batches, but got {limit:g};"):
+        data.setup(stage)
+    data.setup("validate")
+
+
+def test_labels_are_read_once() -> None:
+    """A data set without `targets` is read whole in setup alone, not again for classes or every checkpoint."""
+
+    class Counted(Plain):
+        read = 0
+
+        def __getitem__(self, index: int) -> tuple[Tensor, int]:
+            Counted.read += 1
+            return super().__getitem__(index)
+
+    data = with_part("train", Counted(TRAIN))
+    data.setup("fit")
+    after_setup = Counted.read
+    assert TRAIN <= after_setup <= TRAIN + 1
+    assert data.identity() == data.identity()
+    assert data.classes == data.classes
+    assert Counted.read == after_setup
