@@ -83,16 +83,16 @@ def config_file(given: str) -> str:
         return given
     if name in known:
         return str(known[name])
+    near = nearest(name, known, likeness=0.75) or "."
     raise UserError(
-        f"Expected --config to be a file or one of the package's, but got {given}{nearest(name, known) or '.'} "
-        "`rffl list configs` names all."
+        f"Expected --config to be a file or one of the package's, but got {given}{near} `rffl list configs` names all."
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:
     """``; did you mean A or B?`` if something known is near to a name, whatever its case; else nothing."""
     by_lower = {entry.lower(): entry for entry in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.55)
+    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=likeness)
     return f"; did you mean {' or '.join(by_lower[entry] for entry in near)}?" if near else ""
 
 

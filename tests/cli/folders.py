@@ -1,0 +1,30 @@
+"""What a run leaves, read back."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from tests.conftest import QUICK, Ended
+
+Run = Callable[..., Ended]
+DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
+    return {path.name: torch.load(path, weights_only=True) for path in sorted((folder / "weights").iterdir())}
+
+
+def assert_same_bits(a: Path, b: Path) -> None:
+    assert weights(a).keys() == weights(b).keys()
+    for name, state in weights(a).items():
+        for key, value in state.items():
+            assert torch.equal(value, weights(b)[name][key]), (name, key)

@@ -1,0 +1,61 @@
+"""The process: what it imports, W&B absent, and seeds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from tests.cli.folders import DIGITS, Run, rows
+from tests.conftest import QUICK, ROOT, only_run
+
+BLOCKED = """\
+import sys
+
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "wandb":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Absent())
+from rffl_pl.cli import main
+
+main()
+"""
+
+
+def test_without_wandb_a_run_logs_to_csv(tmp_path: Path) -> None:
+    """One sentence, no traceback, and every round in metrics.csv."""
+    words = [*DIGITS, "--run.wandb", "true", "--trainer.max_epochs", "1", "--run.root", str(tmp_path)]
+    ended = subprocess.run(
+        [sys.executable, "-c", BLOCKED, *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=180
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("W&B cannot be imported") == 1
+    assert "Traceback" not in ended.stderr
+    assert "wandb sync" not in ended.stdout
+    assert len(rows(only_run(tmp_path) / "metrics.csv")) == 1
+
+
+def test_heavy_libraries_are_imported_only_where_used() -> None:
+    """A run without W&B on data that is not scikit-learn's imports neither."""
+    program = "import sys, rffl_pl.cli.arguments\nprint([name for name in ('wandb', 'sklearn') if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("given", "expected"), [("false", 0), ("true", 0), ("7", 7)])
+def test_every_kind_of_seed_gives_the_federation_a_number(rffl: Run, tmp_path: Path, given: str, expected: int) -> None:
+    """Also without one: shards and streams need a number that all ranks agree on."""
+    ended = rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 1, "--seed_everything", given)
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    identity = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["federation"]["identity"]
+    assert identity["federation"]["seed"] == str(expected)
+    assert yaml.safe_load((folder / "config.yaml").read_text())["seed_everything"] == expected

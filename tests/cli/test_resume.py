@@ -1,0 +1,164 @@
+"""Going on from a checkpoint, and which checkpoints are refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from rffl_pl.models import Perceptron
+from rffl_pl.runs.checkpoint import read
+from tests.cli.folders import DIGITS, Run, assert_same_bits
+from tests.conftest import QUICK
+
+
+def test_resume_continues_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
+    """Seven rounds, then on to 13, equal 13 at once: weights, reputations, optimizer state and removal."""
+    adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
+    assert rffl(*DIGITS, *adam, "--trainer.max_epochs", 13, "--run.name", "whole").code == 0
+    assert rffl(*DIGITS, *adam, "--trainer.max_epochs", 7, "--run.name", "half").code == 0
+    first = next((tmp_path / "runs" / "half").iterdir())
+    again = rffl(
+        "fit", "--config", first / "config.yaml", "--ckpt_path", first / "checkpoints" / "last.ckpt",
+        "--trainer.max_epochs", 13, "--run.name", "resumed",
+    )  # fmt: skip
+    assert again.code == 0, again.err
+    whole, resumed = (next((tmp_path / "runs" / name).iterdir()) for name in ("whole", "resumed"))
+    assert_same_bits(whole, resumed)
+    a, b = (json.loads((folder / "summary.json").read_text()) for folder in (whole, resumed))
+    assert a == b
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
+    """Every round leaves a checkpoint: after a power cut in the third, two are not lost, and there is one file."""
+    assert rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 4, "--run.name", "whole").code == 0
+    with pytest.raises(RuntimeError, match="power cut"):
+        rffl(*DIGITS, *QUICK, "--trainer.callbacks+=tests.interruption.PowerCut", "--run.name", "cut")
+    (cut,) = (tmp_path / "runs" / "cut").iterdir()
+    assert [path.name for path in (cut / "checkpoints").iterdir()] == ["last.ckpt"]
+    checkpoint = cut / "checkpoints" / "last.ckpt"
+    assert read(checkpoint)["federation"]["round"] == 2
+    resume = ("--ckpt_path", checkpoint, "--trainer.max_epochs", 4, "--run.name", "resumed")
+    assert rffl(*DIGITS, *QUICK, *resume).code == 0
+    assert checkpoint.is_dir()
+    whole, resumed = (next((tmp_path / "runs" / name).iterdir()) for name in ("whole", "resumed"))
+    assert_same_bits(whole, resumed)
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_an_interrupted_run_says_how_to_go_on(rffl: Run, tmp_path: Path, checkpointing: bool) -> None:
+    """After Ctrl-C the options it names go on from the last whole round; without a checkpoint it says so."""
+    kept = () if checkpointing else ("--trainer.enable_checkpointing", "false")
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        ended = rffl(*DIGITS, *QUICK, *kept, "--trainer.callbacks+=tests.interruption.ControlC", "--run.name", "cut")
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning ignores it from the first one on
+    assert ended.code == 1
+    assert "Traceback" not in ended.err
+    (sentence,) = (line for line in ended.err.splitlines() if line.startswith("Interrupted"))
+    if not checkpointing:
+        assert sentence == "Interrupted after round 2; there is no checkpoint to go on from"
+        return
+    start, _, options = sentence.partition("; go on with: ")
+    assert start == "Interrupted after round 2"
+    try:  # resumed and interrupted before a checkpoint of its own, it names the one that it came from
+        ended = rffl("fit", *options.split(), "--run.name", "twice")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.err.count(f"Interrupted after round 2; go on with: --config {tmp_path / 'runs' / 'twice'}") == 1
+    assert options.split()[-1] in ended.err
+    again = rffl("fit", *options.split(), "--trainer.callbacks", "[]", "--trainer.max_epochs", 3, "--run.name", "more")
+    assert again.code == 0, again.err
+    assert "Warning" not in again.err
+    assert len(list(csv.DictReader(next((tmp_path / "runs" / "more").glob("*/metrics.csv")).open()))) == 3
+
+
+def test_a_server_with_history_resumes_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
+    """FoolsGold remembers every participant's past uploads over an interruption."""
+    args = (*DIGITS, "--config", "configs/servers/foolsgold.yaml")
+    assert rffl(*args, "--trainer.max_epochs", 4, "--run.name", "whole").code == 0
+    assert rffl(*args, "--trainer.max_epochs", 2, "--run.name", "half").code == 0
+    (half,) = (tmp_path / "runs" / "half").iterdir()
+    resume = ("--ckpt_path", half / "checkpoints" / "last.ckpt", "--trainer.max_epochs", 4, "--run.name", "resumed")
+    assert rffl(*args, *resume).code == 0
+    whole, resumed = (next((tmp_path / "runs" / name).iterdir()) for name in ("whole", "resumed"))
+    assert_same_bits(whole, resumed)
+
+
+def test_a_run_that_lost_its_end_gets_it_when_resumed(rffl: Run, trained: Path, tmp_path: Path) -> None:
+    """Interrupted after the last round: resuming trains no round and leaves weights, table and figures."""
+    given = ("--config", trained / "config.yaml", "--ckpt_path", trained / "checkpoints" / "last.ckpt")
+    ended = rffl("fit", *given, "--run.name", "again", "--standalone.enabled", "true", "--run.figures", "true")
+    assert ended.code == 0, ended.err
+    assert "fairness" in ended.out
+    (again,) = (tmp_path / "runs" / "again").iterdir()
+    assert (again / "fairness.png").is_file()
+    assert_same_bits(trained, again)
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("--model.network.init_args.hidden", 32), "model: 1.weight is 64x64 there and 32x64 here"),
+        (("--federation.participants", 4), "federation: participants is 5 there and 4 here"),
+        (("--data.split", "UNI"), "data: split is POW there and UNI here"),
+        (("--seed_everything", 9), "federation: seed is 1 there and 9 here"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    rffl: Run, trained: Path, args: tuple[object, ...], expected: str
+) -> None:
+    """The sentence says what differs."""
+    given = ("--config", trained / "config.yaml", "--ckpt_path", trained / "checkpoints" / "last.ckpt")
+    for command in ("fit", "test"):
+        ended = rffl(command, *given, *args)
+        assert ended.code == 2
+        assert expected in ended.err
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("--server", "Standalone"), "--server to be the checkpoint's, RFFL, but got Standalone"),
+        (("--model.optimizer", "Adam"), "training: optimizer is SGD there and Adam here"),
+        (("--model.optimizer.init_args.momentum", 0.9), "training: momentum is 0.0 there and 0.9 here"),
+    ],
+)
+def test_training_goes_on_only_as_it_began(rffl: Run, trained: Path, args: tuple[object, ...], expected: str) -> None:
+    """Another server or optimizer cannot take over; for evaluation neither matters."""
+    given = ("--config", trained / "config.yaml", "--ckpt_path", trained / "checkpoints" / "last.ckpt", *args)
+    ended = rffl("fit", *given)
+    assert ended.code == 2
+    assert expected in ended.err
+    assert rffl("test", *given).code == 0
+
+
+def test_a_damaged_checkpoint_is_refused(rffl: Run, trained: Path, tmp_path: Path) -> None:
+    """Truncated, no checkpoint at all, or one of something else: each says so."""
+    whole = (trained / "checkpoints" / "last.ckpt" / "run.pt").read_bytes()
+    damaged = tmp_path / "damaged.ckpt"
+    for content in (whole[: len(whole) // 2], b"", b"not a checkpoint"):
+        damaged.write_bytes(content)
+        ended = rffl("test", "--config", trained / "config.yaml", "--ckpt_path", damaged)
+        assert ended.code == 2
+        assert "truncated, damaged or no checkpoint" in ended.err
+    torch.save(Perceptron().state_dict(), damaged)
+    ended = rffl("test", "--config", trained / "config.yaml", "--ckpt_path", damaged)
+    assert ended.code == 2
+    assert "checkpoint of rffl_pl" in ended.err
+
+
+def test_checkpoints_hold_nothing_but_tensors_and_plain_values(trained: Path) -> None:
+    """`torch.load` with ``weights_only=True`` reads every checkpoint."""
+    files = {
+        path.name: torch.load(path, weights_only=True) for path in (trained / "checkpoints" / "last.ckpt").iterdir()
+    }
+    assert sorted(files) == [*(f"participant_{i}.pt" for i in range(6)), "run.pt", "server.pt"]
+    checkpoint = read(trained / "checkpoints" / "last.ckpt")
+    assert checkpoint["federation"]["round"] == checkpoint["global_step"] == 2
+    assert sorted(checkpoint["federation"]["participants"]) == list(range(6))

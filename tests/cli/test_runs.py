@@ -1,0 +1,144 @@
+"""What a run leaves, and what is done with it: testing, prediction, the standalone reference, callbacks."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from rffl_pl.runs.checkpoint import read
+from tests.cli.folders import DIGITS, Run, rows
+from tests.conftest import QUICK, only_run
+
+
+def test_a_run_leaves_a_complete_folder(rffl: Run, tmp_path: Path) -> None:
+    """The demo's folder has everything README names, and its numbers agree with each other."""
+    ended = rffl("fit", "--config", "configs/digits.yaml", "--trainer.max_epochs", 13)
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    names = {"config.yaml", "metrics.csv", "summary.json", "reputation.png", "accuracy.png", "fairness.png"}
+    assert names <= {path.name for path in folder.iterdir()}
+    assert (folder / "checkpoints" / "last.ckpt" / "run.pt").is_file()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["removed_in_round"] == [None] * 5 + [11]
+    assert summary["fairness"] > 0.9
+    assert summary["mean"] == pytest.approx(sum(summary["final"][:5]) / 5)
+    assert f"fairness {summary['fairness']:.3f}" in ended.out
+    assert "wandb sync" in ended.out
+    metrics = rows(folder / "metrics.csv")
+    assert [int(float(row["round"])) for row in metrics] == list(range(1, 14))
+    assert [row["step"] for row in metrics] == [str(i) for i in range(1, 14)]
+    for row in metrics:
+        down = [float(row[f"bytes_down/participant_{i}"]) for i in range(6)]
+        assert sum(down) == float(row["bytes_down/total"])
+        removed = int(row["step"]) >= 11
+        assert (down[5] == 0) == removed
+        assert [float(row[f"member/participant_{i}"]) for i in range(6)] == [1] * 5 + [not removed]
+        if int(row["step"]) > 11:
+            assert float(row["bytes_up/participant_5"]) == 0
+            assert float(row["reputation/participant_5"]) == 0
+    assert yaml.safe_load((folder / "config.yaml").read_text())["federation"]["participants"] == 5
+
+
+def test_exported_weights_load_into_the_bare_network(rffl: Run, tmp_path: Path) -> None:
+    """A finished run's weights are plain state_dicts that give the reported accuracy without this package."""
+    assert rffl(*DIGITS, "--trainer.max_epochs", 3).code == 0
+    folder = only_run(tmp_path / "runs")
+    from sklearn.datasets import load_digits
+
+    x, y = (torch.tensor(part) for part in load_digits(return_X_y=True))
+    x, test = x.float(), torch.arange(len(y)) % 5 == 4
+    x = (x - x[~test].mean()) / x[~test].std()
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 10))
+    final = json.loads((folder / "summary.json").read_text())["final"]
+    for i, accuracy in enumerate(final):
+        network.load_state_dict(torch.load(folder / "weights" / f"participant_{i}.pt", weights_only=True))
+        assert (network(x[test]).argmax(1) == y[test]).float().mean().item() == pytest.approx(accuracy)
+
+
+def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:
+    """Lightning's own callbacks keep the best round and stop without progress, by the accuracy that is logged."""
+    watching = ("--trainer.callbacks.monitor", "accuracy/mean", "--trainer.callbacks.mode", "max")
+    ended = rffl(
+        *DIGITS, *QUICK, "--trainer.max_epochs", 30, "--trainer.callbacks+=ModelCheckpoint", *watching,
+        "--trainer.callbacks+=EarlyStopping", *watching, "--trainer.callbacks.patience", 2,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    (kept,) = (folder / "checkpoints").iterdir()
+    rows = csv.DictReader((folder / "metrics.csv").open())
+    accuracies = [float(row["accuracy/mean"]) for row in rows]
+    best = accuracies.index(max(accuracies)) + 1
+    assert read(kept)["federation"]["round"] == best
+    assert len(accuracies) == best + 2 < 30
+
+
+def test_identical_runs_share_one_standalone_reference(rffl: Run, tmp_path: Path) -> None:
+    """The reference is trained once and read afterwards; another seed trains its own."""
+    cache = tmp_path / "standalone"
+    args = ("fit", "--config", "configs/digits.yaml", *QUICK, "--standalone.enabled", "true", "--trainer.max_epochs", 2)
+    for seed, files in ((1, 1), (1, 1), (2, 2)):
+        assert rffl(*args, "--standalone.cache_dir", cache, "--seed_everything", seed).code == 0
+        assert len(list(cache.iterdir())) == files
+
+
+def test_the_standalone_reference_is_the_standalone_server(rffl: Run, tmp_path: Path) -> None:
+    """The cached reference and a run of `Standalone` reach the same accuracies."""
+    assert rffl(*DIGITS, "--standalone.enabled", "true", "--server", "Standalone", "--trainer.max_epochs", 3).code == 0
+    summary = json.loads((only_run(tmp_path / "runs") / "summary.json").read_text())
+    assert summary["standalone"][:5] == pytest.approx(summary["final"][:5])
+    assert summary["reputation"] == [None] * 6
+
+
+def test_validate_test_and_predict_from_a_checkpoint(rffl: Run, tmp_path: Path) -> None:
+    """Every participant's own model answers: accuracies as reported, probabilities that sum to one."""
+    assert rffl(*DIGITS, "--trainer.max_epochs", 3).code == 0
+    folder = only_run(tmp_path / "runs")
+    given = ("--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt")
+    final = json.loads((folder / "summary.json").read_text())["final"]
+    tested = rffl("test", *given)
+    assert tested.code == 0, tested.err
+    for i in range(5):
+        assert f"{i}  {final[i]:>8.1%}" in tested.out
+    assert "mean" in rffl("validate", *given).out
+    assert rffl("predict", *given).code == 0
+    (predictions,) = (tmp_path / "runs").glob("*/*-predict/predictions")
+    assert len(list(predictions.iterdir())) == 6
+    table = rows(predictions / "participant_4.csv")
+    assert len(table) == 359
+    for row in table:
+        p = [float(row[f"p_{c}"]) for c in range(10)]
+        assert sum(p) == pytest.approx(1, abs=1e-4)
+        assert p.index(max(p)) == int(row["class"])
+
+
+def test_a_loss_that_is_not_finite_is_named_and_the_run_goes_on(rffl: Run, tmp_path: Path) -> None:
+    """Diverged participants are named with their round; their uploads count for nothing."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 2, "--model.optimizer.init_args.lr", 1e38)
+    assert ended.code == 0
+    assert "Round 1: participant 0's training loss is not finite" in ended.err
+    metrics = rows(only_run(tmp_path / "runs") / "metrics.csv")
+    assert float(metrics[0]["weight/participant_0"]) == 0
+    assert all(float(row["accuracy/mean"]) > 0 for row in metrics)
+
+
+def test_standalone_names_a_loss_that_is_not_finite(rffl: Run) -> None:
+    """Also where nobody communicates."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 1, "--model.optimizer.init_args.lr", 1e38, "--server", "Standalone")
+    assert "Round 1: participant 3's training loss is not finite" in ended.err
+
+
+def test_predictions_of_a_dataset_that_is_not_in_memory(rffl: Run, tmp_path: Path) -> None:
+    """Any map-style dataset trains, is tested and predicted, by worker processes too."""
+    args = ("--data", "tests.own_data.OneByOne", "--model.network", "Perceptron", "--model.network.inputs", 2)
+    args += ("--model.network.classes", 2, "--federation.participants", 2, "--data.num_workers", 1)
+    assert rffl("fit", *args, *QUICK, "--trainer.max_epochs", 1).code == 0
+    folder = only_run(tmp_path / "runs")
+    given = ("--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt")
+    assert rffl("predict", *given).code == 0
+    (predictions,) = (tmp_path / "runs").glob("*/*-predict/predictions")
+    assert len(rows(predictions / "participant_1.csv")) == 20
