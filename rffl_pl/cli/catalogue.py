@@ -39,7 +39,9 @@ class _Class:
 
     @property
     def is_base(self) -> bool:
-        """Whether it is there to be derived from: it lives in a room's ``base.py`` or has abstract methods."""
+        """Whether it is there to be derived from: so it says, lives in a room's ``base.py`` or has abstract methods."""
+        if (ast.get_docstring(self.node) or "").startswith("Base of"):
+            return True
         abstract = any("abstractmethod" in ast.unparse(decorator) for decorator in _decorators(self.node))
         return abstract or self.file.name == "base.py"
 

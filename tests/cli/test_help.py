@@ -18,7 +18,7 @@ from rffl_pl.adversaries import Adversary, OmniscientAdversary
 from rffl_pl.cli import catalogue
 from rffl_pl.cli.help import COMMANDS
 from rffl_pl.datamodules import FederatedDataModule
-from rffl_pl.servers import Server
+from rffl_pl.servers import Consensus, Server
 from tests.cli.folders import DIGITS, Run
 from tests.conftest import ROOT
 
@@ -43,7 +43,7 @@ def exported(room: str) -> dict[str, type]:
         if inspect.isclass(value)
         and issubclass(value, ROOTS[room])
         and not inspect.isabstract(value)
-        and value not in (Adversary, OmniscientAdversary)
+        and value not in (Adversary, OmniscientAdversary, Consensus)
     }
 
 
