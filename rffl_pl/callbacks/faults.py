@@ -18,9 +18,9 @@ _WHAT = {
     "silent": "upload tells nothing, being as short as the rounding of its model: it is not scored",
 }
 _AGAIN = {
-    "diverged": "training loss was not finite",
-    "set aside": "upload was set aside",
-    "silent": "upload told nothing",
+    "diverged": "training losses that were not finite",
+    "set aside": "uploads that were set aside",
+    "silent": "uploads that told nothing",
 }
 
 
@@ -51,11 +51,12 @@ class Faults:
             warnings.warn(f"Round {this.number}: participant {i} is removed: {told.rstrip('.')}.", stacklevel=2)
 
     def ongoing(self) -> list[str]:
-        """A line for every fault that occurred more than once."""
+        """A line for every kind of fault that somebody had more than once."""
+        often = [(i, fault, count) for (i, fault), count in sorted(self.counts.items()) if count > 1]
         return [
-            f"participant {participant}'s {_AGAIN[fault]} in {count} rounds"
-            for (participant, fault), count in sorted(self.counts.items())
-            if count > 1
+            f"{_AGAIN[kind]}: {', '.join(f'participant {i} in {n} rounds' for i, fault, n in often if fault == kind)}"
+            for kind in _AGAIN
+            if any(fault == kind for _, fault, _ in often)
         ]
 
 

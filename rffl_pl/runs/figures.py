@@ -42,7 +42,7 @@ def draw(folder: Path, history: Sequence[Round], summary: Summary) -> list[Path]
 
 def _reputations(history: Sequence[Round], summary: Summary) -> Figure:
     last = history[-1].measures
-    weight = last["reputation"] == last["weight"]  # servers without reputations
+    weight = np.array_equal(last["reputation"], last["weight"], equal_nan=True)  # servers without reputations
     figure, axes = _canvas(*(("Weight of the uploads", "weight") if weight else ("Reputation", "reputation")))
     rounds = np.array([entry.number for entry in history])
     values = np.array([entry.measures["reputation"] for entry in history])

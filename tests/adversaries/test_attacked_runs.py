@@ -339,7 +339,7 @@ def test_uploads_of_another_shape(kind: Any, tmp_path: Path, capsys: pytest.Capt
         f"Round 1: participant {i}'s upload is set aside" for i in range(5, 10)
     ]
     said = capsys.readouterr().out
-    assert all(f"participant {i}'s upload was set aside in 2 rounds" in said for i in range(5, 10))
+    assert all(f"participant {i} in 2 rounds" in said for i in range(5, 10))
     assert len(server.seen) == 2
     assert all(uploads.isnan().all(1).tolist() == [False] * 5 + [True] * 5 for uploads, _ in server.seen)
     alone = federate(FedAvg(), rounds=2)

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
+from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import QUICK, ROOT, only_run
 
@@ -56,6 +56,6 @@ def test_every_kind_of_seed_gives_the_federation_a_number(rffl: Run, tmp_path: P
     ended = rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 1, "--seed_everything", given)
     assert ended.code == 0, ended.err
     folder = only_run(tmp_path / "runs")
-    identity = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["federation"]["identity"]
+    identity = read(folder / "checkpoints" / "last.ckpt")["federation"]["identity"]
     assert identity["federation"]["seed"] == str(expected)
     assert yaml.safe_load((folder / "config.yaml").read_text())["seed_everything"] == expected

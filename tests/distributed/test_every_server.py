@@ -17,13 +17,26 @@ SAME = {"standalone", "fedavg_released", "foolsgold_sum", "sign_sgd_literal"}
 SERVERS = sorted({path.stem for path in (ROOT / "configs" / "servers").iterdir()} - SAME)
 
 
-def line(server: str, name: str, *more: object) -> str:
-    """A federation of five, a free-rider, a flipper of labels and an omniscient adversary under one server."""
+SERVERS += [f"{server} by halves" for server in ("rffl", "fedavg", "foolsgold")]
+
+
+def line(kind: str, name: str, *more: object) -> str:
+    """A federation of five, a free-rider, a flipper of labels and an omniscient adversary under one server.
+
+    By halves, one half of the members takes part in each round.
+    """
+    server, _, halves = kind.partition(" ")
+    more = (*more, "--federation.participation", 0.5) if halves else more
     configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
     adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
     attacks = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
     files = [argument for config in configs for argument in ("--config", config)]
-    return " ".join(map(str, ("fit", *files, *adam, *attacks, *QUICK, "--run.name", f"{server}-{name}", *more)))
+    return " ".join(map(str, ("fit", *files, *adam, *attacks, *QUICK, "--run.name", f"{named(kind)}-{name}", *more)))
+
+
+def named(kind: str) -> str:
+    """A kind of run as a folder's name."""
+    return kind.replace(" ", "_")
 
 
 def run_all(ranks: int, lines: list[str], root: Path) -> None:
@@ -67,9 +80,12 @@ def test_ranks_and_checkpoints_do_not_matter(tmp_path: Path) -> None:
     four, two = ("--trainer.max_epochs", 4), ("--trainer.max_epochs", 2)
     run_all(1, [line(server, "whole", *four) for server in SERVERS], tmp_path / "1")
     run_all(4, [line(server, "half", *two) for server in SERVERS], tmp_path / "4")
-    halves = {server: result(tmp_path / "4", f"{server}-half")[1] for server in SERVERS}
+    halves = {server: result(tmp_path / "4", f"{named(server)}-half")[1] for server in SERVERS}
     resumed = [line(server, "resumed", *four, "--ckpt_path", halves[server]) for server in SERVERS]
     run_all(2, resumed, tmp_path / "2")
     for server in SERVERS:
-        alone, together = result(tmp_path / "1", f"{server}-whole")[0], result(tmp_path / "2", f"{server}-resumed")[0]
+        alone, together = (
+            result(tmp_path / "1", f"{named(server)}-whole")[0],
+            result(tmp_path / "2", f"{named(server)}-resumed")[0],
+        )
         assert_same_bits(alone, together, server)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,6 +120,19 @@ def test_a_checkpoint_every_three_rounds(rffl: Run, tmp_path: Path, rounds: int,
     assert header(run_of(tmp_path, "ended").checkpoints / "last.ckpt")["round"] == rounds
     assert "Warning" not in ended.err
     assert len(run_of(tmp_path, "ended").rounds()) == rounds
+
+
+def test_an_interruption_between_two_checkpoints(rffl: Run) -> None:
+    """Ctrl-C says which round it goes on from."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        ended = rffl(
+            *DIGITS, "--run.checkpoint_every", 2, "--trainer.callbacks+=tests.interruption.ControlC",
+            "--trainer.callbacks.after", 3,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning ignores it from the first one on
+    assert "Interrupted after round 3; go on from round 2 with: --config" in ended.err
 
 
 def test_a_run_without_end_keeps_its_progress_bar(rffl: Run, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_round_that_tells_nothing_changes_nothing(preset: Any) -> None:
 def removal(noise: Tensor) -> Verdict:
     """The round in which participant 0, which weighs least, is removed."""
     server = RFFL(removal_from=1, alpha=0.0)
-    server.start(task([5, 25, 30, 40], [noise.shape[1]]))
+    server.start(task([1, 25, 30, 44], [noise.shape[1]]))
     server.step(noise, range(4))
     return server.step(noise, range(4))
 
