@@ -72,7 +72,8 @@ class FederatedStrategy(DDPStrategy):
             )
         super().__init__(
             parallel_devices=devices,
-            process_group_backend=backend,
+            # With gloo beside NCCL what lies in the CPU's memory does not travel over the GPU.
+            process_group_backend="cpu:gloo,cuda:nccl" if backend == "nccl" else backend,
             # Ranks wait for the slowest one's local training; whoever fails ends the others through torchrun.
             timeout=timedelta(hours=12),
         )
