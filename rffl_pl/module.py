@@ -23,7 +23,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
-from rffl_pl.runs.checkpoint import Identity, check_identity, identity
+from rffl_pl.runs.identity import Identity, check_identity, identity
 from rffl_pl.servers import Task
 from rffl_pl.strategy import FederatedStrategy
 

@@ -16,61 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
 
 from rffl_pl.errors import UserError
-from rffl_pl.federation import Federation
 
 FORMAT, VERSION = "rffl_pl", 2
 RUN, SERVER = "run.pt", "server.pt"
 
 State = dict[str, Any]
-Identity = dict[str, dict[str, str]]
 
 
 def participant_file(participant: int) -> str:
     """The name of a participant's part."""
     return f"participant_{participant}.pt"
-
-
-def identity(network: nn.Module, federation: Federation, data: dict[str, str], optimizer: Optimizer) -> Identity:
-    """What a checkpoint and the run that loads it must agree on; on ``training`` only to go on training."""
-    options = {key: str(value) for key, value in optimizer.defaults.items() if key != "lr"}
-    parameters = {name: "x".join(map(str, p.shape)) for name, p in network.named_parameters()}
-    return {
-        "model": {"network": type(network).__name__, **parameters},
-        "federation": {
-            "participants": str(federation.honest),
-            "adversaries": str(federation.adversaries),
-            "seed": str(federation.seed),
-        },
-        "data": data,
-        "training": {"optimizer": type(optimizer).__name__, **options},
-    }
-
-
-def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:
-    """Refuse a checkpoint of another run.
-
-    Of the optimizer's options only those are compared that both know: torch adds some from version to version.
-
-    Raises:
-        UserError: With the first differences.
-    """
-    differences = [
-        f"{group}: {key} is {saved[group].get(key, 'absent')} there and {here[group].get(key, 'absent')} here"
-        for group in here
-        if group != "training" or training
-        for key in (_shared if group == "training" else _either)(here[group], saved[group])
-        if here[group].get(key) != saved[group].get(key)
-    ]
-    if differences:
-        more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
-        raise UserError(
-            f"Expected the checkpoint at --ckpt_path to be of this run, but {'; '.join(differences[:3])}{more}; "
-            "give the config.yaml that lies beside it."
-        )
 
 
 def write(checkpoint: State, target: Path, *, first: bool, meet: Callable[[], object]) -> None:
@@ -129,17 +86,22 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
     everyone: Sequence[int] = federation["participants"]
     parts = {i: _read(target / participant_file(i)) for i in (everyone if hosted is None else hosted) if i in everyone}
     judged = _read(target / SERVER) if server else {}
-    for name, part in [*((participant_file(i), part) for i, part in parts.items()), *([(SERVER, judged)] * server)]:
-        if part["round"] != run["round"]:
-            raise UserError(
-                f"Expected all files of --ckpt_path {target} to be of one round, but {RUN} is of round {run['round']} "
-                f"and {name} of round {part['round']}; copy checkpoints as whole folders."
-            )
+    named = {participant_file(i): part for i, part in parts.items()} | ({SERVER: judged} if server else {})
+    _check_rounds(target, run, named)
     members = {i: part["member"] for i, part in parts.items()} | judged.get("members", {})
     participants = {i: part["state"] for i, part in parts.items()}
     run["federation"] = {**federation, "members": members, "participants": participants}
     rest = {key: value for key, value in judged.items() if key not in ("format", "version", "round", "members")}
     return {**run, "server": rest} if rest else run
+
+
+def _check_rounds(target: Path, run: State, parts: Mapping[str, State]) -> None:
+    for name, part in parts.items():
+        if part["round"] != run["round"]:
+            raise UserError(
+                f"Expected all files of --ckpt_path {target} to be of one round, but {RUN} is of round {run['round']} "
+                f"and {name} of round {part['round']}; copy checkpoints as whole folders."
+            )
 
 
 def read(path: str | Path) -> State:
@@ -247,11 +209,3 @@ def _read_file(path: Path, mmap: bool = False) -> Any:
             f"Expected --ckpt_path {path} to be a whole checkpoint, but it cannot be read "
             f"({type(error).__name__}): it is truncated, damaged or no checkpoint; take an earlier one."
         ) from error
-
-
-def _shared(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    return [key for key in here if key in there]
-
-
-def _either(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    return list({**here, **there})

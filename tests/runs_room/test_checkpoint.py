@@ -13,7 +13,8 @@ from torch import nn
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.runs.checkpoint import check_identity, header, identity, load, read, wandb_run, write
+from rffl_pl.runs.checkpoint import header, load, read, wandb_run, write
+from rffl_pl.runs.identity import check_identity, identity
 
 MEMBERS = {0: True, 1: True, 2: False}
 
