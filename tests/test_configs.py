@@ -19,6 +19,7 @@ SERVERS, ATTACKS = (
 )
 BASES = ["digits.yaml", "mnist.yaml", "cifar10.yaml", "mr.yaml", "sst.yaml"]
 OVERLAYS = {"mnist_paper.yaml": "mnist.yaml", "cifar10_paper.yaml": "cifar10.yaml"}
+RELEASED = {"cifar10": 200, "mr": 100, "sst": 100}  # rounds by default; the overlay has 200
 
 
 def instantiated(monkeypatch: pytest.MonkeyPatch, *args: str) -> FederatedCLI:
@@ -31,7 +32,9 @@ def instantiated(monkeypatch: pytest.MonkeyPatch, *args: str) -> FederatedCLI:
 
 def test_every_config_is_known_here() -> None:
     """A new file in configs/ must be listed above, so that it is tested; servers and adversaries are, all of them."""
-    assert sorted(path.name for path in (ROOT / "configs").glob("*.yaml")) == sorted([*BASES, *OVERLAYS])
+    assert sorted(path.name for path in (ROOT / "configs").glob("*.yaml")) == sorted(
+        [*BASES, *OVERLAYS, *(f"{name}_released.yaml" for name in RELEASED)]
+    )
     assert {path.parent.name for path in (ROOT / "configs").glob("*/*.yaml")} == {"servers", "adversaries"}
 
 
@@ -82,3 +85,19 @@ def test_an_overlay_composes(monkeypatch: pytest.MonkeyPatch, name: str, base: s
     assert isinstance(cli.datamodule.split, POW)
     assert cli.datamodule.batch_size in (16, 64)
     assert Path(cli.config["config"][0].absolute).name == base
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_the_default_learns_to_its_end_and_the_released_schedule_is_an_overlay(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """By default a tenth of the learning rate or about that is left at half time; of the released one a thousandth."""
+    base = ("--config", str(ROOT / "configs" / f"{name}.yaml"))
+    cli = instantiated(monkeypatch, *base)
+    assert cli.trainer.max_epochs == RELEASED[name]
+    assert cli.model.schedule.rate(RELEASED[name] // 2, 0) > 0.09
+    overlaid = instantiated(monkeypatch, *base, "--config", str(ROOT / "configs" / f"{name}_released.yaml"))
+    assert overlaid.trainer.max_epochs == 200
+    assert overlaid.model.schedule.rate(100, 0) == pytest.approx(0.977**300)
+    assert overlaid.model.schedule.epochs == cli.model.schedule.epochs == 3
+    assert overlaid.config_init["exchange"].server.gamma == cli.config_init["exchange"].server.gamma
