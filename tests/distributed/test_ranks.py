@@ -98,6 +98,16 @@ def test_more_ranks_than_participants_is_one_sentence(tmp_path: Path) -> None:
     assert "exitcode  : 2" in ended.err
 
 
+def test_ranks_that_start_differently_are_refused(tmp_path: Path) -> None:
+    """Without a seed every rank draws its own initial weights: one sentence instead of models that differ."""
+    ended = torchrun(2, *DIGITS, "--seed_everything", "false", root=tmp_path, timeout=120)
+    assert ended.code != 0
+    sentence = "Error: Expected all ranks to start alike, but the initial weights of rank 1 differ"
+    assert ended.err.count(sentence) == 1
+    assert "give --seed_everything a number" in ended.err
+    assert "callbacks/agreement.py" not in ended.err
+
+
 def test_a_mistake_in_the_data_ends_all_ranks(tmp_path: Path) -> None:
     """A missing data folder is seen by one rank and ends the others too."""
     environment = os.environ.get("RFFL_DATA_DIR")
