@@ -120,7 +120,7 @@ class FederatedModule(Configured, LightningModule):
     def task(self) -> Task:
         """What a server is told before the first round."""
         return Task(
-            examples=self.data.examples,
+            examples=self.data.shard_sizes,
             classes=self.data.classes,
             layers=layer_sizes(self.network),
             learning_rate=make_optimizer(self.optimizer, self.network).param_groups[0]["lr"],

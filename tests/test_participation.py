@@ -115,7 +115,7 @@ def test_fedavg_is_that_of_whoever_was_asked() -> None:
     module = federate(server, [], watch, rounds=6, participation=0.4)
     model = watch.models[0][0].double()
     for uploads, senders in server.seen:
-        sizes = torch.tensor([module.data.examples[i] for i in senders], dtype=torch.float64)
+        sizes = torch.tensor([module.data.shard_sizes[i] for i in senders], dtype=torch.float64)
         model = model + (sizes / sizes.sum()) @ uploads.double()
     assert server.model is not None
     torch.testing.assert_close(server.model.double(), model, rtol=1e-5, atol=1e-6)

@@ -83,7 +83,7 @@ class RunReport(Callback):
     def _conclude(self, trainer: Trainer, module: FederatedModule, final: dict[str, Tensor]) -> None:
         reference = find(trainer, StandaloneReference)
         alone, initial = (reference.accuracies, reference.initial) if reference is not None else (None, None)
-        summary = summarise(self.history, module.data.examples, final, alone, initial)
+        summary = summarise(self.history, module.data.shard_sizes, final, alone, initial)
         self.folder.write_summary(summary)
         print("\n".join(["", *self._faults.ongoing(), summary.table()]))
         print(f"run folder: {self.folder.path}", flush=True)

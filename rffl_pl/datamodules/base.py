@@ -138,7 +138,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             self._check_test_limit()
 
     @property
-    def examples(self) -> list[int]:
+    def shard_sizes(self) -> list[int]:
         """Number of training examples of every participant."""
         return [len(shard) for shard in self.shards]
 

@@ -30,7 +30,7 @@ def test_validation_is_held_out_of_every_shard(kind: type[FederatedDataModule], 
     data = ready(kind(Federation(participants=3), split=split, examples_per_participant=20, validation=0.2))
     held_out, shards = set(data.held_out.tolist()), [set(shard.tolist()) for shard in data.shards]
     assert len(held_out) == len(data.held_out) == 40
-    assert sum(data.examples) == len(set.union(*shards)) == 60
+    assert sum(data.shard_sizes) == len(set.union(*shards)) == 60
     assert held_out.isdisjoint(set.union(*shards))
     assert contents(data.val_dataloader()) == data.held_out.tolist()
 
@@ -55,14 +55,14 @@ def test_both_kinds_of_data_sets_give_the_same_shards() -> None:
 def test_all_there_is_without_examples_per_participant() -> None:
     """Left out, the training data less validation is divided among all."""
     data = ready(InMemory(Federation(participants=3), split="UNI", examples_per_participant=None))
-    assert data.examples == [60, 60, 60]
+    assert data.shard_sizes == [60, 60, 60]
 
 
 def test_own_validation_set_leaves_the_training_data_whole() -> None:
     """A data set that brings its own validation data holds nothing out."""
     data = ready(WithValidation(Federation(participants=2), split="UNI"))
     assert len(data.held_out) == 0
-    assert data.examples == [100, 100]
+    assert data.shard_sizes == [100, 100]
     assert contents(data.val_dataloader()) == list(range(11))
 
 
@@ -70,7 +70,7 @@ def test_watching_the_test_set() -> None:
     """`watch: test` measures on the test set during training; the validation share stays held out."""
     data = ready(InMemory(Federation(participants=2), split="UNI", watch="test"))
     assert contents(data.val_dataloader()) == list(range(TEST))
-    assert data.examples == [90, 90]
+    assert data.shard_sizes == [90, 90]
 
 
 @pytest.mark.parametrize("watch", ["validation", "test"])
@@ -91,7 +91,7 @@ def test_own_validation_set_is_held_out(watch: Any, validation: float) -> None:
     held_out = data.held_out_dataloader()
     assert held_out is not None
     assert contents(held_out) == list(range(11))
-    assert data.examples == [100, 100]
+    assert data.shard_sizes == [100, 100]
 
 
 @both_kinds
@@ -142,7 +142,7 @@ def test_adversaries_hold_examples_of_their_own_where_enough_are_left() -> None:
             Federation(participants=4, adversaries=2), split="UNI", examples_per_participant=20, adversary_examples=30
         )
     )
-    assert data.examples == [20, 20, 20, 20, 30, 30]
+    assert data.shard_sizes == [20, 20, 20, 20, 30, 30]
     assert len(torch.cat([*data.shards, data.held_out]).unique()) == 80 + 60 + 20
 
 

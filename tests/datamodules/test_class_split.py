@@ -109,5 +109,5 @@ def test_adversaries_beside_shards_that_overlap() -> None:
     data = Digits(federation, split="CLA", examples_per_participant=80, adversary_examples=100)
     with pytest.warns(UserWarning, match="on its own"):
         data.setup("fit")
-    assert data.examples == [80] * 10 + [100]
+    assert data.shard_sizes == [80] * 10 + [100]
     assert not torch.isin(data.shards[10], torch.cat([*data.shards[:10], data.held_out])).any()

@@ -113,9 +113,9 @@ def test_mnist_is_the_file_padded(mnist: MNIST) -> None:
 @needs_data
 def test_mnist_power_law_of_ten(mnist: MNIST) -> None:
     """POW with N = 10 hands out 6,000 examples in ascending shards; 10 % of the training data are held out."""
-    assert len(mnist.examples) == 10
-    assert sum(mnist.examples) == 6000
-    assert mnist.examples == sorted(mnist.examples)
+    assert len(mnist.shard_sizes) == 10
+    assert sum(mnist.shard_sizes) == 6000
+    assert mnist.shard_sizes == sorted(mnist.shard_sizes)
     assert len(mnist.held_out) == 6000
     assert len(torch.cat([*mnist.shards, mnist.held_out]).unique()) == 12000
 
@@ -156,7 +156,7 @@ def test_cifar10_is_the_file_channels_first(cifar10: CIFAR10) -> None:
 @needs_data
 def test_cifar10_shards_and_validation(cifar10: CIFAR10) -> None:
     """N = 10 participants hold 2,000 examples each; 20 % of the training data are held out."""
-    assert cifar10.examples == [2000] * 10
+    assert cifar10.shard_sizes == [2000] * 10
     assert len(cifar10.held_out) == 10000
     assert len(torch.cat([*cifar10.shards, cifar10.held_out]).unique()) == 30000
 
@@ -179,8 +179,8 @@ def test_the_papers_splits_exist_for_its_numbers_of_participants(
         data.setup("fit")
     pool = len(data._parts["training"]) - len(data.held_out)
     each = data.examples_per_participant or pool // participants
-    assert sum(data.examples) == each * participants
-    assert data.examples == (sorted(data.examples) if split == "POW" else [each] * participants)
+    assert sum(data.shard_sizes) == each * participants
+    assert data.shard_sizes == (sorted(data.shard_sizes) if split == "POW" else [each] * participants)
     assert not torch.isin(torch.cat(data.shards), data.held_out).any()
     disjoint = len(torch.cat(data.shards).unique()) == each * participants
     assert disjoint == (split != "CLA" or config == "mnist" or (config, participants) == ("cifar10", 5))

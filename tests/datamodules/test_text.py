@@ -159,8 +159,8 @@ def test_mr(mr: MR) -> None:
     assert [len(part) for part in parts] == [9596, 533, 533]
     labels = torch.cat([part.labels for part in parts])
     assert labels.bincount().tolist() == [5331, 5331]
-    assert sum(mr.examples) == 5 * (9596 // 5)
-    assert mr.examples == sorted(mr.examples)
+    assert sum(mr.shard_sizes) == 5 * (9596 // 5)
+    assert mr.shard_sizes == sorted(mr.shard_sizes)
     assert mr.class_names == ("negative", "positive")
 
 
