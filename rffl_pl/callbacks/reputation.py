@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, ClassVar
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
@@ -16,6 +17,8 @@ from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.round import Table, play
 from rffl_pl.servers import Server, Verdict
+
+Memories = dict[int, dict[str, Tensor]]
 
 
 class ReputationExchange(Callback):
@@ -37,7 +40,7 @@ class ReputationExchange(Callback):
         self.server = server
         self.verdict: Verdict | None = None
         self.traffic: Traffic | None = None
-        self._colluders: dict[int, dict[str, Tensor]] = {}
+        self._colluders: Memories = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Tell the server its task.
@@ -88,7 +91,7 @@ class ReputationExchange(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint.setdefault("server", {}).update(
-            name=type(self.server).__name__, rule=self.server.state_dict(), colluders=self._colluders
+            name=type(self.server).__name__, rule=self.server.state_dict(), colluders=_copied(self._colluders, "cpu")
         )
         checkpoint["server"]["settings"] = training_settings(trainer, self.server)
 
@@ -106,5 +109,10 @@ class ReputationExchange(Callback):
                 f"Expected --server to be the checkpoint's, {saved}, but got {here}; give --server {saved}."
             )
         self.server.load_state_dict(checkpoint["server"]["rule"])
-        self._colluders = checkpoint["server"]["colluders"]
+        assert isinstance(pl_module, FederatedModule)
+        self._colluders = _copied(checkpoint["server"]["colluders"], pl_module.exchange.device)
         warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))
+
+
+def _copied(memories: Memories, device: torch.device | str) -> Memories:
+    return {i: {name: value.to(device, copy=True) for name, value in memory.items()} for i, memory in memories.items()}
