@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -30,7 +28,7 @@ class Halves(Dataset[tuple[Tensor, int]]):
 class OneByOne(FederatedDataModule):
     """Two classes."""
 
-    num_classes: ClassVar[int] = 2
+    num_classes = 2
 
     def load(self) -> Sources:
         return Sources(train=Halves(80), test=Halves(20))
@@ -39,7 +37,7 @@ class OneByOne(FederatedDataModule):
 class OneBroken(FederatedDataModule):
     """One training example is NaN."""
 
-    num_classes: ClassVar[int] = 2
+    num_classes = 2
 
     def load(self) -> Sources:
         return Sources(train=Broken(80), test=Halves(20))

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import ReputationExchange
-from rffl_pl.datamodules import Digits
+from rffl_pl.datamodules import Digits, FederatedDataModule
 from rffl_pl.federation import Federation
 from rffl_pl.functional.blocks import Rows
 from rffl_pl.models import Perceptron
@@ -26,6 +27,8 @@ class Recorded(Server):
     """A server that keeps what it is told; to be mixed into another."""
 
     task: Task
+    seen: list[tuple[Tensor, list[int]]]
+    reported: list[Tensor | None]
 
     def start(self, task: Task) -> None:
         self.task, self.seen, self.reported = task, [], []
@@ -95,6 +98,14 @@ def digits(federation: Federation, **options: Any) -> Digits:
     )
     data.setup("fit")
     return data
+
+
+def training_examples(data: FederatedDataModule) -> tuple[Tensor, Tensor]:
+    """All inputs and all classes that shards are cut from, by example."""
+    assert data.sources is not None
+    assert isinstance(data.sources.train, TensorDataset)
+    x, y = data.sources.train.tensors
+    return x, y
 
 
 def whole(batches: Any) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries.cast import Poisoned
-from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes, random_stream
+from rffl_pl.cohort import Cohort, Examples, Schedule, flat_parameters, layer_sizes, random_stream
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -282,11 +282,11 @@ def adapter() -> nn.Module:
 def test_frozen_parameters_neither_train_nor_travel() -> None:
     """D counts what trains; the frozen part is one memory for all, stays as it is, and is exported whole."""
     network = adapter()
-    frozen = network[0].weight.clone()
+    frozen = network.get_parameter("0.weight").clone()
     cohort = trained(network, [0, 1], optimizer=adam)
     assert cohort.weights.shape == (2, 16 * 3 + 3)
-    assert len({net[0].weight.data_ptr() for net in cohort.networks}) == 1  # type: ignore[index, union-attr]
-    assert torch.equal(cohort.networks[1][0].weight, frozen)  # type: ignore[index]
+    assert len({net.get_parameter("0.weight").data_ptr() for net in cohort.networks}) == 1
+    assert torch.equal(cohort.networks[1].get_parameter("0.weight"), frozen)
     assert cohort.withdraw(0).any()
     assert cohort.network_state(0).keys() == network.state_dict().keys()
     state = cohort.state_dict(1)
@@ -362,7 +362,7 @@ def test_a_shard_under_other_labels() -> None:
     x = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
     shard = Shard(TensorDataset(x, (x[:, 0] > 0).long()), torch.arange(5, 45), 8)
     cohorts = [Cohort(dropout(), [1], sgd, CPU) for _ in range(3)]
-    taken = [shard, Poisoned(shard, lambda x, y: (x, y)), Poisoned(shard, lambda x, y: (x, 1 - y))]
+    taken: list[Examples] = [shard, Poisoned(shard, lambda x, y: (x, y)), Poisoned(shard, lambda x, y: (x, 1 - y))]
     for cohort, shards in zip(cohorts, taken, strict=True):
         for round_index in range(2):
             train_round(cohort, {1: shards}, Schedule(), FEDERATION, round_index)

@@ -112,7 +112,12 @@ def test_downloads_and_their_bytes() -> None:
 def test_a_common_download_is_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that everybody gets costs one packing, however many get it."""
     packed, pack = [], wire.pack
-    monkeypatch.setattr(rffl_pl.exchange.wire, "pack", lambda vector: packed.append(vector) or pack(vector))
+
+    def counted(vector: Tensor) -> Tensor:
+        packed.append(vector)
+        return pack(vector)
+
+    monkeypatch.setattr(rffl_pl.exchange.wire, "pack", counted)
     exchange, step = alone(), torch.arange(DIMENSION, dtype=torch.float32)
     exchange.ask_all()
     exchange.gather_uploads(payload_of, lambda i, payload: None)

@@ -19,7 +19,7 @@ from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 from rffl_pl.servers import CFFL, RFFL, FedAvg, Server, SignSGD, Standalone
 from tests.conftest import QUICK, Ended
-from tests.runs import Recorded, RecordedCFFL, RecordedFedAvg, federate, whole
+from tests.runs import Recorded, RecordedCFFL, RecordedFedAvg, federate, training_examples, whole
 
 
 class Hearing(Recorded, FedAvg):
@@ -33,7 +33,8 @@ def logits_of(weights: Tensor, x: Tensor) -> Tensor:
     network = Perceptron(64, 64, 10)
     nn.utils.vector_to_parameters(weights.clone(), network.parameters())
     with torch.no_grad():
-        return network(x)
+        logits: Tensor = network(x)
+    return logits
 
 
 @pytest.mark.parametrize("split", ["POW", "CLA"])
@@ -42,8 +43,7 @@ def test_what_a_server_is_told(split: str) -> None:
     server = RecordedFedAvg()
     module = federate(server, [LabelFlip()], rounds=1, split=split, examples_per_participant=60)
     task, data = server.task, module.data
-    assert data.sources is not None
-    labels = np.array([int(y) for _, y in data.sources.train])
+    labels = training_examples(data)[1].numpy()
     assert list(task.examples) == [len(shard) for shard in data.shards]
     assert list(task.classes) == [len(set(labels[shard.numpy()])) for shard in data.shards]
     assert list(task.layers) == [64 * 64, 64, 64 * 10, 10]
@@ -92,13 +92,14 @@ def test_losses_that_a_server_hears() -> None:
     server = Hearing()
     module = federate(server, [LabelFlip()], rounds=1)
     data = module.data
-    assert data.sources is not None
-    x, y = whole([(a.unsqueeze(0), torch.tensor([int(b)])) for a, b in data.sources.train])
+    x, y = training_examples(data)
+    heard = server.reported[0]
+    assert heard is not None
     for participant, shard in enumerate(data.shards):
         claimed = np.where(y[shard] == 1, 7, y[shard]) if participant == 5 else y[shard].numpy()
         probabilities = logits_of(server.task.initial, x[shard]).double().softmax(1).numpy()
         expected = log_loss(claimed, probabilities, labels=range(10))
-        assert float(server.reported[0][participant]) == pytest.approx(expected, rel=1e-6)
+        assert float(heard[participant]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_losses_are_not_asked_for_in_vain() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ PROGRAM = next(
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """The names of README's program after it has run, in a folder of its own."""
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -33,7 +34,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         torch.manual_seed(1)
         exec(PROGRAM, names)
         names["run"] = RunFolder(names["run"].path.resolve())
-        yield names  # type: ignore[misc]
+        yield names
     leave_process_group()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml  # type: ignore[import-untyped]
+import yaml
 from torch import Tensor
 
 from rffl_pl import launch

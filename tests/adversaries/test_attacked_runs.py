@@ -26,12 +26,12 @@ from rffl_pl.adversaries import (
 )
 from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.callbacks import RunReport
-from rffl_pl.datamodules import Digits
+from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.servers import CFFL, RFFL, FedAvg, Server, SignSGD, Standalone
 from tests.conftest import QUICK, Ended, only_run
-from tests.runs import Recorded, RecordedCFFL, RecordedFedAvg, digits, federate, whole
+from tests.runs import Recorded, RecordedCFFL, RecordedFedAvg, digits, federate, training_examples, whole
 
 Run = Callable[..., Ended]
 simulates = pytest.mark.filterwarnings("ignore:Simulation")
@@ -122,12 +122,11 @@ def stream(participant: int, round_index: int) -> torch.Generator:
     return torch.Generator().manual_seed(federation.seed_for("attack", participant, round_index))
 
 
-def plain_update(initial: Tensor, data: Digits, participant: int, flip: tuple[int, int] | None) -> Tensor:
+def plain_update(initial: Tensor, data: FederatedDataModule, participant: int, flip: tuple[int, int] | None) -> Tensor:
     """The update of a plain training loop in the first round, on the labels that are claimed."""
-    assert data.sources is not None
     network = Perceptron(64, 64, 10)
     nn.utils.vector_to_parameters(initial.clone(), network.parameters())
-    x, y = (torch.stack(part) for part in zip(*data.sources.train, strict=True))
+    x, y = training_examples(data)
     torch.manual_seed(data.federation.seed_for("training", participant, 0))
     for epoch in range(3):
         order = data.shards[participant][torch.randperm(len(data.shards[participant]))]
@@ -141,7 +140,7 @@ def plain_update(initial: Tensor, data: Digits, participant: int, flip: tuple[in
             with torch.no_grad():
                 for parameter in network.parameters():
                     assert parameter.grad is not None
-                    parameter -= 0.1 * 0.977**epoch * parameter.grad
+                    parameter.sub_(0.1 * 0.977**epoch * parameter.grad)
     return nn.utils.parameters_to_vector(network.parameters()).detach() - initial
 
 
@@ -223,7 +222,8 @@ def test_an_omniscient_attack_of_ones_own(rffl: Run, tmp_path: Path) -> None:
 def as_sent(server: Server, forged: Tensor) -> Tensor:
     """What a server has of a forged upload, by hand."""
     if isinstance(server, RFFL):
-        return forged * 0.5 / (forged.norm() + 1e-7)
+        clipped: Tensor = forged * 0.5 / (forged.norm() + 1e-7)
+        return clipped
     if isinstance(server, SignSGD):
         return forged.sign()
     if isinstance(server, CFFL):

@@ -26,7 +26,7 @@ def told(faults: Faults, number: int, reasons: dict[int, str] | None = None, **r
 
 def test_a_removal_is_explained_in_the_servers_words() -> None:
     """Its reason if it gives one, else what the removal was decided by."""
-    gone = {"members": [True, False, False], "removed": [1]}
+    gone: dict[str, Any] = {"members": [True, False, False], "removed": [1]}
     reason = "its validation accuracy is below a third of the mean; --server.removal_share 0 keeps everybody"
     assert told(Faults(), 11, {1: reason}, **gone) == [f"Round 11: participant 1 is removed: {reason}."]
     (plain,) = told(Faults(), 11, **gone)
@@ -36,7 +36,7 @@ def test_a_removal_is_explained_in_the_servers_words() -> None:
 def test_a_fault_is_told_once_and_counted() -> None:
     """Every participant's when it first occurs; whoever was removed before is left in peace."""
     faults = Faults()
-    both = {"set_aside": [1, 2], "train_loss": [0.1, 0.1, math.inf]}
+    both: dict[str, Any] = {"set_aside": [1, 2], "train_loss": [0.1, 0.1, math.inf]}
     first, *more = told(faults, 1, **both)
     assert first.startswith("Round 1: participant 1's upload is set aside")
     assert not more

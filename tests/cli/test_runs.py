@@ -134,8 +134,8 @@ def test_standalone_names_a_loss_that_is_not_finite(rffl: Run) -> None:
 
 def test_predictions_of_a_dataset_that_is_not_in_memory(rffl: Run, tmp_path: Path) -> None:
     """Any map-style dataset trains, is tested and predicted, by worker processes too."""
-    args = ("--data", "tests.own_data.OneByOne", "--model.network", "Perceptron", "--model.network.inputs", 2)
-    args += ("--model.network.classes", 2, "--federation.participants", 2, "--data.num_workers", 1)
+    network = ("--model.network", "Perceptron", "--model.network.inputs", 2, "--model.network.classes", 2)
+    args = ("--data", "tests.own_data.OneByOne", *network, "--federation.participants", 2, "--data.num_workers", 1)
     assert rffl("fit", *args, *QUICK, "--trainer.max_epochs", 1).code == 0
     folder = only_run(tmp_path / "runs")
     given = ("--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def tensors(n: int) -> TensorDataset:
 
 
 class InMemory(FederatedDataModule):
-    num_classes: ClassVar[int] = CLASSES
+    num_classes = CLASSES
 
     def load(self) -> Sources:
         return Sources(train=tensors(TRAIN), test=tensors(TEST))
@@ -40,14 +40,14 @@ class Plain(Dataset[tuple[Tensor, int]]):
 
 
 class OneAtATime(FederatedDataModule):
-    num_classes: ClassVar[int] = CLASSES
+    num_classes = CLASSES
 
     def load(self) -> Sources:
         return Sources(train=Plain(TRAIN), test=Plain(TEST))
 
 
 class WithValidation(FederatedDataModule):
-    num_classes: ClassVar[int] = CLASSES
+    num_classes = CLASSES
 
     def load(self) -> Sources:
         return Sources(train=tensors(TRAIN), test=tensors(TEST), validation=tensors(11))

@@ -25,7 +25,7 @@ from tests.datamodules.small import CLASSES, TEST, TRAIN, Plain, tensors
 class Mislabelled(FederatedDataModule):
     """One label of the training or of the test data is replaced."""
 
-    num_classes: ClassVar[int] = CLASSES
+    num_classes = CLASSES
 
     def __init__(self, federation: Federation, *, where: str, index: int, label: int) -> None:
         super().__init__(federation)
@@ -74,7 +74,7 @@ def test_targets_save_reading_every_example() -> None:
 class Given(FederatedDataModule):
     """Whatever datasets it is given."""
 
-    num_classes: ClassVar[int] = CLASSES
+    num_classes = CLASSES
 
     def __init__(self, sources: Sources, **options: Any) -> None:
         super().__init__(Federation(participants=2), **{"split": "UNI", **options})
@@ -200,7 +200,7 @@ def test_an_example_that_is_read_later(fault: str, num_workers: int) -> None:
     data = with_part("train", Altered(TRAIN, 13, example, targets=True))
     data.setup("fit")
     reader = Reader(data._parts["training"].dataset, num_workers, data._parts["training"].check)
-    walked = []
+    walked: list[Any] = []
     with pytest.raises(UserError) as caught:
         walked.extend(reader.batches(torch.arange(TRAIN), 8))
     assert expected in str(caught.value)

@@ -30,7 +30,7 @@ def test_auto_is_disjoint_where_the_data_suffices() -> None:
     """The very shards of `disjoint`, and no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        auto, disjoint = (CLA(draw=draw).cut(pool(5, 50)) for draw in ("auto", "disjoint"))  # type: ignore[arg-type]
+        auto, disjoint = (CLA(draw=draw).cut(pool(5, 50)) for draw in ("auto", "disjoint"))
     assert all(torch.equal(a, b) for a, b in zip(auto, disjoint, strict=True))
     assert len(torch.cat(auto).unique()) == 250
 

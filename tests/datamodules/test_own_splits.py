@@ -37,7 +37,8 @@ class Shifted(Split):
 
 def parts(folder: Path) -> dict[str, Any]:
     """What a saved configuration says of the data."""
-    return yaml.safe_load((folder / "config.yaml").read_text())["data"]["init_args"]
+    said: dict[str, Any] = yaml.safe_load((folder / "config.yaml").read_text())["data"]["init_args"]
+    return said
 
 
 def weights(folder: Path) -> list[bytes]:
@@ -49,7 +50,7 @@ def weights(folder: Path) -> list[bytes]:
 @pytest.mark.parametrize(("name", "kind"), [("UNI", UNI), ("POW", POW), ("CLA", CLA), ("DIR", DIR)])
 def test_by_name_and_as_an_object(name: str, kind: type[Split]) -> None:
     """In Python a name stands for the split with its defaults."""
-    options = {"examples_per_participant": 20}
+    options: dict[str, Any] = {"examples_per_participant": 20}
     named, given = (ready(InMemory(Federation(participants=3), split=split, **options)) for split in (name, kind()))
     assert type(named.split) is type(given.split) is kind
     assert all(torch.equal(a, b) for a, b in zip(named.shards, given.shards, strict=True))
@@ -98,7 +99,7 @@ def test_a_split_that_cuts_what_cannot_be(shards: list[Tensor], message: str) ->
         InMemory(Federation(participants=2), split=Wrong(shards)).setup("fit")
 
 
-OPTIONS = {
+OPTIONS: dict[str, tuple[tuple[object, ...], dict[str, Any]]] = {
     "a name": (("--data.split", "UNI"), {"class_path": "UNI"}),
     "a name with an option": (
         ("--data.split", "CLA", "--data.split.draw", "released"),

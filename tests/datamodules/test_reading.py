@@ -111,7 +111,7 @@ def test_passes_are_those_of_new_loaders_of_torch(num_workers: int) -> None:
     for seed in (3, 4, 3):
         torch.manual_seed(seed)
         order = indices[torch.randperm(50)].split(8)
-        loader = DataLoader(Noisy(100), batch_sampler=[b.tolist() for b in order], num_workers=num_workers)  # type: ignore[arg-type]
+        loader = DataLoader(Noisy(100), batch_sampler=[b.tolist() for b in order], num_workers=num_workers)
         theirs += [torch.cat([x for x, _ in loader])[:, :2], torch.rand(1)]
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
     assert not torch.equal(mine[0], mine[2])

@@ -151,11 +151,17 @@ def mr() -> MR:
     return data
 
 
+def parts_of(data: TextDataModule) -> list[Sentences]:
+    """Training, validation (where the data set brings its own) and test sentences."""
+    assert data.sources is not None
+    parts = (data.sources.train, data.sources.validation, data.sources.test)
+    return [part for part in parts if isinstance(part, Sentences)]
+
+
 @needs_data
 def test_mr(mr: MR) -> None:
     """9,596 + 533 + 533 sentences in two balanced classes, none twice, POW shards that grow."""
-    assert mr.sources is not None
-    parts = [mr.sources.train, mr.sources.validation, mr.sources.test]
+    parts = parts_of(mr)
     assert [len(part) for part in parts] == [9596, 533, 533]
     labels = torch.cat([part.labels for part in parts])
     assert labels.bincount().tolist() == [5331, 5331]
@@ -189,10 +195,9 @@ def test_sst(binary: bool, counts: list[int], labels: list[int]) -> None:
     data = SST(Federation(participants=5), split="POW", binary=binary)
     data.prepare_data()
     data.setup("fit")
-    assert data.sources is not None
-    parts = [data.sources.train, data.sources.validation, data.sources.test]
+    parts = parts_of(data)
     assert [len(part) for part in parts] == counts
-    assert data.sources.train.labels.bincount().tolist() == labels
+    assert parts[0].labels.bincount().tolist() == labels
     assert len(data.class_names) == data.num_classes == len(labels)
 
 
@@ -239,8 +244,7 @@ def test_a_file_of_ones_own(tmp_path: Path, kind: str) -> None:
     """Two columns by name, labels as classes in order, a tenth for testing, commas and quotes as they are."""
     rows = [*ROWS, ('with, comma and "quotes"', "no")]
     data = loaded(write(tmp_path / f"reviews.{kind}", rows, ("review", "liked")), text="review", label="liked")
-    assert data.sources is not None
-    assert (len(data.sources.train), len(data.sources.test)) == (55, 6)
+    assert [len(part) for part in parts_of(data)] == [55, 6]
     assert data.class_names == ("no", "yes")
     assert data.num_classes == 2
 
@@ -254,8 +258,7 @@ def test_a_test_file(tmp_path: Path) -> None:
     """It is the test set, whole, and must know no other label."""
     train, test = write(tmp_path / "a.csv", ROWS), write(tmp_path / "b.jsonl", ROWS[:7])
     data = loaded(train, test_file=str(test))
-    assert data.sources is not None
-    assert (len(data.sources.train), len(data.sources.test)) == (60, 7)
+    assert [len(part) for part in parts_of(data)] == [60, 7]
     with pytest.raises(UserError, match=r"maybe is not; correct --data\.test_file"):
         loaded(train, test_file=str(write(tmp_path / "c.csv", [("a film", "maybe")])))
 

@@ -11,7 +11,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from rffl_pl.callbacks import ReputationExchange
+from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
+from rffl_pl.module import FederatedModule
+from rffl_pl.servers import RFFL
 
 
 class Witness(Callback):
@@ -21,7 +24,10 @@ class Witness(Callback):
         self.folder = Path(folder)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        exchange = next(c for c in trainer.callbacks if isinstance(c, ReputationExchange))
+        assert isinstance(pl_module, FederatedModule)
+        exchange = find(trainer, ReputationExchange)
+        assert exchange is not None
+        assert isinstance(exchange.server, RFFL)
         dimension = pl_module.cohort.weights.shape[1]
         gc.collect()
         held = [x for x in gc.get_objects() if torch.is_tensor(x) and x.numel() and x.numel() % dimension == 0]

@@ -38,7 +38,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def history(folder: Path) -> list[dict[str, Any]]:
     """The rounds in the checkpoint."""
-    return checkpoint.read(folder / "checkpoints" / "last.ckpt")["server"]["history"]
+    rounds: list[dict[str, Any]] = checkpoint.read(folder / "checkpoints" / "last.ckpt")["server"]["history"]
+    return rounds
 
 
 def test_what_is_added_shows_everywhere(folders: list[Path]) -> None:

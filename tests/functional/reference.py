@@ -69,7 +69,7 @@ def reference_multi_krum(rows: Rows, f: int, m: int) -> tuple[list[int], np.ndar
     """The m rows of smallest score, first index first among equals, and their mean."""
     scores = reference_krum_scores(rows, f)
     chosen = sorted(range(len(rows)), key=lambda i: (scores[i], i))[:m]
-    return sorted(chosen), sum(np.asarray(rows[i], dtype=np.float64) for i in chosen) / m
+    return sorted(chosen), np.sum([np.asarray(rows[i], dtype=np.float64) for i in chosen], axis=0) / m
 
 
 def reference_foolsgold(history: Rows, kappa: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -89,9 +89,9 @@ def reference_foolsgold(history: Rows, kappa: float = 1.0) -> tuple[np.ndarray, 
     if a.max() <= 1e-12:
         return v, a, np.ones(n)
     weights = []
-    for x in a / a.max():
-        x = 0.99 if x == 1 else x
-        logit = kappa * (math.log(x / (1 - x)) + 0.5) if x > 0 else -math.inf
+    for share in a / a.max():
+        share = 0.99 if share == 1 else share
+        logit = kappa * (math.log(share / (1 - share)) + 0.5) if share > 0 else -math.inf
         weights.append(min(1.0, max(0.0, logit)))
     return v, a, np.array(weights)
 
@@ -115,7 +115,8 @@ def uploads(m: int, entries: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     agreement = torch.rand(m, 1, generator=generator) * 2.5
     rows = agreement * torch.randn(entries, generator=generator) + torch.randn(m, entries, generator=generator)
-    return rows / entries**0.5 * 10 ** (2 * torch.rand(m, 1, generator=generator) - 1)
+    drawn: Tensor = rows / entries**0.5 * 10 ** (2 * torch.rand(m, 1, generator=generator) - 1)
+    return drawn
 
 
 def close(actual: Tensor, expected: Any, tolerance: float = 1e-5) -> None:

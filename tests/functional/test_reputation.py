@@ -38,7 +38,8 @@ def rows(seed: int, count: int = 7, entries: int = 101) -> Tensor:
     """Random float32 uploads whose norms differ by powers of ten, some above and some below 1."""
     generator = torch.Generator().manual_seed(seed)
     lengths = 10.0 ** torch.linspace(-3, 2, count)
-    return torch.randn(count, entries, generator=generator) * lengths[:, None] / entries**0.5
+    drawn: Tensor = torch.randn(count, entries, generator=generator) * lengths[:, None] / entries**0.5
+    return drawn
 
 
 def in_numpy(uploads: Tensor) -> NDArray[np.float64]:

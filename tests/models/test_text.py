@@ -22,9 +22,8 @@ def sentence(length: int, seed: int) -> Tensor:
 def naive(net: TextCNN, tokens: Tensor) -> Tensor:
     """The logits of one sentence in float64, from the definition; one or two words are padded to three."""
     words = net.embedding.weight.double()[torch.cat([tokens, tokens.new_zeros(max(0, 3 - len(tokens)))])]
-    pooled = [
-        conv1d(words.t().unsqueeze(0), c.weight.double(), c.bias.double()).relu().amax(2) for c in net.convolutions
-    ]
+    convolutions = [(c.get_parameter("weight").double(), c.get_parameter("bias").double()) for c in net.convolutions]
+    pooled = [conv1d(words.t().unsqueeze(0), weight, bias).relu().amax(2) for weight, bias in convolutions]
     return (torch.cat(pooled, 1) @ net.linear.weight.double().t() + net.linear.bias.double())[0]
 
 
@@ -41,7 +40,7 @@ def test_padding_never_changes_a_prediction() -> None:
     net = network()
     with torch.no_grad():
         for convolution in net.convolutions:  # a bias that beats every window would show in the padding
-            convolution.bias.fill_(5.0)
+            convolution.get_parameter("bias").fill_(5.0)
     tokens = [sentence(length, length) for length in (1, 2, 3, 5, 9, 30)]
     batch = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
     together, longer = net(batch), net(torch.nn.functional.pad(batch, (0, 20)))

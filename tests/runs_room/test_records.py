@@ -31,8 +31,8 @@ SUMMARY = Summary(
     maximum=0.75,
     fairness=None,
 )
-MEASURED = {"standalone": [0.5, 0.5], "gain": 0.125, "gain_spread": 0.0625}
-ATTACKED = {
+MEASURED: dict[str, Any] = {"standalone": [0.5, 0.5], "gain": 0.125, "gain_spread": 0.0625}
+ATTACKED: dict[str, Any] = {
     "examples": [10, 20, 30],
     "standalone": [None] * 3,
     "final": [0.5, 0.75, 0.1],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 from torch import nn
 
-from rffl_pl.adversaries import FreeRider, LabelFlip
-from rffl_pl.configured import Configured
+from rffl_pl.adversaries import Adversary, FreeRider, LabelFlip
 from rffl_pl.datamodules import Digits
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
@@ -28,7 +28,7 @@ class Own(FedAvg):
         self.scale = scale
 
 
-def settings(server: Server, attack: Configured, dropout: float = 0.5, **data: object) -> dict[str, str]:
+def settings(server: Server, attack: Adversary, dropout: float = 0.5, **data: Any) -> dict[str, str]:
     """Of a run on the digits."""
     network = nn.Sequential(Perceptron(64, 64, 10), nn.Dropout(dropout))
     return settings_of(

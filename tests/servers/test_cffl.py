@@ -38,7 +38,8 @@ from tests.servers.tasks import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:--server.steepness")
-WIDE = {"bound": 1e9, "upload_share": 1.0}  # uploads are updates: no two entries of the aggregate are equal, none is 0
+# Uploads are updates: no two entries of the aggregate are equal, none is 0.
+WIDE: dict[str, Any] = {"bound": 1e9, "upload_share": 1.0}
 
 
 def started(
@@ -128,7 +129,7 @@ def test_rounds_are_the_reference(participants: int, settings: dict[str, Any]) -
             count, whole = int(quota * D), expected.aggregate
             part = verdict.download(i).double().numpy() + reference.subtracted(i, expected, uploaded)
             if server.selection == "largest":
-                top = reference_top(np.float32(whole).tolist(), count)
+                top = reference_top(whole.astype(np.float32).tolist(), count)
                 assert np.count_nonzero(np.abs(part) > 1e-6) <= count
                 close(torch.from_numpy(np.sort(np.abs(part))), np.sort(np.abs(top)))
             np.testing.assert_allclose(part, np.where(np.abs(part) > 1e-6, whole, 0), atol=2e-6, rtol=1e-5)
@@ -418,12 +419,17 @@ def test_threshold_goes_by_the_members() -> None:
         assert int(server.step(rows, range(12)).members.sum()) == expected
 
 
+def scaled(level: Sequence[float]) -> Accuracy:
+    """An accuracy that `level` scales from outside."""
+    return lambda weights: level[0] * waves()(weights)
+
+
 def test_scores_of_zero_leave_reputations() -> None:
     """Where no upload is of any use reputations change, somebody is removed, or the round is not a number."""
     for compounding in ("released", "none"):
         for earlier in (0, 2):
             level = [0.5]
-            server = started(5, lambda weights, level=level: level[0] * waves()(weights), compounding=compounding)
+            server = started(5, scaled(level), compounding=compounding)
             before = torch.zeros(5)
             for now in range(earlier):
                 before = play(server, uploads(5, D, now)).reputations

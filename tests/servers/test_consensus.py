@@ -214,7 +214,7 @@ def test_foolsgold(participants: int, entries: int, kappa: float, scale: Any) ->
         server = started(FoolsGold(confidence=kappa, scale=scale), shards(participants), entries)
         memory = ReferenceHistory()
         for rows, senders in rounds(participants, entries, 5, seed):
-            a = reference_foolsgold([memory.add(i, rows[i].tolist()) for i in senders], kappa)[2]
+            a = reference_foolsgold([memory.add(i, rows[i].tolist()).tolist() for i in senders], kappa)[2]
             a = a / a.sum() if scale == "mean" else a
             verdict = server.step(rows[senders], senders)
             close(verdict.weights[senders], a)

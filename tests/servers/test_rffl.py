@@ -59,7 +59,8 @@ def local_updates(participants: int, entries: int, seed: int) -> Tensor:
     agreement = torch.linspace(-0.6, 2, participants)[:, None] if participants > 1 else torch.ones(1, 1)
     lengths = (10.0 ** torch.linspace(-1, 1, participants))[torch.randperm(participants, generator=generator), None]
     noise = torch.randn(participants, entries, generator=generator)
-    return (agreement * common + noise) * lengths / entries**0.5
+    drawn: Tensor = (agreement * common + noise) * lengths / entries**0.5
+    return drawn
 
 
 def started(examples: Sequence[int], layers: Sequence[int], **settings: Any) -> RFFL:
@@ -102,7 +103,7 @@ def assert_same(
 
 
 def run_both(
-    preset: str, changes: Mapping[str, Any], *, participants: int, entries: int, rounds: int, seed: int, alpha: float
+    preset: str, changes: dict[str, Any], *, participants: int, entries: int, rounds: int, seed: int, alpha: float
 ) -> int:
     """Compare server and reference for some rounds; returns how many participants were removed."""
     layers = LAYERS[entries]

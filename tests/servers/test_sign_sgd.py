@@ -24,7 +24,7 @@ from tests.servers.tasks import (
     through_file,
 )
 
-SETTINGS: dict[str, dict[str, float]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "tuned": {"step_size": 0.01, "momentum": 0.8, "weight_decay": 1e-4},
     "literal": {"step_size": 0.15, "momentum": 0.8, "weight_decay": 0.977},
 }
@@ -120,6 +120,7 @@ def test_rounds_are_the_reference(participants: int, entries: int, setting: Any)
             close(verdict.download(0), reference.step(votes))
             weights = weights + verdict.download(0)
             close(weights, reference.weights)
+            assert federation.server.model is not None
             assert torch.equal(federation.server.model, weights)
             close(verdict.weights[senders], [1 / len(senders)] * len(senders), 1e-12)
             assert verdict.weights.count_nonzero() == len(senders)
@@ -127,7 +128,7 @@ def test_rounds_are_the_reference(participants: int, entries: int, setting: Any)
 
 @pytest.mark.parametrize("settings", [{"momentum": 0.0}, {"weight_decay": 0.0}, {"step_size": 0.5, "step_decay": 1.0}])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_given_values_come_before_the_settings(setting: Any, settings: dict[str, float]) -> None:
+def test_given_values_come_before_the_settings(setting: Any, settings: dict[str, Any]) -> None:
     """A value that was given, and be it 0, is overruled by the setting."""
     federation = Federation(5, initial_weights(53), setting=setting, **settings)
     reference = Reference(initial_weights(53).double().numpy(), **(SETTINGS[setting] | settings))
@@ -263,6 +264,7 @@ def test_nothing_but_unfit_updates(kind: str) -> None:
     assert verdict.set_aside == (0, 1, 2, 3, 4)
     assert torch.equal(downloads(verdict), torch.zeros(5, 53))
     assert verdict.members.all()
+    assert federation.server.model is not None
     assert torch.equal(federation.server.model, initial_weights(53))
     assert federation.memories == [{}] * 5
 
