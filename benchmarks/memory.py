@@ -33,7 +33,8 @@ def main() -> None:
     given = parser.parse_args()
     options = f"""
         fit --config configs/digits.yaml --federation.participants {given.participants} --federation.adversaries 0
-        --adversaries [] --data.examples_per_participant 50 --model.network.hidden {given.hidden}
+        --adversaries [] --data.examples_per_participant {min(50, 1200 // given.participants)}
+        --model.network.hidden {given.hidden}
         --trainer.max_epochs 2 --trainer.enable_checkpointing false --trainer.enable_progress_bar false
         --standalone.enabled false --run.wandb false --run.figures false --server {given.server}
     """

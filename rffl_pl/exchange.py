@@ -3,7 +3,7 @@
 Rank 0 is the server. Uploads travel to it as payloads of one participant each; every member's download comes back
 packed (`rffl_pl.functional.wire`) to the rank that hosts it, and to no other. Each is one ``all_to_all_single`` with
 uneven splits, which NCCL and gloo offer alike and in which a rank without members takes part with an empty payload: a
-removed participant costs no byte and nobody waits for it. Where ranks host more participants than a buffer of 64 MiB
+removed participant costs no byte and nobody waits for it. Where ranks host more participants than a buffer of 16 MiB
 holds, they travel in several waves, so that beside the uploads themselves nobody ever holds more than a buffer of them.
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from rffl_pl.functional import wire
 
 _NOTHING = -1
-_BUFFER = 1 << 24  # entries of float32
+_BUFFER = 1 << 22  # entries of float32: 16 MiB
 
 
 @dataclass(frozen=True, kw_only=True)
