@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -16,7 +18,7 @@ Identity = dict[str, dict[str, str]]
 def identity(network: nn.Module, federation: Federation, data: dict[str, str], optimizer: Optimizer) -> Identity:
     """What a checkpoint and the run that loads it must agree on; on ``training`` only to go on training."""
     options = {key: str(value) for key, value in optimizer.defaults.items() if key != "lr"}
-    parameters = {name: "x".join(map(str, p.shape)) for name, p in network.named_parameters()}
+    parameters = {name: _described(p) for name, p in network.named_parameters()}
     return {
         "model": {"network": type(network).__name__, **parameters},
         "federation": {
@@ -50,6 +52,15 @@ def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:
             f"Expected the checkpoint at --ckpt_path to be of this run, but {'; '.join(differences[:3])}{more}; "
             "give the config.yaml that lies beside it."
         )
+
+
+def _described(parameter: nn.Parameter) -> str:
+    """A parameter's shape; of one that is frozen, which no checkpoint holds, also its values' digest."""
+    shape = "x".join(map(str, parameter.shape))
+    if parameter.requires_grad:
+        return shape
+    values = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    return f"{shape} frozen {hashlib.sha256(values.numpy().tobytes()).hexdigest()[:12]}"
 
 
 def _shared(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
