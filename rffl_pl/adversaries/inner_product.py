@@ -8,7 +8,9 @@ from rffl_pl.adversaries.base import OmniscientAdversary, Situation
 
 
 class InnerProduct(OmniscientAdversary):
-    r"""All adversaries upload :math:`-\epsilon \mu`, with :math:`\mu` the mean of the honest uploads.
+    r"""Knows the honest uploads and sends the opposite of their mean.
+
+    All adversaries upload :math:`-\epsilon \mu`, with :math:`\mu` the mean of the honest uploads.
 
     Args:
         epsilon: :math:`\epsilon`; 0.1 hides, much more than 1 is loud.

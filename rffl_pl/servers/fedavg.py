@@ -12,7 +12,9 @@ from rffl_pl.servers.evidence import Evidence
 
 
 class FedAvg(Consensus):
-    r""":math:`w \leftarrow w + \sum_i p_i u_i` with :math:`p_i = n_i / \sum_j n_j` over this round's uploads.
+    r"""The mean of the uploads, each weighted by its sender's number of examples.
+
+    :math:`w \leftarrow w + \sum_i p_i u_i` with :math:`p_i = n_i / \sum_j n_j` over this round's uploads.
 
     Args:
         variant: ``fedavg``; or ``released``, what the authors of RFFL ran under this name: everybody adds the aggregate

@@ -9,7 +9,9 @@ from rffl_pl.servers.consensus import Consensus
 
 
 class Median(Consensus):
-    r""":math:`w_k \leftarrow w_k + \mathrm{median}_i u_{ik}`, unweighted; for even m the mean of the middle two.
+    r"""The median of the uploads in every coordinate.
+
+    :math:`w_k \leftarrow w_k + \mathrm{median}_i u_{ik}`, unweighted; for even m the mean of the middle two.
 
     Where members miss rounds, it withstands fewer bad uploads than half of those that are asked, not of all.
     """

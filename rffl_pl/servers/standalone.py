@@ -10,7 +10,9 @@ from rffl_pl.servers.evidence import Evidence
 
 
 class Standalone(Server):
-    r"""No communication: :math:`w_i \leftarrow w_i + \Delta_i`. The reference that fairness is measured against.
+    r"""Nobody communicates, everybody trains alone: the reference that fairness is measured against.
+
+    :math:`w_i \leftarrow w_i + \Delta_i`.
 
     Raises:
         UserError: At the start, if members are to miss rounds: there are none to be asked for.

@@ -15,7 +15,7 @@ Draw = Literal["auto", "disjoint", "released"]
 
 
 class CLA(Split):
-    """Equal shards from more and more classes: see `wanted` for how many of each.
+    """Equal shards from more and more classes, the first participant's from one; see `wanted`.
 
     Args:
         draw: ``disjoint``: nobody shares an example, and data that does not suffice for that is refused. ``auto``:

@@ -12,7 +12,7 @@ ALPHA = 0.5
 
 
 class DIR(Split):
-    r"""Dirichlet label skew: see `dirichlet`.
+    r"""Dirichlet label skew: of every class a random share; see `dirichlet`.
 
     Args:
         alpha: Concentration :math:`\alpha`; by default ``dirichlet_alpha`` of the data module.

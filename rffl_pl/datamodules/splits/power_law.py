@@ -13,7 +13,7 @@ EXPONENT = 1.65911332899
 
 
 class POW(Split):
-    """Shards that grow after a power law, at random: see `power_law`."""
+    """Shards that grow after a power law, examples at random; see `power_law`."""
 
     def cut(self, pool: Pool) -> list[Tensor]:
         """N disjoint shards of ``pool.each`` examples on average."""

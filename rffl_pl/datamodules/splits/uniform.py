@@ -9,7 +9,7 @@ from rffl_pl.datamodules.splits.base import Pool, Split, consecutive, drawn
 
 
 class UNI(Split):
-    """Equal shards, at random: see `uniform`."""
+    """Equal shards, examples at random; see `uniform`."""
 
     def cut(self, pool: Pool) -> list[Tensor]:
         """N disjoint shards of ``pool.each`` examples."""
