@@ -142,3 +142,10 @@ def test_predictions_of_a_dataset_that_is_not_in_memory(rffl: Run, tmp_path: Pat
     assert rffl("predict", *given).code == 0
     (predictions,) = (tmp_path / "runs").glob("*/*-predict/predictions")
     assert len(rows(predictions / "participant_1.csv")) == 20
+
+
+def test_a_small_share_of_validation_is_at_least_one_batch(rffl: Run) -> None:
+    """CFFL validates on held-out examples that are fewer than the watched ones: a share of them is never nothing."""
+    watched = ("--data.watch", "test", "--trainer.limit_val_batches", 0.3)
+    ended = rffl(*DIGITS, "--server", "CFFL", *watched, "--trainer.max_epochs", 1)
+    assert ended.code == 0, ended.err
