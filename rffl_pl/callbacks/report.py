@@ -83,7 +83,9 @@ class RunReport(Callback):
     def _conclude(self, trainer: Trainer, module: FederatedModule, final: dict[str, Tensor]) -> None:
         reference = find(trainer, StandaloneReference)
         alone, initial = (reference.accuracies, reference.initial) if reference is not None else (None, None)
-        summary = summarise(self.history, module.data.examples, final, alone, initial)
+        attacks = module.cast.attacks
+        named = [type(attacks[i]).__name__ if i in attacks else None for i in range(module.federation.total)]
+        summary = summarise(self.history, module.data.examples, final, alone, initial, named)
         self.folder.write_summary(summary)
         print("\n".join(["", *self._faults.ongoing(), summary.table()]))
         print(f"run folder: {self.folder.path}", flush=True)

@@ -83,6 +83,7 @@ class Summary:
         adversary_final: Mean final test accuracy of the adversaries; None without any.
         adversary_standalone: What they would have on average if they had trained on their examples alone.
         adversary_gain: Mean of what they have above that: what they took.
+        attacks: What each participant does, ``FreeRider`` and so on; None for the honest, empty if it is not known.
     """
 
     rounds: int
@@ -107,6 +108,7 @@ class Summary:
     adversary_final: float | None = None
     adversary_standalone: float | None = None
     adversary_gain: float | None = None
+    attacks: list[str | None] = field(default_factory=list)
 
     def table(self) -> str:
         """A row per participant, then what is measured of all."""
