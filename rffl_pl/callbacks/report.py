@@ -67,8 +67,7 @@ class RunReport(Callback):
             return
         self.history.append(this)
         self._faults.warn(this, exchange.verdict.reasons if exchange.verdict is not None else {})
-        for logger in trainer.loggers:
-            logger.log_metrics(this.metrics(), step=this.number)
+        loggers.log(trainer.loggers, this)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the final models and leave the run folder complete."""
@@ -89,11 +88,12 @@ class RunReport(Callback):
         self.folder.write_summary(summary)
         print("\n".join(["", *self._faults.ongoing(), summary.table()]))
         print(f"run folder: {self.folder.path}", flush=True)
-        loggers.end(trainer.loggers, summary)
+        pictures: list[Path] = []
         if self.draw:
             from rffl_pl.runs import figures  # matplotlib takes a second to import
 
-            figures.draw(self.folder.path, self.history, summary)
+            pictures = figures.draw(self.folder.path, self.history, summary)
+        loggers.end(trainer.loggers, self.history, summary, pictures)
         loggers.say_where(trainer.loggers, resumed=self._wandb_run is not None)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
