@@ -195,6 +195,7 @@ def label_dots(axes: Axes, x: np.ndarray, y: np.ndarray, radii: np.ndarray) -> N
     for i, radius in enumerate(radii):
         beside: dict[str, Any] = {"xy": (x[i], y[i]), "textcoords": "offset points", "fontsize": 8.5}
         beside |= {"horizontalalignment": "center", "verticalalignment": "center"}
+        beside["in_layout"] = False  # it lies inside, and the layout stays what places were found for
         text = axes.annotate(str(i), **beside, xytext=(0, 0))
         for distance, place in _places(radius + 6):
             text.set_position(place)

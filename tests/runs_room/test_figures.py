@@ -158,6 +158,24 @@ def test_kinds_of_adversary_are_named() -> None:
     assert len({dots.get_paths()[0].vertices.tobytes() for dots in clouds}) == len(clouds) == 4
 
 
+@pytest.mark.parametrize("size", [(5, 1), (10, 3), (FEW, FEW)], ids=str)
+def test_no_number_lies_upon_a_dot(size: tuple[int, int]) -> None:
+    """A number that is far from its dot has a line to it, and in a heap alone may one be missing."""
+    (axes,) = pictures(*size)["fairness"].axes
+    pixels = axes.figure.dpi / 72
+    clouds = [cloud for cloud in axes.collections if isinstance(cloud, PathCollection)]
+    centres = np.concatenate([axes.transData.transform(cloud.get_offsets()) for cloud in clouds])
+    radii = np.concatenate([np.sqrt(cloud.get_sizes() / math.pi) * pixels for cloud in clouds])
+    boxes = [text.get_window_extent() for text in labels(axes)]
+    assert len(boxes) > 0.8 * sum(size)
+    for box in boxes:
+        beside = np.maximum(np.maximum(box.min - centres, centres - box.max), 0)
+        assert (np.hypot(*beside.T) > radii - 1).all()
+    lines = [text for text in axes.texts if not text.get_text()]
+    near = [np.hypot(*text.get_position()) for text in labels(axes)]
+    assert sum(distance > max(radii) / pixels + 6.01 for distance in near) <= len(lines)
+
+
 def test_unknown_attacks_are_adversaries() -> None:
     """A summary from before attacks were kept is drawn all the same."""
     rounds, summary = history(5, 2)
