@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import statistics
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from wandb.proto.wandb_internal_pb2 import Record
 
+from rffl_pl.callbacks.loggers import MOST
 from rffl_pl.runs.checkpoint import header
 from tests.conftest import QUICK, Ended, only_run
 
@@ -37,15 +40,61 @@ def values(items: Any) -> dict[str, Any]:
     return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
+def of_kind(every: list[Record], kind: str) -> list[Record]:
+    """The records of one kind, ``run`` or ``history``."""
+    return [record for record in every if record.WhichOneof("record_type") == kind]
+
+
+def history(every: list[Record]) -> list[dict[str, Any]]:
+    """What was logged of each round."""
+    logged = [values(record.history.item) for record in of_kind(every, "history")]
+    return [entry for entry in logged if "accuracy/mean" in entry]
+
+
+def media(every: list[Record]) -> tuple[dict[str, Any], int]:
+    """Pictures and tables, and the round that they are of."""
+    (last,) = (
+        entry
+        for entry in (values(record.history.item) for record in of_kind(every, "history"))
+        if "accuracy/mean" not in entry
+    )
+    found: dict[str, Any] = {}
+    for key, value in last.items():
+        name, _, what = key.rpartition("/")
+        if name:
+            found.setdefault(name, {})[what] = value
+    return found, last["round"]
+
+
+def configured(every: list[Record]) -> dict[str, Any]:
+    """The configuration as it is at the end."""
+    config: dict[str, Any] = {}
+    for record in every:
+        config |= values(record.run.config.update) | values(record.config.update)
+    return config
+
+
+DIGITS = ("--config", "configs/digits.yaml", "--trainer.enable_progress_bar", "false")
+
+
 @pytest.fixture
-def logged(rffl: Callable[..., Ended], tmp_path: Path) -> list[Record]:
-    """All that a run of two rounds without a login logged."""
-    args = ("--config", "configs/digits.yaml", "--trainer.max_epochs", 2, "--trainer.enable_progress_bar", "false")
-    ended = rffl("fit", *args)
-    assert ended.code == 0, ended.err
-    (folder,) = only_run(tmp_path / "runs").glob("wandb/offline-run-*")
-    assert f"wandb sync {folder}" in ended.out
-    return list(records(next(folder.glob("*.wandb"))))
+def offline(rffl: Callable[..., Ended], tmp_path: Path) -> Callable[..., tuple[Path, list[Record]]]:
+    """Runs the demo with some options and without a login: W&B's folder, and all that it logged."""
+
+    def run(*args: object) -> tuple[Path, list[Record]]:
+        ended = rffl("fit", *DIGITS, *args)
+        assert ended.code == 0, ended.err
+        (folder,) = only_run(tmp_path / "runs").glob("wandb/offline-run-*")
+        assert f"wandb sync {folder}" in ended.out
+        return folder, list(records(next(folder.glob("*.wandb"))))
+
+    return run
+
+
+@pytest.fixture
+def logged(offline: Callable[..., tuple[Path, list[Record]]]) -> list[Record]:
+    """All that a run of two rounds logged."""
+    return offline("--trainer.max_epochs", 2)[1]
 
 
 def test_a_resumed_run_goes_on_in_the_same_run(rffl: Callable[..., Ended], tmp_path: Path) -> None:
@@ -62,8 +111,7 @@ def test_a_resumed_run_goes_on_in_the_same_run(rffl: Callable[..., Ended], tmp_p
     for path in parts.values():
         every = list(records(path))
         identities[path] = {r.run.run_id for r in every if r.WhichOneof("record_type") == "run"}
-        logged = [values(r.history.item) for r in every if r.WhichOneof("record_type") == "history"]
-        rounds[path] = [entry["round"] for entry in logged]
+        rounds[path] = [entry["round"] for entry in history(every)]
     (identity,) = set().union(*identities.values())
     assert rounds == {parts[first]: [1, 2], resumed: [3]}
     assert header(first / "checkpoints" / "last.ckpt")["wandb"] == identity
@@ -72,11 +120,11 @@ def test_a_resumed_run_goes_on_in_the_same_run(rffl: Callable[..., Ended], tmp_p
 
 def test_every_round_is_logged_with_the_round_as_axis(logged: list[Record]) -> None:
     """Per participant accuracy, loss, reputation, quota and bytes, removals, and the round that charts go by."""
-    history = [values(record.history.item) for record in logged if record.WhichOneof("record_type") == "history"]
-    assert [entry["round"] for entry in history] == [1, 2]
+    first, second = history(logged)
+    assert [first["round"], second["round"]] == [1, 2]
     for name in ("accuracy", "loss", "train_loss", "reputation", "quota", "bytes_up", "bytes_down"):
-        assert all(f"{name}/participant_{i}" in history[1] for i in range(5))
-    assert {"accuracy/mean", "accuracy/max", "members", "removed", "bytes_up/total"} <= history[1].keys()
+        assert all(f"{name}/participant_{i}" in second for i in range(5))
+    assert {"accuracy/mean", "accuracy/max", "members", "removed", "bytes_up/total"} <= second.keys()
     axes = [record.metric for record in logged if record.WhichOneof("record_type") == "metric"]
     assert [axis.step_metric for axis in axes if axis.glob_name == "*"][-1] == "round"
 
@@ -84,13 +132,81 @@ def test_every_round_is_logged_with_the_round_as_axis(logged: list[Record]) -> N
 def test_summary_and_configuration_are_logged(logged: list[Record]) -> None:
     """The result in the summary, everything resolved in the configuration."""
     summary: dict[str, Any] = {}
-    config: dict[str, Any] = {}
     for record in logged:
         summary |= values(record.summary.update)
-        config |= values(record.config.update)
-        config |= values(record.run.config.update)
+    config = configured(logged)
     assert {"mean", "maximum", "fairness", "initial", "adversary_final", "adversary_standalone"} <= summary.keys()
     assert 0 < summary["mean"] <= summary["maximum"] <= 1
     assert config["federation"]["participants"] == 5
     assert config["server"]["init_args"]["alpha"] == 0.95
     assert config["trainer"]["max_epochs"] == 2
+
+
+def test_runs_are_found_by_what_they_are(offline: Callable[..., tuple[Path, list[Record]]]) -> None:
+    """Group without the seed, job type, tags, and flat keys to filter by, for several kinds of attack."""
+    attacks = ("--federation.adversaries", 3, "--adversaries+=SignRandom", "--seed_everything", 7)
+    _, every = offline(*attacks, *QUICK[2:], "--trainer.max_epochs", 1)
+    run = of_kind(every, "run")[0].run
+    assert run.run_group == "Digits POW RFFL released FreeRider + SignRandom 5+3"
+    assert run.job_type == "fit"
+    assert list(run.tags) == ["Digits", "POW", "RFFL", "released", "FreeRider", "SignRandom", "seed 7"]
+    config = configured(every)
+    found = {"dataset": "Digits", "split": "POW", "server_name": "RFFL", "preset": "released", "seed": 7, "rounds": 1}
+    found |= {"attack": "FreeRider + SignRandom", "participants": 5, "adversaries": 3}
+    assert found.items() <= config.items()
+
+
+def test_the_environment_decides_first(
+    offline: Callable[..., tuple[Path, list[Record]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sets W&B's own variables gets what they say."""
+    monkeypatch.setenv("WANDB_RUN_GROUP", "mine")
+    monkeypatch.setenv("WANDB_TAGS", "a,b")
+    run = of_kind(offline(*QUICK[2:], "--trainer.max_epochs", 1)[1], "run")[0].run
+    assert (run.run_group, sorted(run.tags), run.job_type) == ("mine", ["a", "b"], "fit")
+
+
+def test_pictures_are_logged(offline: Callable[..., tuple[Path, list[Record]]]) -> None:
+    """At the end, with the last round, the files that the run folder has."""
+    folder, every = offline("--trainer.max_epochs", 2)
+    shown, number = media(every)
+    assert number == 2
+    assert shown.keys() == {"pictures/reputation", "pictures/accuracy", "pictures/fairness"}
+    for name, picture in shown.items():
+        kept = folder.parent.parent / f"{name.removeprefix('pictures/')}.png"
+        assert (folder / "files" / picture["path"]).read_bytes() == kept.read_bytes()
+
+
+def test_of_many_participants_there_are_quantiles_and_tables(
+    offline: Callable[..., tuple[Path, list[Record]]],
+) -> None:
+    """Fewer than 100 numbers per round and none of a single one, in W&B alone; tables have everybody's."""
+    sizes = ("--federation.participants", MOST, "--data.examples_per_participant", 20, "--trainer.max_epochs", 2)
+    folder, every = offline(*sizes, *QUICK[2:])
+    with (folder.parent.parent / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for entry, row in zip(history(every), rows, strict=True):
+        assert not [name for name in entry if "participant_" in name]
+        assert len(entry) < 100
+        known = [float(row[f"accuracy/participant_{i}"]) for i in range(MOST)]
+        assert entry["accuracy/honest_median"] == pytest.approx(statistics.median(known))
+        assert entry["accuracy/honest_highest"] == pytest.approx(max(known))
+        assert entry["accuracy/adversaries_mean"] == pytest.approx(float(row[f"accuracy/participant_{MOST}"]))
+        assert entry["honest_members"] == MOST
+    tables, _ = media(every)
+    assert {"tables/accuracy", "tables/reputation", "tables/bytes_up"} <= tables.keys()
+    table = json.loads((folder / "files" / tables["tables/reputation"]["path"]).read_text())
+    assert table["columns"] == ["round", *(f"participant_{i}" for i in range(MOST + 1))]
+    for line, row in zip(table["data"], rows, strict=True):
+        assert line == pytest.approx(
+            [float(row[name if name == "round" else f"reputation/{name}"]) for name in table["columns"]]
+        )
+
+
+def test_sixteen_participants_have_a_line_each(offline: Callable[..., tuple[Path, list[Record]]]) -> None:
+    """The most that W&B has everybody's own values of."""
+    sizes = ("--federation.participants", MOST - 1, "--data.examples_per_participant", 20, "--trainer.max_epochs", 1)
+    _, every = offline(*sizes, *QUICK[2:])
+    (entry,) = history(every)
+    assert all(f"accuracy/participant_{i}" in entry for i in range(MOST))
+    assert len(of_kind(every, "history")) == 1

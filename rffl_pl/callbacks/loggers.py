@@ -11,6 +11,9 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from rffl_pl.runs import Round, Summary
 
+MOST = 16
+"""Up to so many participants W&B has a chart line for each; of more it has quantiles, and tables at the end."""
+
 
 def begin(loggers: Iterable[Logger], earlier: Sequence[Round], wandb_run: str | None) -> None:
     """Make the round the x-axis of W&B's charts, and repeat the earlier rounds of a run that goes on.
@@ -26,16 +29,46 @@ def begin(loggers: Iterable[Logger], earlier: Sequence[Round], wandb_run: str | 
             if logger.version == wandb_run:
                 continue
         for entry in earlier:
-            logger.log_metrics(entry.metrics(), step=entry.number)
+            _log(logger, entry)
 
 
-def end(loggers: Iterable[Logger], summary: Summary) -> None:
-    """Leave the result in W&B's summary."""
+def log(loggers: Iterable[Logger], entry: Round) -> None:
+    """Log a round: everything of everybody, but to W&B quantiles where there are many."""
+    for logger in loggers:
+        _log(logger, entry)
+
+
+def _log(logger: Logger, entry: Round) -> None:
+    many = isinstance(logger, WandbLogger) and len(entry.members) > MOST
+    logger.log_metrics(entry.digest() if many else entry.metrics(), step=entry.number)
+
+
+def end(loggers: Iterable[Logger], history: Sequence[Round], summary: Summary, pictures: Sequence[Path]) -> None:
+    """Leave in W&B the result, the pictures, and where there are many participants a table of every measure."""
     for logger in loggers:
         if isinstance(logger, WandbLogger):
             result = asdict(summary)
             numbers = {name: value for name, value in result.items() if not isinstance(value, list)}
             logger.experiment.summary.update({**numbers, "result": result})
+            media = _pictures(pictures) | (_tables(history) if len(summary.examples) > MOST else {})
+            if media:
+                logger.experiment.log({**media, "round": summary.rounds})
+
+
+def _pictures(files: Sequence[Path]) -> dict[str, Any]:
+    from wandb import Image  # it is there if somebody logs to it
+
+    return {f"pictures/{file.stem}": Image(str(file)) for file in files}
+
+
+def _tables(history: Sequence[Round]) -> dict[str, Any]:
+    """A table of every measure: a row per round, a column per participant."""
+    from wandb import Table
+
+    names = dict.fromkeys(name for entry in history for name in entry.measures)
+    columns: list[str | int] = ["round", *(f"participant_{i}" for i in range(len(history[0].members)))]
+    rows = {name: [[e.number, *e.measures[name]] for e in history if name in e.measures] for name in names}
+    return {f"tables/{name}": Table(columns=columns, data=data) for name, data in rows.items()}
 
 
 def say_where(loggers: Iterable[Logger], resumed: bool) -> None:

@@ -67,8 +67,7 @@ class RunReport(Callback):
             return
         self.history.append(this)
         self._faults.warn(this, exchange.verdict.reasons if exchange.verdict is not None else {})
-        for logger in trainer.loggers:
-            logger.log_metrics(this.metrics(), step=this.number)
+        loggers.log(trainer.loggers, this)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the final models and leave the run folder complete."""
@@ -83,15 +82,18 @@ class RunReport(Callback):
     def _conclude(self, trainer: Trainer, module: FederatedModule, final: dict[str, Tensor]) -> None:
         reference = find(trainer, StandaloneReference)
         alone, initial = (reference.accuracies, reference.initial) if reference is not None else (None, None)
-        summary = summarise(self.history, module.data.shard_sizes, final, alone, initial)
+        attacks = module.cast.attacks
+        named = [type(attacks[i]).__name__ if i in attacks else None for i in range(module.federation.total)]
+        summary = summarise(self.history, module.data.shard_sizes, final, alone, initial, named)
         self.folder.write_summary(summary)
         print("\n".join(["", *self._faults.ongoing(), summary.table()]))
         print(f"run folder: {self.folder.path}", flush=True)
-        loggers.end(trainer.loggers, summary)
+        pictures: list[Path] = []
         if self.draw:
             from rffl_pl.runs import figures  # matplotlib takes a second to import
 
-            figures.draw(self.folder.path, self.history, summary)
+            pictures = figures.draw(self.folder.path, self.history, summary)
+        loggers.end(trainer.loggers, self.history, summary, pictures)
         loggers.say_where(trainer.loggers, resumed=self._wandb_run is not None)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

@@ -60,11 +60,9 @@ class FederatedCLI(LightningCLI):
         command = self.subcommand or "fit"
         decided = ranks_and_precision(config)
         folder = run.folder(command)
-        ckpt_path = self._get(self.config_init, "ckpt_path")
-        decided |= {
-            "default_root_dir": str(folder),
-            "logger": loggers(command, config["logger"], run, folder, ckpt_path),
-        }
+        decided["default_root_dir"] = str(folder)
+        if config["logger"] in (None, True):  # else the user's own
+            decided["logger"] = loggers(command, self.config.get(command, self.config).as_dict(), run, folder)
         # These come last: the report needs what the exchange and the reference leave.
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}

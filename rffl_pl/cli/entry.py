@@ -22,6 +22,10 @@ def main(args: list[str] | None = None) -> None:
         sys.path.insert(0, os.getcwd())
     try:
         answer = help.answer(args)
+        if answer is None and args[0] == "compare":
+            from rffl_pl.cli import compare  # runs are read with torch
+
+            answer = compare.answer(args[1:])
     except UserError as mistake:
         tell(str(mistake))
         sys.exit(2)

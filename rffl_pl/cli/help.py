@@ -20,6 +20,10 @@ COMMANDS = {
         "write every participant's class probabilities",
         "rffl predict --config runs/digits/RUN/config.yaml --ckpt_path runs/digits/RUN/checkpoints/last.ckpt",
     ),
+    "compare": (
+        "which settings of runs differ, and their results; without folders, of all below runs/",
+        "rffl compare runs/digits/*",
+    ),
     "list": (f"name what there is: {', '.join([*catalogue.KINDS, 'configs'])}", "rffl list servers"),
     "completion": ("print a completion script for bash", "rffl completion > ~/.rffl.bash; source ~/.rffl.bash"),
 }
@@ -38,7 +42,7 @@ def answer(args: list[str]) -> str | None:
             return f"rffl {__version__}"
         case ["list"]:
             return "\n\n".join(f"{kind}:\n{lines(kind)}" for kind in [*catalogue.KINDS, "configs"])
-        case ["list", "-h" | "--help", *_]:
+        case ["list" | "compare", "-h" | "--help", *_]:
             return overview()
         case ["list", kind] if kind in catalogue.KINDS or kind == "configs":
             return lines(kind)

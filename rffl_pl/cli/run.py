@@ -22,6 +22,7 @@ from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, 
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import wandb_run
+from rffl_pl.runs.facts import facts, group, tags
 from rffl_pl.strategy import FederatedStrategy
 
 
@@ -61,7 +62,8 @@ class ConfigKeeper(SaveConfigCallback):
         self.parser.save(self.config, folder / self.config_filename, skip_unset=False, overwrite=True)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
-                logger.log_hyperparams(self.config.as_dict())
+                config = self.config.as_dict()
+                logger.log_hyperparams({**config, **facts(config)})
 
 
 def ranks_and_precision(config: dict[str, Any]) -> dict[str, Any]:
@@ -108,20 +110,35 @@ def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> l
     return chosen
 
 
-def loggers(command: str, given: Any, run: Run, folder: Path, ckpt_path: str | None) -> list[Logger] | bool:
-    """The user's own loggers, or a CSV file and W&B in the run folder; the same W&B run goes on from a checkpoint."""
-    if given not in (None, True):
-        own: list[Logger] | bool = given
-        return own
+def loggers(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Logger] | bool:
+    """A CSV file and W&B in the run folder; the same W&B run goes on from a checkpoint.
+
+    Args:
+        command: Only ``fit`` logs.
+        config: The resolved configuration.
+        run: Whether to log to W&B.
+        folder: The run folder.
+    """
     if command != "fit":
         return False
     chosen: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)]
     if run.wandb and _wandb_is_there():
         _offline_without_login()
-        earlier = wandb_run(ckpt_path) if ckpt_path else None
+        earlier = wandb_run(config["ckpt_path"]) if config["ckpt_path"] else None
         name = None if earlier else f"{run.name}-{folder.name}"
-        chosen.append(WandbLogger(name=name, id=earlier, save_dir=folder, project=run.wandb_project))
+        place: dict[str, Any] = {"name": name, "id": earlier, "save_dir": folder, "project": run.wandb_project}
+        chosen.append(WandbLogger(**place, **_found_by(config)))
     return chosen
+
+
+def _found_by(config: dict[str, Any]) -> dict[str, Any]:
+    """Group, job type and tags of a W&B run; the environment decides first."""
+    given = os.environ.get("WANDB_TAGS")
+    return {
+        "group": os.environ.get("WANDB_RUN_GROUP") or group(config),
+        "job_type": os.environ.get("WANDB_JOB_TYPE") or "fit",
+        "tags": given.split(",") if given else tags(config),
+    }
 
 
 def _wandb_is_there() -> bool:

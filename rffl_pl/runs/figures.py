@@ -11,16 +11,17 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from rffl_pl.runs.curves import Entry, draw_curves, groups, label_dots, label_ends
 from rffl_pl.runs.records import Round, Summary
 
-_ADVERSARY = "#c1121f"
-_REMOVED = "#1b1b1e"
+_PDF: Any = {"pdf.fonttype": 42}  # journals refuse matplotlib's default, Type 3
 
 
 def draw(folder: Path, history: Sequence[Round], summary: Summary) -> list[Path]:
-    """Draw what can be drawn of a run into ``folder``.
+    """Draw what can be drawn of a run into ``folder``: every picture as PNG, and as PDF for papers.
 
     Args:
         folder: The run folder.
@@ -28,77 +29,100 @@ def draw(folder: Path, history: Sequence[Round], summary: Summary) -> list[Path]
         summary: The result.
 
     Returns:
-        The files written: ``reputation.png``, ``accuracy.png``, ``fairness.png``, those that have data.
+        The pictures, those that have data of ``reputation.png``, ``accuracy.png``, ``fairness.png``; beside each lies
+        its PDF.
     """
-    drawn = []
+    pictures: dict[str, Figure] = {}
     if "reputation" in history[-1].measures:
-        drawn.append(_save(_reputations(history, summary), folder / "reputation.png"))
+        pictures["reputation"] = reputations(history, summary)
     if any(_measured(entry) for entry in history):
-        drawn.append(_save(_accuracies(history, summary), folder / "accuracy.png"))
+        pictures["accuracy"] = accuracies(history, summary)
     if summary.gain is not None:
-        drawn.append(_save(_fairness(summary), folder / "fairness.png"))
-    return drawn
+        pictures["fairness"] = fairness(summary)
+    return [_save(figure, folder / f"{name}.png") for name, figure in pictures.items()]
 
 
-def _reputations(history: Sequence[Round], summary: Summary) -> Figure:
+def reputations(history: Sequence[Round], summary: Summary) -> Figure:
+    """Everybody's reputation in every round; a curve ends with a cross where its participant is removed."""
     last = history[-1].measures
     weight = np.array_equal(last["reputation"], last["weight"], equal_nan=True)  # servers without reputations
-    figure, axes = _canvas(*(("Weight of the uploads", "weight") if weight else ("Reputation", "reputation")))
+    what = (
+        ("Weight of every participant's upload", "weight")
+        if weight
+        else ("Reputation of every participant", "reputation")
+    )
+    figure, axes = _canvas(*what)
     rounds = np.array([entry.number for entry in history])
     values = np.array([entry.measures["reputation"] for entry in history])
-    _curves(axes, rounds, values, summary)
-    removals: dict[int, list[int]] = {}
+    drawn = groups(summary)
+    texts = {}
     for i, removed in enumerate(summary.removed_in_round):
         if removed is not None:
-            removals.setdefault(removed, []).append(i)
-            # The reputation drops to 0 with the removal: mark the curve there.
-            axes.plot([removed], [0], marker="x", markersize=9, markeredgewidth=2, color=_colour(i, summary), zorder=5)
-    for height, (removed, who) in enumerate(sorted(removals.items())):
-        above = (5, 7 + 10 * (height % 3))  # removals in consecutive rounds would write over each other
-        text = f"{_numbers(who)} removed"
-        axes.annotate(text, (removed, 0), xytext=above, textcoords="offset points", fontsize=8, color=_REMOVED)
-    axes.set_ylim(bottom=min(0, np.nanmin(values)) - 0.004)
+            values[rounds > removed, i] = np.nan
+            texts[i] = f"{i}, removed in {removed}"
+    entries = draw_curves(axes, rounds, values, drawn)
+    entries += _crosses(axes, summary)
+    axes.set_ylim(min(0, np.nanmin(values, initial=0)) - 0.02 * np.nanmax(values, initial=0.01))
+    label_ends(axes, rounds, values, texts, drawn)
+    _legend(figure, entries)
     return figure
 
 
-def _accuracies(history: Sequence[Round], summary: Summary) -> Figure:
+def _crosses(axes: Axes, summary: Summary) -> list[Entry]:
+    """Where somebody's reputation drops to 0; the legend's entry says how many it happened to."""
+    removed = [number for number in summary.removed_in_round if number is not None]
+    if not removed:
+        return []
+    look: dict[str, Any] = {"color": "black", "marker": "x", "markersize": 9, "markeredgewidth": 1.8, "linestyle": ""}
+    axes.plot(removed, [0] * len(removed), **look, zorder=5)
+    honest = sum(number is not None for number in summary.removed_in_round[: summary.honest])
+    of_whom = f", {honest} of them honest" if honest else ""
+    return [(Line2D([], [], **look), f"removed: {len(removed)}{of_whom}")]
+
+
+def accuracies(history: Sequence[Round], summary: Summary) -> Figure:
+    """Accuracy of every honest participant's model in every round, and their mean."""
     figure, axes = _canvas("Accuracy of every participant's own model", "accuracy")
     measured = [entry for entry in history if _measured(entry)]
     rounds = np.array([entry.number for entry in measured])
     values = np.array([entry.measures["accuracy"] for entry in measured])[:, : summary.honest]
-    axes.plot(rounds, values.mean(1), color="black", linewidth=2.5, label="mean", zorder=4)
-    _curves(axes, rounds, values, summary)
+    honest = groups(summary)[:1]
+    entries = draw_curves(axes, rounds, values, honest)
+    (mean,) = axes.plot(rounds, np.nanmean(values, 1), color="black", linewidth=2.8, zorder=4)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_ylim(axes.get_ylim())
+    label_ends(axes, rounds, values, {}, honest)
+    _legend(figure, [(mean, "mean"), *entries])
     return figure
 
 
-def _fairness(summary: Summary) -> Figure:
+def fairness(summary: Summary) -> Figure:
+    """Final against standalone test accuracy of everybody."""
     figure, axes = _canvas("", "final test accuracy")
-    honest = summary.honest
     alone, final = (np.array(side, dtype=float) for side in (summary.standalone, summary.final))
     low, high = min(alone.min(), final.min()), max(alone.max(), final.max())
-    margin = 0.06 * max(high - low, 0.01)
+    margin = 0.08 * max(high - low, 0.01)
     line = (low - margin, high + margin)
-    axes.plot(line, line, color="0.6", linewidth=1, linestyle="--", zorder=1)
-    axes.annotate("no gain", (line[0], line[0]), xytext=(14, 3), textcoords="offset points", fontsize=9, color="0.4")
+    axes.plot(line, line, color="0.45", linewidth=1, linestyle="--", zorder=1)
+    axes.set(xlim=line, ylim=line, xlabel="standalone test accuracy")
     areas = 30 + 170 * np.array(summary.examples) / max(summary.examples)
-    colours = [_colour(i, summary) for i in range(len(alone))]
-    edges: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.8, "zorder": 3}
-    axes.scatter(alone[:honest], final[:honest], s=areas[:honest], c=colours[:honest], **edges)
-    if honest < len(alone):
-        axes.scatter(
-            alone[honest:], final[honest:], s=areas[honest:], c=_ADVERSARY, marker="X", label="adversary", **edges
-        )
-        axes.legend(loc="lower right", frameon=False, fontsize=9)
-    for i in range(len(alone)):
-        axes.annotate(str(i), (alone[i], final[i]), xytext=(6, 5), textcoords="offset points", fontsize=9)
+    drawn = groups(summary)
+    for group in drawn:
+        who = list(group.participants)
+        lined = group.marker in ("x", "+", "1", "2")  # these are all edge
+        edge: dict[str, Any] = {"linewidths": 1.8} if lined else {"linewidths": 0.8, "edgecolors": "white"}
+        axes.scatter(alone[who], final[who], s=areas[who], c=group.colour, marker=group.marker, **edge, zorder=3)
     value = summary.fairness
     title = f"Fairness {value:.3f}" if value is not None else "Fairness undefined: constant accuracies"
     axes.set_title(f"{title}   (area: examples held)", loc="left", fontsize=12)
-    axes.set_xlabel("standalone test accuracy")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    dots = [Line2D([], [], color=group.colour, marker=group.marker, linestyle="") for group in drawn]
+    entries = [(dot, group.name) for dot, group in zip(dots, drawn, strict=True)]
+    _legend(figure, [*entries, (Line2D([], [], color="0.45", linewidth=1, linestyle="--"), "no gain")])
+    if all(group.few for group in drawn):
+        label_dots(axes, alone, final, np.sqrt(areas / np.pi))
     return figure
 
 
@@ -106,41 +130,8 @@ def _measured(entry: Round) -> bool:
     return not math.isnan(entry.mean_accuracy)
 
 
-def _curves(axes: Axes, rounds: np.ndarray, values: np.ndarray, summary: Summary) -> None:
-    few = len(rounds) <= 1
-    honest, total = summary.honest, values.shape[1]
-    for i, curve in enumerate(values.T):
-        adversary = i >= honest
-        together = f"{_numbers(list(range(honest, total)))} (adversar{'y' if total == honest + 1 else 'ies'})"
-        axes.plot(
-            rounds,
-            curve,
-            color=_colour(i, summary),
-            linestyle="--" if adversary else "-",
-            marker="o" if few else None,
-            linewidth=1.6,
-            label=f"{i}" if not adversary else together if i == honest else "_",
-        )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(title="participant", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
-
-
-def _numbers(participants: list[int]) -> str:
-    """``3`` or ``3, 5`` or, without a gap between more than two, ``3-9``."""
-    if len(participants) > 2 and participants[-1] - participants[0] == len(participants) - 1:
-        return f"{participants[0]}-{participants[-1]}"
-    return ", ".join(map(str, participants))
-
-
-def _colour(participant: int, summary: Summary) -> Any:
-    """Honest participants from dark to light by number, adversaries red."""
-    if participant >= summary.honest:
-        return _ADVERSARY
-    return matplotlib.colormaps["viridis"](0.92 * participant / max(summary.honest - 1, 1))
-
-
 def _canvas(title: str, ylabel: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, loc="left", fontsize=12)
     axes.set_xlabel("round")
@@ -150,6 +141,16 @@ def _canvas(title: str, ylabel: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
+def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
+    """Below the picture, where it hides nothing."""
+    handles, labels = zip(*entries, strict=True)
+    columns = 4 if max(map(len, labels)) < 24 else 2
+    look: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 3}
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, **look)
+
+
 def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, dpi=150)
+    with matplotlib.rc_context(_PDF):
+        figure.savefig(path, dpi=150)
+        figure.savefig(path.with_suffix(".pdf"))
     return path

@@ -110,11 +110,16 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""
-        return dict(yaml.safe_load(_text(self.config_file)))
+        try:
+            return dict(yaml.safe_load(_text(self.config_file)))
+        except (yaml.YAMLError, TypeError, ValueError) as error:
+            raise UserError(f"Expected {self.config_file} to be the YAML of a run, but it is damaged.") from error
 
     def rounds(self) -> list[Round]:
         """Every round; who was set aside or silent stands in checkpoints alone."""
         rows = [row for row in csv.DictReader(_text(self.metrics_file).splitlines()) if row.get("round")]
+        if rows and "member/participant_0" not in rows[0]:
+            raise UserError(f"Expected {self.metrics_file} to be of a run of rffl_pl, but it has no participants.")
         honest = int(self.config()["federation"]["participants"]) if self.config_file.is_file() else None
         rounds: list[Round] = []
         for row in rows:
@@ -124,7 +129,11 @@ class RunFolder:
     def summary(self) -> Summary:
         """The result."""
         known = {field.name for field in fields(Summary)}
-        return Summary(**{name: value for name, value in _json(self.summary_file).items() if name in known})
+        found = {name: value for name, value in _json(self.summary_file).items() if name in known}
+        try:
+            return Summary(**found)
+        except TypeError as error:
+            raise UserError(f"Expected {self.summary_file} to be the result of a run, but it is another's.") from error
 
     def write_summary(self, summary: Summary) -> None:
         """Leave the result."""
@@ -202,7 +211,7 @@ def _text(path: Path) -> str:
 def _json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(_text(path)))
-    except json.JSONDecodeError as error:
+    except (ValueError, TypeError) as error:
         raise UserError(f"Expected {path} to be JSON, but it is damaged ({error}).") from error
 
 

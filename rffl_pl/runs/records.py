@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 SHARES = frozenset({"weight", "similarity", "reputation", "quota", "bytes_up", "bytes_down"})
 """Measures of the exchange, of which a mean over the honest says nothing; every other measure has one."""
+
+_QUANTILES = ("lowest", "lower_quartile", "median", "upper_quartile", "highest")
 
 
 @dataclass(kw_only=True)
@@ -60,6 +63,23 @@ class Round:
             flat["accuracy/max"] = max(_known(self.measures["accuracy"][: self.honest]))
         return flat
 
+    def digest(self) -> dict[str, float]:
+        """Flat, for people who look at many: `metrics` with quantiles in place of every participant's own value.
+
+        ``accuracy/honest_median`` and likewise ``lowest``, ``lower_quartile``, ``upper_quartile`` and ``highest`` of
+        the honest; ``accuracy/adversaries_mean``.
+        """
+        flat = {name: value for name, value in self.metrics().items() if "/participant_" not in name}
+        flat["honest_members"] = sum(self.members[: self.honest])
+        for name, values in self.measures.items():
+            honest = _known(values[: self.honest])
+            if honest:
+                flat |= {f"{name}/honest_{word}": value for word, value in zip(_QUANTILES, _five(honest), strict=True)}
+            average = mean(values[self.honest :])
+            if not math.isnan(average):
+                flat[f"{name}/adversaries_mean"] = average
+        return flat
+
 
 @dataclass(kw_only=True)
 class Summary:
@@ -83,6 +103,7 @@ class Summary:
         adversary_final: Mean final test accuracy of the adversaries; None without any.
         adversary_standalone: What they would have on average if they had trained on their examples alone.
         adversary_gain: Mean of what they have above that: what they took.
+        attacks: What each participant does, ``FreeRider`` and so on; None for the honest, empty if it is not known.
     """
 
     rounds: int
@@ -107,6 +128,7 @@ class Summary:
     adversary_final: float | None = None
     adversary_standalone: float | None = None
     adversary_gain: float | None = None
+    attacks: list[str | None] = field(default_factory=list)
 
     def table(self) -> str:
         """A row per participant, then what is measured of all."""
@@ -176,6 +198,12 @@ def percent(value: float | None) -> str:
 
 def _known(values: Iterable[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
+
+
+def _five(values: list[float]) -> list[float]:
+    """Lowest, quartiles and highest of at least one value, interpolated linearly."""
+    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    return [min(values), *quartiles, max(values)]
 
 
 def _number(value: float | None) -> str:

@@ -19,6 +19,7 @@ def summarise(
     final: Mapping[str, Tensor],
     alone: Tensor | None = None,
     initial: float | None = None,
+    attacks: Sequence[str | None] = (),
 ) -> Summary:
     """The result of a run.
 
@@ -28,6 +29,7 @@ def summarise(
         final: Measures of the final models on the test set, ``[P]`` each, ``accuracy`` among them.
         alone: Test accuracies of whoever trains alone, ``[P]``.
         initial: Test accuracy of the network that everybody starts from.
+        attacks: What each participant does, None for the honest.
     """
     last, total = history[-1], len(examples)
     honest = last.honest
@@ -45,6 +47,7 @@ def summarise(
         mean=defined(accuracy[:honest].mean().item()),
         maximum=defined(accuracy[:honest].max().item()),
         initial=initial,
+        attacks=list(attacks),
         **_detection(removed, honest, total),
         **_attack(final, honest),
         **_compared(alone, accuracy, honest),

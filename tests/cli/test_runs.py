@@ -20,11 +20,13 @@ def test_a_run_leaves_a_complete_folder(rffl: Run, tmp_path: Path) -> None:
     ended = rffl("fit", "--config", "configs/digits.yaml", "--trainer.max_epochs", 13)
     assert ended.code == 0, ended.err
     folder = only_run(tmp_path / "runs")
-    names = {"config.yaml", "metrics.csv", "summary.json", "reputation.png", "accuracy.png", "fairness.png"}
+    names = {"config.yaml", "metrics.csv", "summary.json"}
+    names |= {f"{picture}.{kind}" for picture in ("reputation", "accuracy", "fairness") for kind in ("png", "pdf")}
     assert names <= {path.name for path in folder.iterdir()}
     assert (folder / "checkpoints" / "last.ckpt" / "run.pt").is_file()
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["removed_in_round"] == [None] * 5 + [11]
+    assert summary["attacks"] == [None] * 5 + ["FreeRider"]
     assert summary["fairness"] > 0.9
     assert summary["mean"] == pytest.approx(sum(summary["final"][:5]) / 5)
     assert f"fairness {summary['fairness']:.3f}" in ended.out

@@ -170,6 +170,21 @@ def test_metrics_of_the_exchange() -> None:
     assert flat["member/participant_2"] == 0
 
 
+def test_a_digest_is_of_all_and_of_nobody() -> None:
+    """Quantiles of the honest who have a value, the adversaries' mean, and the metrics that are nobody's own."""
+    five = [0.5, 0.1, 0.4, 0.2, 0.3]
+    entry = Round(number=2, honest=5, members=[True] * 5 + [False], measures={"quota": [*five, 0.9], "own": [NAN] * 6})
+    digest = entry.digest()
+    words = ("lowest", "lower_quartile", "median", "upper_quartile", "highest")
+    assert [digest[f"quota/honest_{word}"] for word in words] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert digest["quota/adversaries_mean"] == 0.9
+    assert digest["honest_members"] == 5
+    assert not [name for name in digest if "participant" in name or name.startswith("own")]
+    assert {name: digest[name] for name in ("round", "members", "removed")} == {"round": 2, "members": 5, "removed": 0}
+    alone = Round(number=1, honest=1, members=[True], measures={"loss": [0.5]}).digest()
+    assert {alone[f"loss/honest_{word}"] for word in words} == {0.5}
+
+
 def test_a_round_without_accuracy_has_a_headline() -> None:
     """Where nothing is watched the members are left to tell."""
     assert replace(ROUND, measures={"train_loss": [0.1] * 3}).headline() == "members 2/3"

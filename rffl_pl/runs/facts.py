@@ -1,0 +1,59 @@
+"""What a run is found again by: data, split, server, attack, how many take part, and the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def facts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved configuration in a few flat words, each a class's own name or a number.
+
+    Args:
+        config: As a run leaves it in ``config.yaml``.
+
+    Returns:
+        ``dataset``, ``split``, ``server_name`` (``server`` is the configuration's own), ``preset`` where the server
+        has one, ``attack`` (``none``, or all kinds in turn), ``participants``, ``adversaries``, ``seed``, ``rounds``.
+    """
+    server, federation = config["server"], config["federation"]
+    found = {
+        "dataset": _name(config["data"]),
+        "split": _name(config["data"].get("init_args", {}).get("split")),
+        "server_name": _name(server),
+        "preset": (server.get("init_args") or {}).get("preset"),
+        "attack": " + ".join(kinds(config)) or "none",
+        "participants": federation["participants"],
+        "adversaries": federation["adversaries"],
+        "seed": config["seed_everything"],
+        "rounds": config["trainer"]["max_epochs"],
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def kinds(config: Mapping[str, Any]) -> list[str]:
+    """The attacks that somebody carries out, each once."""
+    attacks = (config.get("adversaries") or [])[: config["federation"]["adversaries"]]
+    return list(dict.fromkeys(name for name in map(_name, attacks) if name))
+
+
+def group(config: Mapping[str, Any]) -> str:
+    """The same for all runs that differ in their seed, or in smaller things, alone."""
+    known = facts(config)
+    size = f"{known['participants']}+{known['adversaries']}"
+    words = [known.get(name) for name in ("dataset", "split", "server_name", "preset", "attack")]
+    return " ".join([*(word for word in words if word), size])[:128]  # W&B takes no longer name
+
+
+def tags(config: Mapping[str, Any]) -> list[str]:
+    """Data set, split, server, its preset, each attack and the seed."""
+    known = facts(config)
+    words = [known.get(name) for name in ("dataset", "split", "server_name", "preset")]
+    every = [*(word for word in words if word), *(kinds(config) or ["no attack"]), f"seed {known['seed']}"]
+    return [tag[:64] for tag in every]  # likewise
+
+
+def _name(given: Any) -> str | None:
+    """A class by its last name, whether it stands with its options or alone."""
+    path = given.get("class_path") if isinstance(given, Mapping) else given
+    return str(path).rpartition(".")[2] if path else None

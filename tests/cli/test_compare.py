@@ -1,0 +1,121 @@
+"""Runs beside each other, and the sentence for whatever is no run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.cli import main
+from rffl_pl.runs import RunFolder
+from rffl_pl.runs.compare import differing
+from tests.cli.folders import DIGITS, Run
+from tests.conftest import only_run
+
+
+@pytest.fixture
+def runs(rffl: Run, tmp_path: Path) -> Path:
+    """The folder above one run of RFFL and one of FedAvg, which have other seeds, and its root."""
+    small = ("--trainer.max_epochs", 2, "--data.examples_per_participant", 20)
+    assert rffl(*DIGITS, *small, "--run.name", "one").code == 0
+    other = ("--server", "FedAvg", "--seed_everything", 2)
+    assert rffl(*DIGITS, *small, *other, "--run.name", "two").code == 0
+    return tmp_path / "runs"
+
+
+def cells(line: str) -> list[str]:
+    """Of a row: columns are two spaces apart."""
+    return re.split(r" {2,}", line.strip())
+
+
+def test_settings_that_differ_and_results(rffl: Run, runs: Path) -> None:
+    """Those alone, and of every run what its summary says; a pattern names the same runs."""
+    one, two = only_run(runs, "one"), only_run(runs, "two")
+    ended = rffl("compare", one, two)
+    assert ended.code == 0, ended.err
+    head, _, *rows = ended.out.splitlines()
+    assert cells(head)[:4] == ["run", "--seed_everything", "--server", "rounds"]
+    first, second = (dict(zip(cells(head), cells(row), strict=True)) for row in rows)
+    assert (first["--server"], second["--server"]) == ("RFFL", "FedAvg")
+    assert (first["--seed_everything"], second["--seed_everything"]) == ("1", "2")
+    for found, folder in ((first, one), (second, two)):
+        summary = RunFolder.open(folder).summary()
+        assert found["run"] == f"{folder.parent.name}/{folder.name}"
+        assert (found["mean"], found["maximum"]) == (f"{summary.mean:.1%}", f"{summary.maximum:.1%}")
+        assert (found["fairness"], found["gain"], found["rounds"]) == ("-", "-", "2")
+        assert (found["adversaries removed"], found["honest removed"]) == ("0 of 1", "0 of 5")
+    assert rffl("compare", runs / "*" / "*").out == ended.out
+    assert rffl("compare", one, one, two).out == ended.out
+
+
+def test_all_runs_at_hand(
+    rffl: Run, runs: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without folders those below runs/, unfinished ones too; one that is damaged is told and left out."""
+    shutil.copytree(only_run(runs, "one"), runs / "broken" / "now")
+    (runs / "broken" / "now" / "config.yaml").write_text("{")
+    (only_run(runs, "two") / "summary.json").unlink()
+    (runs / "three" / "test").mkdir(parents=True)  # what `rffl test` leaves is no run
+    (runs / "three" / "test" / "config.yaml").write_text("{}")
+    monkeypatch.chdir(runs.parent)
+    main(["compare"])
+    listed = capfd.readouterr()
+    _, _, first, second = listed.out.splitlines()
+    assert first.startswith("one/")
+    assert cells(first)[3] == "2"
+    assert cells(second)[3:] == ["2 of 2", *"------"]
+    (sentence,) = listed.err.splitlines()
+    assert sentence.startswith("left out: Expected runs/broken/now/config.yaml to be the YAML of a run")
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "expected"),
+    [
+        (["{}/nowhere"], {}, "nowhere to be the folder of a run, but there is no such folder"),
+        (["{}/*"], {}, "but nothing matches"),
+        (["--html", "x"], {}, "but got --html; `rffl compare` takes no options"),
+        (["{}"], {}, "has none of them; give runs/<name>/<date and time>"),
+        (["{}"], {"config.yaml": "a: 1"}, "says nothing of a federation"),
+        (["{}"], {"config.yaml": "- a"}, "to be the YAML of a run, but it is damaged"),
+        (["{}"], {"summary.json": '{"accuracy": 1}'}, "to be the result of a run, but it is another's"),
+        (["{}"], {"summary.json": "[1]"}, "summary.json to be JSON, but it is damaged"),
+        (["{}"], {"metrics.csv": "round,loss\n1,2\n"}, "to be of a run of rffl_pl, but it has no participants"),
+        (["{}"], {"metrics.csv": "round,member/participant_0\n1,1\n"}, "it has no summary.json after 1 of 1 rounds"),
+    ],
+)
+def test_whatever_is_no_run(rffl: Run, tmp_path: Path, words: list[str], files: dict[str, str], expected: str) -> None:
+    """One sentence and exit code 2."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    ended = rffl("compare", *(word.format(folder) for word in words))
+    assert (ended.code, ended.out) == (2, "")
+    (error,) = ended.err.splitlines()
+    assert error.startswith("Error: Expected ")
+    assert expected in error
+
+
+def test_no_runs_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The sentence says how to come by one."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["compare"])
+    assert stop.value.code == 2
+    assert "rffl fit --config digits.yaml" in capsys.readouterr().err
+
+
+def test_what_differs() -> None:
+    """Values that do, and options that some lack; but not what another class cannot be told."""
+    a = {"--server": "RFFL", "--server.gamma": "0.5", "--seed_everything": "1", "--federation.adversaries": "1"}
+    b = a | {"--server.gamma": "0.3"}
+    assert differing([a, dict(a)]) == []
+    assert differing([a, b]) == ["--server.gamma"]
+    fedavg = {name: value for name, value in a.items() if name != "--server.gamma"} | {"--server": "FedAvg"}
+    assert differing([a, fedavg]) == ["--server"]
+    assert differing([a, b, fedavg]) == ["--server", "--server.gamma"]
+    assert differing([a, a | {"--server.own": "1"}]) == ["--server.own"]
+    assert differing([a, a | {"--adversaries.0": "FreeRider"}]) == ["--adversaries.0"]
+    assert differing([a, {}]) == []
