@@ -93,8 +93,8 @@ def offline(rffl: Callable[..., Ended], tmp_path: Path) -> Callable[..., tuple[P
 
 @pytest.fixture
 def logged(offline: Callable[..., tuple[Path, list[Record]]]) -> list[Record]:
-    """All that a run of two rounds logged."""
-    return offline("--trainer.max_epochs", 2)[1]
+    """All that a run of two rounds logged, under a server with a diagnostic of its own."""
+    return offline("--trainer.max_epochs", 2, "--server", "tests.extensions.Measured", "--server.gamma", 0.5)[1]
 
 
 def test_a_resumed_run_goes_on_in_the_same_run(rffl: Callable[..., Ended], tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_every_round_is_logged_with_the_round_as_axis(logged: list[Record]) -> N
     """Per participant accuracy, loss, reputation, quota and bytes, removals, and the round that charts go by."""
     first, second = history(logged)
     assert [first["round"], second["round"]] == [1, 2]
-    for name in ("accuracy", "loss", "train_loss", "reputation", "quota", "bytes_up", "bytes_down"):
+    for name in ("accuracy", "loss", "train_loss", "reputation", "quota", "bytes_up", "bytes_down", "length"):
         assert all(f"{name}/participant_{i}" in second for i in range(5))
     assert {"accuracy/mean", "accuracy/max", "members", "removed", "bytes_up/total"} <= second.keys()
     axes = [record.metric for record in logged if record.WhichOneof("record_type") == "metric"]

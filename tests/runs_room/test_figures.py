@@ -155,7 +155,7 @@ def test_kinds_of_adversary_are_named() -> None:
     for name in ("reputation", "fairness"):
         assert set(KINDS) <= {text.get_text() for text in legend(drawn[name]).get_texts()}
     clouds = [dots for dots in drawn["fairness"].axes[0].collections if isinstance(dots, PathCollection)]
-    assert len({dots.get_paths()[0].vertices.tobytes() for dots in clouds}) == len(clouds) == 4
+    assert len({np.asarray(dots.get_paths()[0].vertices).tobytes() for dots in clouds}) == len(clouds) == 4
 
 
 @pytest.mark.parametrize("size", [(5, 1), (10, 3), (FEW, FEW)], ids=str)
@@ -192,7 +192,7 @@ def test_a_curve_ends_where_its_participant_is_removed() -> None:
     assert ends["1, removed in 12"] == (12, 0)
     assert ends["0"][0] == 12
     (crosses,) = (line for line in axes.lines if line.get_marker() == "x" and line.get_linestyle() == "None")
-    assert sorted(crosses.get_xdata()) == [4, 5, 12]
+    assert sorted(np.asarray(crosses.get_xdata()).tolist()) == [4, 5, 12]
 
 
 def test_of_many_there_are_quantiles() -> None:
