@@ -20,6 +20,7 @@ COMMANDS = {
         "write every participant's class probabilities",
         "rffl predict --config runs/digits/RUN/config.yaml --ckpt_path runs/digits/RUN/checkpoints/last.ckpt",
     ),
+    "study": ("run a study's cells that have no result yet, or show its tables", "rffl study studies/digits.yaml"),
     "list": (f"name what there is: {', '.join([*catalogue.KINDS, 'configs'])}", "rffl list servers"),
     "completion": ("print a completion script for bash", "rffl completion > ~/.rffl.bash; source ~/.rffl.bash"),
 }
