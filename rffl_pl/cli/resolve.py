@@ -19,6 +19,9 @@ class _Parsed(FederatedCLI):
     def subcommands() -> dict[str, set[str]]:
         return {"fit": FederatedCLI.subcommands()["fit"]}
 
+    def _set_seed(self) -> None:
+        """Nothing: it would stay in the environment."""
+
     def before_instantiate_classes(self) -> None:
         """Nothing: nothing is made."""
 

@@ -74,6 +74,7 @@ def main(args: Sequence[str], run: Run) -> int:
         study = replace(study, seeds=checked_seeds(given.seeds))
     if given.table:
         kept = results.read(study, _results_file(given, study))
+        kept = [row for row in kept if not given.seeds or int(row["seed"]) in given.seeds]
         shown = list(tables.tables(study, kept, given.table, given.measure, only, given.rounds))
         print(tables.written(shown, given.table, given.format))
         return 0

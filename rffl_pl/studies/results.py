@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rffl_pl.errors import UserError
-from rffl_pl.studies.study import COLUMNS, Place, Study
+from rffl_pl.studies.study import COLUMNS, Place, Study, lies_in
 
 if TYPE_CHECKING:
     from rffl_pl.runs import Summary
@@ -64,7 +64,8 @@ def read(study: Study, file: Path) -> list[Row]:
                 f"Expected {file} to be the results of {study.name}, but it has no column {sorted(lacking)[0]}; "
                 "remove it or give the study another name."
             )
-        return [row for row in table if all(row[axis] in labels for axis, labels in study.axes.items())]
+        fitting = (row for row in table if lies_in(row, study.axes))
+        return [row for row in fitting if not any(lies_in(row, out) for out in study.exclude)]
 
 
 def keep(study: Study, file: Path, new: Iterable[Row]) -> int:
