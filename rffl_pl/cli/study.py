@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import multiprocessing
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -78,6 +80,9 @@ def main(args: Sequence[str], run: Run) -> int:
         shown = list(tables.tables(study, kept, given.table, given.measure, only, given.rounds))
         print(tables.written(shown, given.table, given.format))
         return 0
+    if given.jobs > 1 and not given.dry_run:  # the workers' imports need not wait for ours
+        multiprocessing.set_forkserver_preload(["rffl_pl.cli.arguments", "rffl_pl.studies.play"])
+        forkserver.ensure_running()
     code = _Session(study, given, only, run).answer()
     from rffl_pl.strategy import leave_process_group  # torch is imported by what needs it alone
 

@@ -18,6 +18,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Literal, TextIO
 
+import torch
+
 from rffl_pl.strategy import leave_process_group
 from rffl_pl.studies.cells import Cell, CellFolder
 
@@ -136,7 +138,8 @@ def in_turn(cells: Sequence[Cell], root: Path, run: Run) -> Outcomes:
 def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int) -> Outcomes:
     """Run several cells at a time, each in one of ``jobs`` processes with an equal share of the cores.
 
-    A worker that dies takes its cell with it, and another one starts. Whoever stops iterating ends the workers.
+    Workers are forked by a server that has imported what they need: one import for all of them. One that dies takes
+    its cell with it, and another one starts. Whoever stops iterating ends them.
     """
     waiting = deque((cell, 0.0) for cell in cells)
     idle: list[_Worker] = []
@@ -170,11 +173,10 @@ class _Worker:
     cell: Cell
 
     def __init__(self, root: Path, run: Run, jobs: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, root, run))
-        with _threads(jobs):
-            self.process.start()
+        self.process = context.Process(target=_serve, args=(theirs, root, run, dict(os.environ), jobs))
+        self.process.start()
         theirs.close()  # so that its death is the end of the pipe
 
     def give(self, cell: Cell, patience: float) -> None:
@@ -203,22 +205,13 @@ class _Worker:
             self.process.join()
 
 
-@contextlib.contextmanager
-def _threads(jobs: int) -> Iterator[None]:
-    """What is started here gets a fair share of the cores, unless the user has decided."""
-    if "OMP_NUM_THREADS" in os.environ:
-        yield
-        return
-    os.environ["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
-    try:
-        yield
-    finally:
-        del os.environ["OMP_NUM_THREADS"]
-
-
-def _serve(pipe: Connection, root: Path, run: Run) -> None:
+def _serve(pipe: Connection, root: Path, run: Run, environment: dict[str, str], jobs: int) -> None:
     """A worker's life, until the pipe is closed; Ctrl-C is the study's to answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(environment)  # it was forked by a server that may be older than what is set there
+    if "OMP_NUM_THREADS" not in environment:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // jobs))
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             cell, patience = pipe.recv()
