@@ -47,9 +47,13 @@ def test_a_study_runs_every_cell_once_and_keeps_its_results(rffl: Run, tmp_path:
     assert [row["role"] for row in here if row["measure"] == "accuracy"] == ["honest"] * 5 + ["adversary"]
     assert all(row["rounds"] == "2" and float(row["seconds"]) > 0 and row["torch"] for row in here)
 
+    (cell / "summary.json").write_text("{")  # a run that ended while it wrote its result
     again = rffl("study", file, "--root", root, "--only", "split=UNI", "--seeds", 2, 3)
-    assert "small: 4 cells, 2 of them finished" in again.out
-    assert len(list((root / "cells").glob("*/*/"))) == 8
+    assert "small: 4 cells, 1 of them finished" in again.out
+    assert len(list((root / "cells").glob("*/*/"))) == 9
+    assert "--ckpt_path" in json.loads((cell.parent / "cell.json").read_text())["words"]
+    (mended,) = (path for path in cell.parent.glob("*/") if path != cell)
+    assert json.loads((mended / "summary.json").read_text()) == summary
     assert {row["seed"] for row in rows(root / "small" / "results.csv")} == {"1", "2", "3"}
 
 
