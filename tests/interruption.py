@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -27,3 +29,10 @@ class ControlC(PowerCut):
     """Likewise, by the user."""
 
     exception = KeyboardInterrupt()
+
+
+class Killed(PowerCut):
+    """Likewise, by the kernel."""
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -76,5 +76,8 @@ def test_a_command_runs(workplace: Path, command: str) -> None:
         words += [*SHORT, *(TINY if "--config" in words else ["--standalone.enabled", "false"])]
     elif "fit" in words:
         words += ["--trainer.max_epochs", "2"]
+    elif "study" in words and "--table" not in words:
+        words += ["--rounds", "1", "--seeds", "1", "--only", "server=RFFL"]
     out = run(workplace, words)
-    assert "predictions of" in out if "predict" in words else "mean" in out
+    expected = {"predict": "predictions of", "study": "RFFL"}
+    assert next((text for command, text in expected.items() if command in words), "mean") in out

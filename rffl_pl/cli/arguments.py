@@ -83,9 +83,13 @@ class FederatedCLI(LightningCLI):
 
 def command_line(args: list[str]) -> None:
     """Parse the words and run the command; a mistake is raised, not printed."""
+    made(_cli_for(args), args)
+
+
+def made(cli: type[FederatedCLI], args: list[str]) -> FederatedCLI:
+    """A command line of that kind that has seen the words."""
     raising = {"exit_on_error": False}
-    cli = _cli_for(args)
-    cli(
+    return cli(
         FederatedModule,
         FederatedDataModule,
         subclass_mode_data=True,

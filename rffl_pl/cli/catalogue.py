@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import difflib
+import itertools
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, nearest
 
 PACKAGE = Path(__file__).parent.parent
 CONFIGS = PACKAGE / "configs"
@@ -91,11 +90,17 @@ def config_file(given: str) -> str:
     )
 
 
-def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:
-    """``; did you mean A or B?`` if something known is near to a name, whatever its case; else nothing."""
-    by_lower = {entry.lower(): entry for entry in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=likeness)
-    return f"; did you mean {' or '.join(by_lower[entry] for entry in near)}?" if near else ""
+def with_files(args: list[str]) -> list[str]:
+    """The words of a command line with every configuration's name replaced by its file."""
+    words = []
+    for before, word in itertools.pairwise(["", *args]):
+        option, equals, name = word.partition("=")
+        if before in ("-c", "--config"):
+            word = config_file(word)
+        elif equals and option == "--config":
+            word = f"--config={config_file(name)}"
+        words.append(word)
+    return words
 
 
 def _classes_in(room: Path) -> dict[str, _Class]:

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable
 
-from rffl_pl.cli import catalogue
+from rffl_pl.cli import catalogue, study
 from rffl_pl.cli.help import COMMANDS
 
 CHOICES = {  # what completes the word behind an option
@@ -30,6 +30,8 @@ _rffl() {{
         choices="{commands} --help --version"
     elif [[ ${{COMP_WORDS[1]}} == list ]]; then
         choices="{kinds}"
+    elif [[ ${{COMP_WORDS[1]}} == study ]]; then
+        choices="{study}"
     else
         case $before in
 {cases}
@@ -51,6 +53,7 @@ def script(run: Callable[[list[str]], None]) -> str:
     return SCRIPT.format(
         commands=" ".join(COMMANDS),
         kinds=" ".join([*catalogue.KINDS, "configs"]),
+        study=" ".join([*study.options(), *study.packaged()]),
         cases=cases,
         options=" ".join(sorted(_options(run) | deeper)),
     )

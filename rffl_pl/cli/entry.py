@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 
-from rffl_pl.cli import catalogue, completion, help
+from rffl_pl.cli import catalogue, completion, help, study
 from rffl_pl.cli.process import be_quiet, keep_freed_memory
 from rffl_pl.cli.tell import tell
 from rffl_pl.errors import UserError
@@ -26,6 +25,8 @@ def main(args: list[str] | None = None) -> None:
             from rffl_pl.cli import compare  # runs are read with torch
 
             answer = compare.answer(args[1:])
+        if answer is None and args[0] == "study":
+            sys.exit(study.main(args[1:], run))
     except UserError as mistake:
         tell(str(mistake))
         sys.exit(2)
@@ -48,23 +49,10 @@ def run(args: list[str]) -> None:
     keep_freed_memory()
     be_quiet()
     try:
-        command_line(_with_files(args))
+        command_line(catalogue.with_files(args))
     except Exception as error:
         mistake = mistake_behind(error)
         if mistake is None:
             raise
         tell(sentence(mistake))
         sys.exit(2)
-
-
-def _with_files(args: list[str]) -> list[str]:
-    """The words with every configuration's name replaced by its file."""
-    words = []
-    for before, word in itertools.pairwise(["", *args]):
-        option, equals, name = word.partition("=")
-        if before in ("-c", "--config"):
-            word = catalogue.config_file(word)
-        elif equals and option == "--config":
-            word = f"--config={catalogue.config_file(name)}"
-        words.append(word)
-    return words

@@ -24,6 +24,7 @@ COMMANDS = {
         "which settings of runs differ, and their results; without folders, of all below runs/",
         "rffl compare runs/digits/*",
     ),
+    "study": ("run a study's cells that have no result yet, or show its tables", "rffl study studies/digits.yaml"),
     "list": (f"name what there is: {', '.join([*catalogue.KINDS, 'configs'])}", "rffl list servers"),
     "completion": ("print a completion script for bash", "rffl completion > ~/.rffl.bash; source ~/.rffl.bash"),
 }

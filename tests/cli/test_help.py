@@ -157,6 +157,8 @@ def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("rffl f", {"fit"}),
         ("rffl list s", {"servers", "splits"}),
+        ("rffl study --", {"--dry-run", "--only", "--table"}),
+        ("rffl study s", {"studies/digits.yaml"}),
         ("rffl fit --server Fe", {"FedAvg"}),
         ("rffl fit --config servers/k", {"servers/krum.yaml"}),
         ("rffl fit --adversaries+ = L", {"LabelFlip"}),

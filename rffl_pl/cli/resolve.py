@@ -1,0 +1,58 @@
+"""What the words of a command line stand for, without running them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rffl_pl.cli import catalogue
+from rffl_pl.cli.arguments import FederatedCLI, made
+from rffl_pl.cli.mistakes import mistake_behind, sentence
+from rffl_pl.cli.process import be_quiet
+from rffl_pl.errors import UserError
+
+
+class _Parsed(FederatedCLI):
+    """Parses and stops there."""
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        return {"fit": FederatedCLI.subcommands()["fit"]}
+
+    def _set_seed(self) -> None:
+        """Nothing: it would stay in the environment."""
+
+    def before_instantiate_classes(self) -> None:
+        """Nothing: nothing is made."""
+
+    def instantiate_classes(self) -> None:
+        """Nothing."""
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Nothing."""
+
+
+class Resolver:
+    """Every option that words of ``rffl fit`` stand for; its parser is built once."""
+
+    def __init__(self) -> None:
+        self._cli: FederatedCLI | None = None
+
+    def __call__(self, words: list[str]) -> dict[str, Any]:
+        """The options by group, as plain values.
+
+        Raises:
+            UserError: If the words say no run.
+        """
+        be_quiet()
+        try:
+            full = catalogue.with_files(["fit", *words])
+            if self._cli is None:
+                self._cli = made(_Parsed, full)
+            config = self._cli.parser.parse_args(full)
+            return dict(json.loads(self._cli.parser.dump(config, format="json", skip_validation=True))["fit"])
+        except Exception as error:
+            mistake = mistake_behind(error)
+            if mistake is None:
+                raise
+            raise UserError(sentence(mistake)) from error

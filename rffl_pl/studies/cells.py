@@ -1,0 +1,251 @@
+"""Cells: the runs of a study, each found again by what its result depends on."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rffl_pl import __version__
+from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder, Summary
+from rffl_pl.studies.study import Place, Study, said
+
+PACKAGE = Path(__file__).parent.parent
+Settings = dict[str, Any]
+Resolve = Callable[[list[str]], Settings]
+
+_NO_MATTER = {  # what a result does not depend on
+    "": {"run", "ckpt_path", "config", "seed_everything"},
+    "trainer": {"enable_progress_bar", "default_root_dir", "logger"},
+    "standalone": {"cache_dir"},
+}
+_WHERE_DATA_LIES = {"data_dir", "num_workers"}
+_PUBLISHED = ("torch", "torchvision", "lightning", "torchmetrics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run of a study.
+
+    Attributes:
+        place: Its label on every axis.
+        seed: Of everything.
+        rounds: As many as it is to have.
+        words: Of the command line, without the folder.
+        digest: Of all that its result depends on; the name of its folder.
+    """
+
+    place: Place
+    seed: int
+    rounds: int
+    words: list[str]
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{said(self.place)} seed={self.seed}"
+
+
+def cells_of(study: Study, seeds: Sequence[int], rounds: int | None, resolve: Resolve) -> list[Cell]:
+    """Every cell of a study.
+
+    Args:
+        study: The study.
+        seeds: One cell each at every place.
+        rounds: Instead of the configuration's.
+        resolve: Every option that words of a command line stand for; a UserError if they stand for none.
+
+    Raises:
+        UserError: If words say no run, or two places are the same run.
+    """
+    asked = ["--trainer.max_epochs", str(rounds)] if rounds is not None else []
+    known: dict[str, Place] = {}
+    cells = []
+    for place in study.places():
+        words = [*study.words(place), *asked]
+        try:
+            settings = resolve(words)
+        except UserError as mistake:
+            raise UserError(f"Expected a run at {said(place)} of {study.name}, but: {mistake}") from mistake
+        base = _digest(settings)
+        if base in known:
+            raise UserError(
+                f"Expected every cell of {study.name} to be another run, but {said(known[base])} and {said(place)} "
+                "have the same settings; exclude one of them."
+            )
+        known[base] = place
+        for seed in seeds:
+            digest = hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16]
+            seeded = [*words, "--seed_everything", str(seed)]
+            cells.append(
+                Cell(place=place, seed=seed, rounds=settings["trainer"]["max_epochs"], words=seeded, digest=digest)
+            )
+    return cells
+
+
+def _digest(settings: Settings) -> str:
+    """Of the options that matter, of what lies in the user's files and of the code."""
+    matter = {
+        group: {name: value for name, value in options.items() if name not in _NO_MATTER.get(group, ())}
+        if isinstance(options, dict)
+        else options
+        for group, options in settings.items()
+        if group not in _NO_MATTER[""]
+    }
+    parts = (_settled(matter), code(), torch.__version__)
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _settled(value: Any) -> Any:
+    """The same for the same meaning: a class by its name, a user's class and file by what it contains."""
+    if isinstance(value, dict):
+        inner = {key: _settled(item) for key, item in value.items() if key not in _WHERE_DATA_LIES}
+        return inner | ({"class_path": _class(value["class_path"])} if "class_path" in value else {})
+    if isinstance(value, list):
+        return [_settled(item) for item in value]
+    if isinstance(value, str) and "." in value and Path(value).is_file():
+        return _content(Path(value))
+    return value
+
+
+def _class(path: str) -> str:
+    room, _, name = path.rpartition(".")
+    if room.partition(".")[0] == "rffl_pl":
+        return name
+    if room.partition(".")[0] in _PUBLISHED:
+        return path
+    found = importlib.util.find_spec(room) if room else None
+    return f"{path} {_content(Path(found.origin))}" if found and found.origin else path
+
+
+def _content(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@functools.cache
+def code() -> str:
+    """A digest of the package's code, but for the rooms that no result depends on."""
+    files = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+    matter = [path for path in files if path.parts[0] not in ("cli", "studies")]
+    text = "".join(f"{path.as_posix()} {_content(PACKAGE / path)}\n" for path in matter)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class CellFolder:
+    """Where a cell's runs lie: more than one if it was interrupted, each with a folder of its own.
+
+    Args:
+        root: Folder of all cells.
+        digest: The cell's.
+    """
+
+    def __init__(self, root: Path, digest: str) -> None:
+        self.root, self.digest = root, digest
+        self.path = root / digest
+        self.log = self.path / "log.txt"
+
+    @contextmanager
+    def held(self, patience: float = 0) -> Iterator[bool]:
+        """Whether the cell is this process's while the context lasts; the kernel lets go of it when a process dies.
+
+        Args:
+            patience: Seconds to wait for another process that holds it.
+
+        Raises:
+            UserError: If there is no writing.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / "lock").open("a+")
+        except OSError as error:
+            raise UserError(
+                f"Expected --root to be a folder that can be written to, but {error.strerror}: {error.filename}."
+            ) from error
+        with file:
+            mine = _locked(file.fileno(), time.monotonic() + patience)
+            if mine:
+                file.truncate(0)
+                file.write(f"{os.getpid()} on {platform.node()}\n")
+                file.flush()
+            yield mine
+
+    def summary(self) -> Summary | None:
+        """The result, if there is a whole one."""
+        for path in sorted(self.path.glob("*/summary.json"), reverse=True):
+            with suppress(UserError, TypeError):  # half written: the run was interrupted there
+                return RunFolder(path.parent).summary()
+        return None
+
+    def checkpoint(self) -> Path | None:
+        """The newest checkpoint of an interrupted run."""
+        kept = [RunFolder(path.parent).newest_checkpoint() for path in self.path.glob("*/config.yaml")]
+        return max((path for path in kept if path), key=lambda path: path.stat().st_mtime, default=None)
+
+    def words(self, cell: Cell) -> list[str]:
+        """The whole command line of a cell, which goes on where it was interrupted."""
+        checkpoint = self.checkpoint()
+        resumed = ["--ckpt_path", str(checkpoint)] if checkpoint else []
+        where = ["--run.root", str(self.root), "--run.name", self.digest, "--trainer.enable_progress_bar", "false"]
+        return ["fit", *cell.words, *where, *resumed]
+
+    def record(self) -> dict[str, Any]:
+        """How long the cell took, in all its attempts, on which machine and with which code."""
+        try:
+            return dict(json.loads((self.path / "cell.json").read_text()))
+        except (OSError, ValueError):
+            return {}
+
+    def note(self, seconds: float, words: list[str]) -> None:
+        """Add an attempt to the record."""
+        seconds = round(self.record().get("seconds", 0.0) + seconds, 3)
+        partial = self.path / ".cell.json"
+        partial.write_text(json.dumps({"seconds": seconds, **_circumstances(), "words": words}, indent=1) + "\n")
+        partial.replace(self.path / "cell.json")
+
+
+def _locked(descriptor: int, until: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.1)
+        else:
+            return True
+
+
+@functools.cache
+def _circumstances() -> dict[str, str]:
+    devices = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+    return {
+        "rffl_pl": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": ", ".join([platform.node(), f"{os.cpu_count()} cores", *devices]),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    """The commit of a git checkout of the package, with a + if it was changed since; else nothing."""
+    if not (PACKAGE.parent / ".git").exists():
+        return ""
+    words = ["git", "-C", str(PACKAGE), "describe", "--always", "--abbrev=12", "--match=", "--dirty=+"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,180 @@
+"""The file of a study: a base, axes, seeds, and what to leave out."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from rffl_pl.errors import UserError, nearest
+
+KEYS = ("name", "base", "axes", "seeds", "exclude")
+COLUMNS = (
+    "seed", "rounds", "participant", "role", "measure", "value", "cell", "seconds", "rffl_pl", "torch", "python",
+    "machine", "commit",
+)  # fmt: skip
+"""Columns of the results beside ``study`` and one for every axis."""
+OURS = ("--run.name", "--run.root", "--seed_everything", "--ckpt_path")
+
+Place = dict[str, str]
+"""A label on every axis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What a study is made of; words are those of ``rffl fit``.
+
+    Attributes:
+        name: The name of its folder.
+        base: Words of every cell.
+        axes: By axis and label the words that come behind the base's, in the order of the axes.
+        seeds: Of every place on the axes there is a cell with each of these.
+        exclude: Places that are left out: labels by axis, of all axes that are named.
+    """
+
+    name: str
+    base: list[str]
+    axes: dict[str, dict[str, list[str]]]
+    seeds: list[int]
+    exclude: list[dict[str, list[str]]] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> Study:
+        """Read a study's file.
+
+        Raises:
+            UserError: If it says no study.
+        """
+        try:
+            content = yaml.safe_load(path.read_text())
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"Expected {path} to be the YAML file of a study, but {reason}.") from error
+        if not isinstance(content, dict):
+            raise UserError(f"Expected {path} to have the keys {', '.join(KEYS)}, but it has none.")
+        for key in content:
+            _check_known(str(key), KEYS, f"a key of {path}")
+        return cls._of(path, content)
+
+    @classmethod
+    def _of(cls, path: Path, content: Mapping[str, Any]) -> Study:
+        name = str(content.get("name", path.stem))
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise UserError(f"Expected name to be letters, digits, dots and dashes, a folder's name, but got {name!r}.")
+        axes = {
+            str(axis): {str(label): _words(words, f"axes.{axis}.{label}") for label, words in labels.items()}
+            for axis, labels in _mapping(content.get("axes"), "axes").items()
+            if _mapping(labels, f"axes.{axis}")
+        }
+        taken = [axis for axis in axes if axis in ("study", *COLUMNS)]
+        if taken:
+            raise UserError(f"Expected another name for the axis {taken[0]}: the results have a column of that name.")
+        study = cls(name=name, base=_words(content.get("base"), "base"), axes=axes, seeds=[])
+        exclude = [study._named(entry) for entry in _list(content.get("exclude", []), "exclude")]
+        return replace(study, seeds=checked_seeds(_list(content.get("seeds", [1]), "seeds")), exclude=exclude)
+
+    def _named(self, entry: Any) -> dict[str, list[str]]:
+        """Labels by axis of one entry of ``exclude``; an axis has one label or a list of them."""
+        named = _mapping(entry, "every entry of exclude")
+        labels = {str(axis): label if isinstance(label, list) else [label] for axis, label in named.items()}
+        return {axis: [self.known_label(axis, str(label)) for label in given] for axis, given in labels.items()}
+
+    def known_label(self, axis: str, label: str) -> str:
+        """The label, if the axis has it.
+
+        Raises:
+            UserError: If there is no such axis or label.
+        """
+        _check_known(axis, self.axes, f"an axis of {self.name}")
+        _check_known(label, self.axes[axis], f"on the axis {axis}")
+        return label
+
+    def only(self, given: Sequence[str]) -> dict[str, set[str]]:
+        """What ``--only AXIS=VALUE`` leaves: labels by axis.
+
+        Raises:
+            UserError: If there is no such axis or label.
+        """
+        chosen: dict[str, set[str]] = {}
+        for word in given:
+            axis, equals, label = word.partition("=")
+            if not equals:
+                raise UserError(f"Expected --only to be AXIS=VALUE, but got {word}.")
+            chosen.setdefault(axis, set()).add(self.known_label(axis, label))
+        return chosen
+
+    def places(self) -> list[Place]:
+        """Every place on the axes that is not left out.
+
+        Raises:
+            UserError: If none is left.
+        """
+        every = (dict(zip(self.axes, labels, strict=True)) for labels in itertools.product(*self.axes.values()))
+        left = [place for place in every if not any(lies_in(place, out) for out in self.exclude)]
+        if not left:
+            raise UserError(f"Expected exclude to leave a cell of {self.name}, but it leaves none.")
+        return left
+
+    def words(self, place: Place) -> list[str]:
+        """The words of ``rffl fit`` at a place, without a seed."""
+        return [*self.base, *(word for axis, label in place.items() for word in self.axes[axis][label])]
+
+
+def lies_in(place: Mapping[str, str], named: Mapping[str, Iterable[str]]) -> bool:
+    """Whether a place has one of the labels on every axis that is named."""
+    return all(place[axis] in labels for axis, labels in named.items())
+
+
+def said(place: Mapping[str, str]) -> str:
+    """``server=RFFL split=UNI``."""
+    return " ".join(f"{axis}={label}" for axis, label in place.items())
+
+
+def checked_seeds(seeds: Sequence[Any]) -> list[int]:
+    """Seeds, each a whole number and none twice.
+
+    Raises:
+        UserError: If not.
+    """
+    whole = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise UserError(f"Expected seeds to be different whole numbers from 0 on, but got {list(seeds)}.")
+    return list(seeds)
+
+
+def _check_known(name: str, known: Iterable[str], what: str) -> None:
+    known = list(known)
+    if name not in known:
+        raise UserError(f"Expected {what} ({', '.join(known)}), but got {name}{nearest(name, known) or '.'}")
+
+
+def _mapping(value: Any, what: str) -> dict[Any, Any]:
+    if not isinstance(value, dict) or not value:
+        raise UserError(f"Expected {what} to have a name and a value each, but got {value!r}.")
+    return value
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise UserError(f"Expected {what} to be a list, but got {value!r}.")
+    return value
+
+
+def _words(value: Any, what: str) -> list[str]:
+    """The words of a command line, none of them the study's own to say."""
+    if not isinstance(value, str | None):
+        raise UserError(f"Expected {what} to be words of a command line, as --data.split UNI, but got {value!r}.")
+    try:
+        words = shlex.split(value or "")
+    except ValueError as error:
+        raise UserError(f"Expected {what} to be words of a command line, but got {value!r}: {error}.") from error
+    for word in words:
+        if word.partition("=")[0] in OURS:
+            raise UserError(f"Expected {what} to leave {word} to the study: seeds have a key, folders are its own.")
+    return words

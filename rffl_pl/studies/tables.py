@@ -1,0 +1,219 @@
+"""Tables of a study's results: mean and interval over seeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from rffl_pl.errors import UserError, nearest
+from rffl_pl.studies.results import Row
+from rffl_pl.studies.study import Place, Study, said
+
+FORMATS = ("md", "csv", "tex")
+_NO_SHARES = ("fairness", "rank_fairness", "reputation", "examples", "removed_in_round")  # all others are in %
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with half the width of its 95 % interval, None of one seed."""
+
+    mean: float
+    half: float | None
+    seeds: int
+    rounds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Estimates by label of the rows and of the columns; where there is no result there is no entry."""
+
+    measure: str
+    rest: Place
+    rows: Sequence[str]
+    columns: Sequence[str]
+    entries: Mapping[tuple[str, str], Estimate]
+
+    def caption(self) -> str:
+        """What is shown: measure, interval, number of seeds and rounds."""
+        seeds = _range(entry.seeds for entry in self.entries.values())
+        single = seeds == "1"
+        interval = "" if single else "mean ± 95 % interval of Student's t over "
+        unit = "" if self.measure in _NO_SHARES else " in %"
+        rounds = _range(entry.rounds for entry in self.entries.values())
+        where = f"; {said(self.rest)}" if self.rest else ""
+        return (
+            f"{self.measure}{unit}: {interval}{seeds} seed{'' if single else 's'}{', no interval' if single else ''}, "
+            f"after the last round, {rounds}{where}."
+        )
+
+    def cell(self, row: str, column: str, sign: str = "±") -> str:
+        """An entry for people; it says how many seeds it has if others have more."""
+        entry = self.entries.get((row, column))
+        if entry is None:
+            return "-"
+        factor, digits = (1, 3) if self.measure in _NO_SHARES else (100, 1)
+        half = "" if entry.half is None else f" {sign} {factor * entry.half:.{digits}f}"
+        fewer = entry.seeds < max(other.seeds for other in self.entries.values())
+        return f"{factor * entry.mean:.{digits}f}{half}" + (f" (n={entry.seeds})" if fewer else "")
+
+
+def interval(values: Sequence[float]) -> float | None:
+    r"""Half the width of the mean's 95 % interval by Student's t: :math:`t_{0.975, n-1} s / \sqrt n`.
+
+    Args:
+        values: One per seed.
+
+    Returns:
+        None of one value.
+    """
+    from scipy import stats
+
+    if len(values) < 2:
+        return None
+    return float(stats.t.ppf(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
+
+
+def tables(
+    study: Study,
+    results: Sequence[Row],
+    axes: Sequence[str],
+    measure: str,
+    only: Mapping[str, set[str]],
+    rounds: int | None,
+) -> Iterator[Table]:
+    """A table for every place on the axes that are neither rows nor columns.
+
+    Args:
+        study: The study.
+        results: Its rows.
+        axes: The axis of the rows and, if there are two, that of the columns.
+        measure: What is shown; of one that participants have, the mean over the honest.
+        only: Labels that are shown by axis, of all that are not named.
+        rounds: Only results of so many rounds.
+
+    Raises:
+        UserError: If there is no such axis, measure or result, or a cell would mix runs of different length.
+    """
+    for axis in axes:
+        if axis not in study.axes:
+            raise UserError(
+                f"Expected --table to name axes of {study.name} ({', '.join(study.axes)}), but got {axis}"
+                f"{nearest(axis, study.axes) or '.'}"
+            )
+    if len(axes) not in (1, 2) or len(set(axes)) < len(axes):
+        raise UserError(f"Expected --table to name the axis of the rows and another of the columns, but got {axes}.")
+    measures = {row["measure"] for row in results}
+    if results and measure not in measures:
+        raise UserError(
+            f"Expected --measure to be one of {', '.join(sorted(measures))}, but got {measure}"
+            f"{nearest(measure, measures) or '.'}"
+        )
+    chosen = [row for row in results if row["measure"] == measure and row["role"] != "adversary"]
+    chosen = [row for row in chosen if all(row[axis] in labels for axis, labels in only.items())]
+    chosen = [row for row in chosen if rounds is None or row["rounds"] == str(rounds)]
+    if not chosen:
+        raise UserError(f"Expected results of {study.name} for this table, but there are none; run the study first.")
+    others = [axis for axis in study.axes if axis not in axes]
+    for labels in itertools.product(*(study.axes[axis] for axis in others)):
+        rest = dict(zip(others, labels, strict=True))
+        here = [row for row in chosen if all(row[axis] == label for axis, label in rest.items())]
+        if here:
+            several = {axis: label for axis, label in rest.items() if len(study.axes[axis]) > 1}
+            yield _table(study, here, axes, measure, several)
+
+
+def _table(study: Study, results: Sequence[Row], axes: Sequence[str], measure: str, rest: Place) -> Table:
+    by_entry: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    for row in results:
+        entry = (row[axes[0]], row[axes[1]] if len(axes) == 2 else measure)
+        by_entry.setdefault(entry, {}).setdefault(row["seed"], []).append(row)
+    columns = list(study.axes[axes[1]]) if len(axes) == 2 else [measure]
+    return Table(
+        measure=measure,
+        rest=rest,
+        rows=[label for label in study.axes[axes[0]] if any(entry[0] == label for entry in by_entry)],
+        columns=[label for label in columns if any(entry[1] == label for entry in by_entry)],
+        entries={entry: _estimate(by_seed) for entry, by_seed in by_entry.items()},
+    )
+
+
+def _estimate(by_seed: Mapping[str, Sequence[Row]]) -> Estimate:
+    rounds = {int(row["rounds"]) for rows in by_seed.values() for row in rows}
+    if len(rounds) > 1:
+        there = " and ".join(map(str, sorted(rounds)))
+        raise UserError(
+            f"Expected results of one number of rounds, but there are some of {there}; choose with --rounds."
+        )
+    values = [fmean(float(row["value"]) for row in rows) for rows in by_seed.values()]
+    return Estimate(fmean(values), interval(values), len(values), rounds.pop())
+
+
+def written(shown: Sequence[Table], axes: Sequence[str], how: str) -> str:
+    """Tables as text.
+
+    Args:
+        shown: At least one.
+        axes: Of rows and columns.
+        how: One of `FORMATS`.
+    """
+    if how == "csv":
+        return _csv(shown, axes)
+    return "\n\n".join((_markdown if how == "md" else _latex)(table, axes[0]) for table in shown)
+
+
+def _markdown(table: Table, corner: str) -> str:
+    head = [corner, *table.columns]
+    lines = [[label, *(table.cell(label, column) for column in table.columns)] for label in table.rows]
+    text = [f"| {' | '.join(line)} |" for line in (head, *lines)]
+    text.insert(1, "|---|" + "---:|" * len(table.columns))
+    return "\n".join([f"Table: {table.caption()}", "", *text])
+
+
+def _latex(table: Table, corner: str) -> str:
+    lines = [[label, *(table.cell(label, column) for column in table.columns)] for label in table.rows]
+    body = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in ([corner, *table.columns], *lines)]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            rf"\caption{{{_escaped(table.caption())}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+            r"\hline",
+            body[0],
+            r"\hline",
+            *body[1:],
+            r"\hline",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _escaped(text: str) -> str:
+    special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {character: f"\\{character}" for character in "%_&#${}"}
+    return "".join(special.get(character, character) for character in text)
+
+
+def _csv(shown: Sequence[Table], axes: Sequence[str]) -> str:
+    """A line per entry, unrounded, with the captions' numbers as columns."""
+    text = io.StringIO()
+    names = [*axes, *shown[0].rest]
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*names, "measure", "mean", "half_width_95_student_t", "seeds", "rounds"])
+    for one in shown:
+        for row, column in itertools.product(one.rows, one.columns):
+            if entry := one.entries.get((row, column)):
+                place = [row, column][: len(axes)]
+                half = "" if entry.half is None else entry.half
+                table.writerow([*place, *one.rest.values(), one.measure, entry.mean, half, entry.seeds, entry.rounds])
+    return text.getvalue().rstrip("\n")
+
+
+def _range(numbers: Iterator[int]) -> str:
+    known = sorted(set(numbers))
+    return f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}"

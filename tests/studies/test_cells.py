@@ -1,0 +1,60 @@
+"""What a cell is found again by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.cli.resolve import Resolver
+from rffl_pl.studies import cells
+from rffl_pl.studies.cells import cells_of
+from rffl_pl.studies.study import Study
+
+RESOLVE = Resolver()
+TEXT = "--config digits.yaml --data TextFile --data.text review --data.label stars --data.train_file"
+
+
+def digest(words: str, seed: int = 1, rounds: int | None = None) -> str:
+    """Of a study's only cell."""
+    study = Study(name="one", base=words.split(), axes={"axis": {"label": []}}, seeds=[])
+    (cell,) = cells_of(study, [seed], rounds, RESOLVE)
+    return cell.digest
+
+
+def test_the_same_run_has_the_same_digest_however_it_is_said() -> None:
+    """Names and paths of classes, overlays and options, the seed's place, and where results and data lie."""
+    plain = digest("--config digits.yaml --server FedAvg")
+    for words in (
+        "--config digits.yaml --server rffl_pl.servers.FedAvg",
+        "--config digits.yaml --config servers/fedavg.yaml",
+        "--config digits.yaml --server FedAvg --run.wandb false --run.figures false",
+        "--config digits.yaml --server FedAvg --trainer.enable_progress_bar false --standalone.cache_dir there",
+    ):
+        assert digest(words) == plain, words
+    assert digest("--config mnist.yaml") == digest("--config mnist.yaml --data.data_dir elsewhere")
+
+
+def test_another_run_has_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options, seeds, rounds and the code make it another one."""
+    base = "--config digits.yaml --server FedAvg"
+    different = [digest(base), digest(base, seed=2), digest(base, rounds=3), digest(f"{base} --model.local_epochs 2")]
+    monkeypatch.setattr(cells, "code", lambda: "another")
+    different.append(digest(base))
+    assert len(set(different)) == len(different)
+
+
+def test_the_users_files_and_classes_count_by_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same file elsewhere is the same data; a changed one is not."""
+    for name, content in {"a.csv": "review,stars\n1,2\n", "b.csv": "review,stars\n1,2\n", "c.csv": "x"}.items():
+        (tmp_path / name).write_text(content)
+    a, b, c = (digest(f"{TEXT} {tmp_path / name}") for name in ("a.csv", "b.csv", "c.csv"))
+    assert a == b != c
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "from rffl_pl.servers import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n"
+    (tmp_path / "mine_for_studies.py").write_text(source)
+    words = "--config digits.yaml --server mine_for_studies.Mine"
+    before = digest(words)
+    assert digest(words) == before
+    (tmp_path / "mine_for_studies.py").write_text(source + "# changed\n")
+    assert digest(words) != before

@@ -1,0 +1,95 @@
+"""Every mistake in a study's file or command is one sentence, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.folders import Run
+from tests.studies.files import SMALL, study
+
+FILES = {
+    "no YAML": ("axes: [", "to be the YAML file of a study"),
+    "no mapping": ("- 1", "to have the keys name, base"),
+    "unknown key": (SMALL.replace("axes:", "axis:"), "but got axis; did you mean axes?"),
+    "no axes": ("base: --config digits.yaml", "axes to have a name and a value each"),
+    "an axis without labels": ("axes: {split: }", "axes.split to have a name and a value each"),
+    "words that are none": ("axes: {split: {UNI: {data: 1}}}", "axes.split.UNI to be words of a command line"),
+    "an open quote": ("axes: {split: {UNI: --data.split 'UNI}}", "No closing quotation"),
+    "an axis called as a column": (SMALL.replace("split:", "seed:"), "another name for the axis seed"),
+    "a folder as name": (SMALL.replace("name: small", "name: ../small"), "name to be letters"),
+    "the study's own words": (SMALL.replace("base:", "base: --seed_everything 3"), "base to leave --seed_everything"),
+    "seeds twice": (SMALL.replace("[1, 2]", "[1, 1]"), "seeds to be different whole numbers"),
+    "a seed that is none": (SMALL.replace("[1, 2]", "[a]"), "seeds to be different whole numbers"),
+    "seeds that are no list": (SMALL.replace("[1, 2]", "3"), "seeds to be a list, but got 3"),
+    "unknown axis left out": (SMALL.replace("{server: FedAvg", "{sever: FedAvg"), "but got sever; did you mean server"),
+    "unknown label left out": (SMALL.replace("[POW]", "[POV]"), "but got POV; did you mean POW"),
+    "nothing left": (SMALL + "  - {split: [UNI, POW]}\n", "exclude to leave a cell"),
+    "unknown option": (SMALL.replace("--data.split POW", "--data.spilt POW"), "server=RFFL split=POW of small, but:"),
+    "unknown class": (SMALL.replace("--server FedAvg", "--server FedAwg"), "but got FedAwg; did you mean FedAvg"),
+    "unknown configuration": (SMALL.replace("digits.yaml", "digit.yaml"), "did you mean digits.yaml"),
+    "cells that clash": (SMALL.replace('RFFL: ""', "RFFL: --config servers/fedavg.yaml"), "have the same settings"),
+}
+WORDS = {
+    "no study": ((), "the following arguments are required: STUDY.yaml"),
+    "unknown option": (("--job", 2), "but got --job; did you mean --jobs?"),
+    "unknown axis": (("--only", "sever=RFFL"), "but got sever; did you mean server?"),
+    "unknown label": (("--only", "server=RFL"), "but got RFL; did you mean RFFL?"),
+    "no label": (("--only", "server"), "--only to be AXIS=VALUE, but got server"),
+    "an excluded cell": (("--only", "server=FedAvg", "--only", "split=POW"), "--only to leave a cell of small"),
+    "no jobs": (("--jobs", 0), "--jobs to be at least 1, but got 0"),
+    "no rounds": (("--rounds", 0), "--rounds to be at least 1, but got 0"),
+    "no seed": (("--seeds", "x"), "argument --seeds: invalid int value: 'x'"),
+    "a table of nothing": (("--table", "server", "split"), "but there are none; run the study first"),
+    "unknown format": (("--table", "server", "--format", "xls"), "argument --format: invalid choice: 'xls'"),
+}
+
+
+@pytest.mark.parametrize("mistake", FILES)
+def test_a_mistake_in_the_file_is_one_sentence(rffl: Run, tmp_path: Path, mistake: str) -> None:
+    """Exit code 2, and no folder of the study."""
+    text, expected = FILES[mistake]
+    ended = rffl("study", study(tmp_path, text), "--root", tmp_path / "runs")
+    assert_one_sentence(ended.code, ended.err, expected)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("mistake", WORDS)
+def test_a_mistake_in_the_words_is_one_sentence(rffl: Run, tmp_path: Path, mistake: str) -> None:
+    """Likewise."""
+    words, expected = WORDS[mistake]
+    file = [study(tmp_path)] if words else []
+    ended = rffl("study", *file, "--root", tmp_path / "runs", *words)
+    assert_one_sentence(ended.code, ended.err, expected)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_no_such_study(rffl: Run) -> None:
+    """The nearest of the package's is named."""
+    ended = rffl("study", "studies/digit.yaml")
+    assert_one_sentence(ended.code, ended.err, "there is no studies/digit.yaml; did you mean studies/digits.yaml?")
+
+
+def test_a_folder_that_cannot_be_made(rffl: Run, tmp_path: Path) -> None:
+    """Told before anything runs."""
+    (tmp_path / "file").write_text("")
+    ended = rffl("study", study(tmp_path), "--root", tmp_path / "file" / "runs")
+    assert_one_sentence(ended.code, ended.err, "results.csv to be a file that can be written")
+
+
+def test_results_of_another_study(rffl: Run, tmp_path: Path) -> None:
+    """They are not written over."""
+    file = tmp_path / "runs" / "small" / "results.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("a,b\n1,2\n")
+    ended = rffl("study", study(tmp_path), "--root", tmp_path / "runs")
+    assert_one_sentence(ended.code, ended.err, "to be the results of small, but it has no column")
+    assert file.read_text() == "a,b\n1,2\n"
+
+
+def assert_one_sentence(code: int, err: str, expected: str) -> None:
+    assert code == 2, err
+    (sentence,) = (line for line in err.splitlines() if line.startswith("Error: "))
+    assert expected in sentence
+    assert "Traceback" not in err

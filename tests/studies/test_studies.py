@@ -1,0 +1,156 @@
+"""Studies through the real command: runs found again, shared, resumed, and their results."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.folders import Run, assert_same_bits
+from tests.conftest import QUICK, ROOT, only_run
+from tests.studies.files import DIGITS, rows, study
+
+
+def test_a_study_runs_every_cell_once_and_keeps_its_results(rffl: Run, tmp_path: Path) -> None:
+    """A cell is the run that `fit` would be; the results say what it reached; a second call finds it again."""
+    file, root = study(tmp_path), tmp_path / "studies"
+    before = dict(os.environ)
+    ended = rffl("study", file, "--root", root)
+    assert ended.code == 0, ended.err
+    left = set(os.environ) - set(before)
+    assert not [name for name in left if name.startswith(("WANDB", "MASTER", "PL_GLOBAL", "RANK", "WORLD"))], left
+    assert "small: 6 cells, 0 of them finished" in ended.out
+    assert "[6/6] server=FedAvg split=UNI seed=2: " in ended.out
+    results = rows(root / "small" / "results.csv")
+    cells = {(row["server"], row["split"], row["seed"]): row["cell"] for row in results}
+    assert sorted(cells) == sorted(
+        (server, split, seed)
+        for server, split in (("RFFL", "UNI"), ("RFFL", "POW"), ("FedAvg", "UNI"))
+        for seed in "12"
+    )
+    assert rffl("fit", "--config", "digits.yaml", *QUICK, "--server", "FedAvg", "--data.split", "UNI",
+                "--seed_everything", 2, "--trainer.max_epochs", 2).code == 0  # fmt: skip
+    (cell,) = (root / "cells" / cells["FedAvg", "UNI", "2"]).glob("*/")
+    assert_same_bits(cell, only_run(tmp_path / "runs"))
+    summary = json.loads((cell / "summary.json").read_text())
+    here = [row for row in results if row["cell"] == cells["FedAvg", "UNI", "2"]]
+    values = {(row["measure"], row["participant"]): float(row["value"]) for row in here}
+    assert values["accuracy_mean", ""] == summary["mean"]
+    assert [values["accuracy", str(i)] for i in range(6)] == summary["final"]
+    assert [row["role"] for row in here if row["measure"] == "accuracy"] == ["honest"] * 5 + ["adversary"]
+    assert all(row["rounds"] == "2" and float(row["seconds"]) > 0 and row["torch"] for row in here)
+
+    (cell / "summary.json").write_text("{")  # a run that ended while it wrote its result
+    again = rffl("study", file, "--root", root, "--only", "split=UNI", "--seeds", 2, 3)
+    assert "small: 4 cells, 1 of them finished" in again.out
+    assert len(list((root / "cells").glob("*/*/"))) == 9
+    assert "--ckpt_path" in json.loads((cell.parent / "cell.json").read_text())["words"]
+    (mended,) = (path for path in cell.parent.glob("*/") if path != cell)
+    assert json.loads((mended / "summary.json").read_text()) == summary
+    assert {row["seed"] for row in rows(root / "small" / "results.csv")} == {"1", "2", "3"}
+
+
+def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path) -> None:
+    """Every cell is listed; the time is that of rounds that were played."""
+    ended = rffl("study", study(tmp_path), "--root", tmp_path / "studies", "--dry-run", "--rounds", 9)
+    assert ended.code == 0, ended.err
+    assert "server=RFFL split=POW seed=2: 9 rounds, to run\n" in ended.out
+    assert "measured on three rounds of server=RFFL split=UNI seed=1" in ended.out
+    about = ended.out.partition("6 cells, 6 to run, about ")[2].split()
+    assert float(about[0]) > 0
+    assert not (tmp_path / "studies").exists()
+
+
+def test_control_c_leaves_what_is_finished(rffl: Run, tmp_path: Path) -> None:
+    """The cell that was interrupted has no result and is not called failed; the one behind it was not begun."""
+    text = f"""\
+base: {DIGITS} --trainer.max_epochs 1
+axes:
+  what:
+    fine: ""
+    cut: --trainer.callbacks+=tests.interruption.ControlC --trainer.callbacks.after 0
+    rest: --server FedAvg
+"""
+    before = signal.getsignal(signal.SIGINT)
+    ended = rffl("study", study(tmp_path, text, "three.yaml"), "--root", tmp_path / "studies")
+    assert ended.code == 130
+    assert signal.getsignal(signal.SIGINT) is before
+    assert ended.err.strip().splitlines()[-1] == "Interrupted; the same command goes on where every cell was."
+    assert {row["what"] for row in rows(tmp_path / "studies" / "three" / "results.csv")} == {"fine"}
+    assert len(list((tmp_path / "studies" / "cells").iterdir())) == 2
+
+
+@pytest.mark.distributed
+def test_a_cell_that_fails_or_is_killed_stops_no_other(rffl: Run, tmp_path: Path) -> None:
+    """Two workers; the failed are listed with their sentence, and the exit code tells."""
+    text = f"""\
+base: {DIGITS} --trainer.max_epochs 1
+axes:
+  what:
+    hungry: --data.examples_per_participant 1000
+    killed: --trainer.callbacks+=tests.interruption.Killed
+    broken: --trainer.callbacks+=tests.interruption.PowerCut --trainer.callbacks.after 0
+    fine: ""
+"""
+    ended = rffl("study", study(tmp_path, text, "four.yaml"), "--root", tmp_path / "studies", "--jobs", 2)
+    assert ended.code == 1
+    failed = [line for line in ended.err.splitlines() if line.startswith("Failed: ")]
+    assert len(failed) == 3
+    for start in (
+        "what=hungry seed=1: Expected at least 5000 training examples",
+        "what=killed seed=1: Its worker ended by SIGKILL",
+        "what=broken seed=1: RuntimeError: power cut",
+    ):
+        assert sum(line.startswith(f"Failed: {start}") for line in failed) == 1, failed
+    assert {row["what"] for row in rows(tmp_path / "studies" / "four" / "results.csv")} == {"fine"}
+
+
+@pytest.mark.distributed
+def test_two_studies_share_cells_and_one_goes_on_where_the_other_was_killed(rffl: Run, tmp_path: Path) -> None:
+    """What another process runs is left to it; once the kernel has ended that, its last round is not lost."""
+    text = f"""\
+base: {DIGITS}
+axes:
+  length: {{long: --trainer.max_epochs 25, short: --trainer.max_epochs 1}}
+"""
+    first, second = study(tmp_path, text, "first.yaml"), study(tmp_path, text, "second.yaml")
+    root = tmp_path / "studies"
+    words = ["study", str(first), "--root", str(root), "--only", "length=long"]
+    other = subprocess.Popen([sys.executable, "-m", "rffl_pl", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(root, "cells/*/*/checkpoints/last.ckpt/run.pt")
+        other.send_signal(signal.SIGSTOP)  # it holds its cell, and cannot end before this study has come to it
+        (held,) = (root / "cells").iterdir()
+
+        def kill() -> None:  # when the other cell is finished, so that this study waits for the one that is held
+            wait_for(root, "cells/*/*/summary.json")
+            other.kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        ended = rffl("study", second, "--root", root)
+        killer.join()
+    finally:
+        other.kill()
+        other.wait()
+    assert ended.code == 0, ended.err
+    order = [line.split(":")[0] for line in ended.out.splitlines() if line.startswith("[")]
+    assert order == ["[1/2] length=short seed=1", "[2/2] length=long seed=1"]
+    assert "--ckpt_path" in json.loads((held / "cell.json").read_text())["words"]
+    cut, resumed = sorted(held.glob("*/metrics.csv"))
+    assert 0 < len(rows(cut)) < 25
+    assert [int(float(row["round"])) for row in rows(resumed)] == list(range(1, 26))
+
+
+def wait_for(folder: Path, pattern: str, seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not list(folder.glob(pattern)):
+        assert time.monotonic() < until, pattern
+        time.sleep(0.05)

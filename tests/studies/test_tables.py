@@ -1,0 +1,149 @@
+"""Tables against what pandas and scipy compute of the same results."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rffl_pl.studies.study import COLUMNS
+from rffl_pl.studies.tables import interval
+from tests.cli.folders import Run
+from tests.conftest import ROOT
+from tests.studies.files import study
+
+TEXT = """\
+name: made
+axes:
+  server: {RFFL: "", Fed_Avg: ""}
+  split: {UNI: "", POW: ""}
+  attack: {none: "", flip: ""}
+"""
+Values = dict[tuple[str, str, str, int], float]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[Path, Values]:
+    """A study with results drawn at random: three seeds, of one cell two, and of one cell none."""
+    generator, values = random.Random(3), {}
+    file = tmp_path / "studies" / "made" / "results.csv"
+    file.parent.mkdir(parents=True)
+    with file.open("w", newline="") as lines:
+        table = csv.DictWriter(lines, ["study", "server", "split", "attack", *COLUMNS])
+        table.writeheader()
+        for server, split, attack in itertools.product(("RFFL", "Fed_Avg"), ("UNI", "POW"), ("none", "flip")):
+            for seed in (1, 2, 3):
+                if (split, attack) == ("POW", "flip") and (server == "RFFL" or seed == 3):
+                    continue
+                row = {"study": "made", "server": server, "split": split, "attack": attack, "seed": seed, "rounds": 5}
+                value = values[server, split, attack, seed] = generator.random()
+                table.writerow({**row, "role": "all", "measure": "accuracy_mean", "value": value})
+                for participant, role in enumerate(("honest", "honest", "adversary")):
+                    one = {
+                        "participant": participant,
+                        "role": role,
+                        "measure": "accuracy",
+                        "value": value + participant,
+                    }
+                    table.writerow({**row, **one})
+    return study(tmp_path, TEXT, "made.yaml"), values
+
+
+def test_the_interval_is_that_of_scipy() -> None:
+    """On random values, for any number of seeds; of one there is none, of equal ones no width."""
+    generator = np.random.default_rng(1)
+    for seeds in (2, 3, 5, 30):
+        values = generator.normal(size=seeds)
+        low, high = stats.t.interval(0.95, seeds - 1, values.mean(), stats.sem(values))
+        assert interval(list(values)) == pytest.approx((high - low) / 2)
+    assert interval([0.3]) is None
+    assert interval([0.3, 0.3]) == 0
+
+
+def test_a_table_for_every_place_on_the_other_axes(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """Means and intervals, fewer seeds are told, what is not there is a dash, and the caption says what it is."""
+    file, values = made
+    ended = rffl("study", file, "--root", tmp_path / "studies", "--table", "server", "split")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    captions = [line for line in lines if line.startswith("Table: ")]
+    what = "accuracy_mean in %: mean ± 95 % interval of Student's t over"
+    assert captions == [
+        f"Table: {what} 3 seeds, after the last round, 5; attack=none.",
+        f"Table: {what} 2 to 3 seeds, after the last round, 5; attack=flip.",
+    ]
+    assert lines[2] == "| server | UNI | POW |"
+    assert lines[4] == f"| RFFL | {shown(values, 'RFFL', 'UNI', 'none')} | {shown(values, 'RFFL', 'POW', 'none')} |"
+    assert lines[-2] == f"| RFFL | {shown(values, 'RFFL', 'UNI', 'flip')} | - |"
+    assert lines[-1].endswith(f"| {shown(values, 'Fed_Avg', 'POW', 'flip')} (n=2) |")
+
+
+def test_a_table_in_csv_and_latex(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """CSV is unrounded; of what participants have, the mean of the honest; LaTeX escapes what it must."""
+    file, values = made
+    words = ("study", file, "--root", tmp_path / "studies", "--table", "server", "--only", "attack=none")
+    ended = rffl(*words, "--only", "split=UNI", "--format", "csv", "--measure", "accuracy")
+    table = list(csv.DictReader(ended.out.splitlines()))
+    assert [row["server"] for row in table] == ["RFFL", "Fed_Avg"]
+    expected = [values["RFFL", "UNI", "none", seed] + 0.5 for seed in (1, 2, 3)]
+    assert float(table[0]["mean"]) == pytest.approx(np.mean(expected))
+    assert float(table[0]["half_width_95_student_t"]) == pytest.approx(interval(expected))
+    assert (table[0]["seeds"], table[0]["rounds"], table[0]["split"]) == ("3", "5", "UNI")
+    latex = rffl(*words, "--format", "tex").out
+    assert r"\caption{accuracy\_mean in \%: mean $\pm$ 95 \% interval" in latex
+    entry = shown(values, "Fed_Avg", "UNI", "none").replace("±", r"$\pm$")
+    assert rf"Fed\_Avg & {entry} \\" in latex
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--table", "sever"), "but got sever; did you mean server?"),
+        (("--table", "server", "server"), "the axis of the rows and another of the columns"),
+        (("--table", "server", "--measure", "acuracy"), "but got acuracy; did you mean accuracy"),
+        (("--table", "server", "--rounds", 6), "but there are none; run the study first"),
+    ],
+)
+def test_a_table_that_cannot_be(
+    rffl: Run, tmp_path: Path, made: tuple[Path, Values], words: tuple[object, ...], expected: str
+) -> None:
+    """One sentence."""
+    ended = rffl("study", made[0], "--root", tmp_path / "studies", *words)
+    assert ended.code == 2
+    assert expected in ended.err
+
+
+def test_results_of_different_length_are_not_mixed(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """Only those of one number of rounds make a mean."""
+    results = tmp_path / "studies" / "made" / "results.csv"
+    first = results.read_text().splitlines()[1]
+    results.write_text(results.read_text() + first.replace(",1,5,", ",4,9,") + "\n")
+    words = ("study", made[0], "--root", tmp_path / "studies", "--table", "server", "split")
+    ended = rffl(*words)
+    assert ended.code == 2
+    assert "there are some of 5 and 9; choose with --rounds" in ended.err
+    assert rffl(*words, "--rounds", 5).code == 0
+
+
+def test_a_table_needs_no_torch(tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """Nobody waits seconds for a table."""
+    program = "import sys\nfrom rffl_pl.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+    program += "    print('torch' in sys.modules)"
+    words = ["study", str(made[0]), "--root", str(tmp_path / "studies"), "--table", "server", "split"]
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "False"
+
+
+def shown(values: Values, server: str, split: str, attack: str) -> str:
+    known = [100 * value for (*place, _), value in values.items() if place == [server, split, attack]]
+    low, high = stats.t.interval(0.95, len(known) - 1, np.mean(known), stats.sem(known))
+    return f"{np.mean(known):.1f} ± {(high - low) / 2:.1f}"
