@@ -124,7 +124,8 @@ def loggers(command: str, config: dict[str, Any], run: Run, folder: Path) -> lis
     chosen: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)]
     if run.wandb and _wandb_is_there():
         _offline_without_login()
-        earlier = wandb_run(config["ckpt_path"]) if config["ckpt_path"] else None
+        resumed = config.get("ckpt_path")  # only commands have it, not a parser alone
+        earlier = wandb_run(resumed) if resumed else None
         name = None if earlier else f"{run.name}-{folder.name}"
         place: dict[str, Any] = {"name": name, "id": earlier, "save_dir": folder, "project": run.wandb_project}
         chosen.append(WandbLogger(**place, **_found_by(config)))
