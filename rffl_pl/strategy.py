@@ -51,6 +51,10 @@ def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.de
     return [torch.device("cuda", i % gpus) for i in range(ranks)], "gloo"
 
 
+# Ranks wait for the slowest one's local training; whoever fails ends the others through torchrun.
+_PATIENCE = timedelta(hours=12)
+
+
 class FederatedStrategy(DDPStrategy):
     """Ranks without gradient synchronisation: participants meet in the exchange alone.
 
@@ -74,8 +78,7 @@ class FederatedStrategy(DDPStrategy):
             parallel_devices=devices,
             # With gloo beside NCCL what lies in the CPU's memory does not travel over the GPU.
             process_group_backend="cpu:gloo,cuda:nccl" if backend == "nccl" else backend,
-            # Ranks wait for the slowest one's local training; whoever fails ends the others through torchrun.
-            timeout=timedelta(hours=12),
+            timeout=_PATIENCE,
         )
 
     @property
@@ -89,6 +92,13 @@ class FederatedStrategy(DDPStrategy):
         blocks = [federation.hosted_by(rank, self.world_size) for rank in range(self.world_size)]
         self.exchange = Exchange(blocks, self.global_rank, self.root_device, dimension)
         return self.exchange
+
+    def setup_distributed(self) -> None:
+        """As the base class does; alone it meets itself in memory, not on a port that may be taken."""
+        if launch.world_size() == 1 and not dist.is_initialized():
+            backend = self._get_process_group_backend()
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=_PATIENCE)
+        super().setup_distributed()
 
     def setup(self, trainer: Any) -> None:
         """As the base class does, less the gradient synchronisation and less copying rank 0's weights everywhere."""

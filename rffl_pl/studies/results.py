@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Row = dict[str, str]
 NAMES = {"final": "accuracy", "mean": "accuracy_mean", "maximum": "accuracy_max"}
 """What results call differently from a run's summary."""
-_COUNTED = ("honest", "rounds")  # what is no measure
+_COUNTED = ("honest", "rounds", "attacks")  # what is no measure
 
 
 def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) -> Iterator[Row]:

@@ -130,8 +130,10 @@ axes:
         (held,) = (root / "cells").iterdir()
 
         def kill() -> None:  # when the other cell is finished, so that this study waits for the one that is held
-            wait_for(root, "cells/*/*/summary.json")
-            other.kill()
+            try:
+                wait_for(root, "cells/*/*/summary.json")
+            finally:
+                other.kill()
 
         killer = threading.Thread(target=kill)
         killer.start()
