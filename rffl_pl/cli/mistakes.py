@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -9,10 +11,15 @@ from types import ModuleType
 import lightning.pytorch.callbacks
 import torch
 from jsonargparse import ArgumentError
+from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.cli import catalogue
+from rffl_pl.cli.run import Run
 from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from rffl_pl.module import FederatedModule
 
 # The classes that an option takes by name.
 CLASSES: dict[str, Callable[[], Iterable[str]]] = {
@@ -23,6 +30,16 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "model.network": lambda: catalogue.listed("networks"),
     "model.optimizer": lambda: _public(torch.optim),
     "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
+}
+
+
+# The groups of options that belong to one class.
+GROUPS: dict[str, type] = {
+    "federation": Federation,
+    "model": FederatedModule,
+    "run": Run,
+    "standalone": StandaloneReference,
+    "trainer": Trainer,
 }
 
 
@@ -46,6 +63,7 @@ def sentence(error: BaseException) -> str:
     unknown = _unknown_class(str(error))
     if unknown:
         return unknown
+    text += _nearest_option(str(error))
     text = re.sub(r"- Does not validate.*|Does not validate against any of the Union subtypes", "", text).strip()
     if "is abstract" in text:
         text += "; name a class first, or put --config before the options that change it"
@@ -64,6 +82,25 @@ def _unknown_class(message: str) -> str | None:
         f"Expected --{key} to be a class, but got {given}{near}{' Give' if near else '; give'} one of this package "
         "or of torch and Lightning by its name, or your own as my_package.MyClass."
     )
+
+
+def _nearest_option(message: str) -> str:
+    """What is added to what the parser says of an option that does not exist: the nearest that does."""
+    option = re.search(r"Option '(\w+)' is not accepted", message)
+    of_class = re.search(r"class_path[ =]'([\w.]+)\.(\w+)'", message)
+    if option is not None and of_class is not None:
+        return catalogue.nearest(option[1], _options(getattr(importlib.import_module(of_class[1]), of_class[2])))
+    alone = re.search(r"unrecognized arguments: (--(\w+)\.\w+)", message)
+    if alone is not None and alone[2] in GROUPS:
+        known = [f"--{alone[2]}.{name}" for name in _options(GROUPS[alone[2]])]
+        return catalogue.nearest(alone[1], known, likeness=0.85)
+    return ""
+
+
+def _options(kind: type) -> list[str]:
+    """The arguments of a class and of what it passes others on to."""
+    constructors = (vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
+    return [name for made in constructors for name in inspect.signature(made).parameters if name != "self"]
 
 
 def _public(module: ModuleType) -> list[str]:

@@ -10,8 +10,11 @@ from tests.cli.folders import DIGITS, Run
 from tests.conftest import QUICK
 
 MISTAKES = {
-    "unknown option": (("--federation.participantz", 3), "--federation.participantz"),
-    "unknown key of a server": (("--server.presett", "paper"), "presett"),
+    "unknown option": (
+        ("--federation.participantz", 3),
+        "--federation.participantz 3; did you mean --federation.participants",
+    ),
+    "unknown key of a server": (("--server.presett", "paper"), "Option 'presett' is not accepted; did you mean preset"),
     "unknown server": (("--server", "Nope"), "Nope"),
     "unknown attack": (("--adversaries", '[{"class_path": "Nope"}]'), "Nope"),
     "unknown network": (("--model.network", "Nope"), "Nope"),
