@@ -23,6 +23,7 @@ class Consensus(Server):
 
     Attributes:
         model: The model ``[D]`` of everybody, where the server has to keep it; else None.
+        current: Who has that model, ``[P]`` bool: everybody at first, then whoever was asked in the last round.
     """
 
     keeps_model: ClassVar[bool] = False
@@ -31,10 +32,12 @@ class Consensus(Server):
     def __init__(self) -> None:
         super().__init__()
         self.model: Tensor | None = None
+        self.current = torch.empty(0, dtype=torch.bool)
 
     def start(self, task: Task) -> None:
         super().start(task)
         self.model = task.initial.clone() if self.keeps_model or task.participation < 1 else None
+        self.current = torch.ones_like(self.members)
 
     def weigh(self, evidence: Evidence) -> Tensor:
         """The weights ``[m]`` float64 of the uploads, m at least 1; an upload of weight 0 is not combined."""
@@ -68,6 +71,7 @@ class Consensus(Server):
         if self.model is not None:
             # In the participants' own order of additions, so that the bits are theirs.
             self.model = self.model.to(step.device) + 0.0 + step
+        self.current = torch.zeros_like(self.members).scatter(0, evidence.asked, True)
         measured = self.measures(evidence, weights) if some else {}
         everyone = evidence.spread(weights, 0.0)
         return Verdict(
@@ -81,11 +85,12 @@ class Consensus(Server):
         )
 
     def model_for(self, participant: int) -> Tensor | None:
-        return self.model
+        return None if self.current[participant] else self.model
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | ({} if self.model is None else {"model": self.model.cpu()})
+        kept = {} if self.model is None else {"model": self.model.cpu(), "current": self.current}
+        return super().state_dict() | kept
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.model = state.get("model", self.model)
+        self.model, self.current = state.get("model", self.model), state.get("current", self.current)
