@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -68,23 +69,25 @@ def curves(axes: Axes, values: np.ndarray, honest: int) -> None:
     numbers = np.arange(1, len(values) + 1)
     for i, curve in enumerate(values.T):
         bad = i >= honest
-        look = {"color": ADVERSARY, "linestyle": "--", "linewidth": 2} if bad else {"color": HONEST, "linewidth": 1.2}
+        look: dict[str, Any] = {"color": HONEST, "linewidth": 1.2}
+        if bad:
+            look = {"color": ADVERSARY, "linewidth": 2, "linestyle": "--"}
         label = {0: "honest", honest: "free-riders"}.get(i)
         axes.plot(numbers, curve, label=label, marker="x" if bad else ".", markersize=4, **look)
     axes.set_ylim(bottom=min(0, np.nanmin(values)))
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.14))
 
 
 def of_an_attack(attack: str, servers: list[str], found: dict[str, Values]) -> Figure:
     """What an attack does under every server; of flipped labels also how often they succeed."""
     accuracy, success = found["accuracy_mean"], found["attack_success"]
     flips = any(success.get((server, attack)) for server in servers)
-    figure, panels = plt.subplots(1, 1 + flips, figsize=(9, 3.6), layout="constrained", sharey=True, squeeze=False)
+    figure, panels = plt.subplots(1, 1 + flips, figsize=(9, 4.4), layout="constrained", sharey=True, squeeze=False)
     axes = panels[0, 0]
-    dots(axes, servers, [accuracy[server, "none"] for server in servers], QUIET, "s", "no attack", shift=-0.14)
-    dots(axes, servers, [accuracy[server, attack] for server in servers], ADVERSARY, "o", attack, shift=0.14)
+    dots(axes, servers, [accuracy[server, "none"] for server in servers], QUIET, "s", "no attack", shift=-0.19)
+    dots(axes, servers, [accuracy[server, attack] for server in servers], ADVERSARY, "o", attack, shift=0.19)
     axes.set_title("Mean accuracy of the honest, two adversaries of ten")
-    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.12), ncols=2, fontsize=9)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2, fontsize=9)
     if flips:
         dots(panels[0, 1], servers, [success[server, attack] for server in servers], ADVERSARY, "o")
         panels[0, 1].set_title("Ones that are read as sevens")
@@ -98,7 +101,7 @@ def dots(
     where = np.arange(len(names)) + shift
     means = np.array([np.mean(value) for value in values])
     spans = np.array([[mean - min(value), max(value) - mean] for mean, value in zip(means, values, strict=True)]).T
-    axes.errorbar(means, where, xerr=spans, fmt=marker, color=colour, markersize=6, capsize=3, label=label or None)
+    axes.errorbar(means, where, xerr=spans, fmt=marker, color=colour, markersize=5, capsize=3, label=label or None)
     for mean, y, high in zip(means, where, spans[1], strict=True):
         axes.annotate(f"{mean:.0%}", (mean + high, y), (7, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set(yticks=range(len(names)), yticklabels=names, xlim=(0, 1.12), ylim=(len(names) - 0.5, -0.5))
