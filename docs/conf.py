@@ -43,6 +43,7 @@ autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 autodoc_inherit_docstrings = False
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # attributes as a list
 autosummary_generate = False
 
 html_theme = "furo"

@@ -30,7 +30,7 @@ def files(page: str) -> dict[str, str]:
 
 def commands(page: Path) -> list[str]:
     """The commands of ``rffl`` that a page shows, torchrun's too."""
-    blocks = "\n".join(re.findall(r"```(?:bash|text)\n(.*?)```", page.read_text(), re.S))
+    blocks = "".join(re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)).replace("\\\n", "")
     return re.findall(r"^(?:torchrun .*-m rffl_pl|rffl) (.*)$", blocks, re.M)
 
 
@@ -168,7 +168,7 @@ def test_the_sbatch_file_trains(tmp_path: Path) -> None:
     slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "7"}
     here = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(
-        ["bash", "train.sbatch", *QUICK, "--trainer.max_epochs", "1"],
+        ["bash", "train.sbatch", "digits.yaml", *QUICK, "--trainer.max_epochs", "1"],
         cwd=tmp_path, env={**os.environ, **slurm, **here}, timeout=240, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
