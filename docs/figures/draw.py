@@ -5,6 +5,7 @@ python docs/figures/draw.py runs/studies
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -113,7 +114,8 @@ def dots(
 
 def table(servers: list[str], attacks: list[str], accuracy: Values) -> str:
     """Mean accuracies in Markdown, and over how many seeds."""
-    head = ["server", "no attack", *attacks[1:]]
+    words = [re.sub("(?<=[a-z])(?=[A-Z])", " ", attack) for attack in attacks[1:]]  # wrap in a narrow column
+    head = ["server", "no attack", *words]
     rows = [[server, *(f"{np.mean(accuracy[server, attack]):.1%}"[:-1] for attack in attacks)] for server in servers]
     lines = ["| " + " | ".join(row) + " |" for row in [head, ["---", *["---:"] * len(attacks)], *rows]]
     seeds = min(len(value) for value in accuracy.values())
