@@ -16,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+import rffl_pl
 from rffl_pl import RunFolder, adversaries, servers
 from tests.conftest import QUICK, ROOT, Ended, only_run
 
@@ -144,6 +145,13 @@ def test_everything_has_a_page(folder: str, room: ModuleType) -> None:
     for name in chosen:
         assert (DOCS / "figures" / f"{name}.png").is_file()
         assert sum(f"figures/{name}.png" in page for page in pages) == 1
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """What a program imports from `rffl_pl` has an entry: constructors, errors, shapes."""
+    pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
+    shown = set(re.findall(r"^\.\. auto\w+:: rffl_pl\.[\w.]*?(\w+)$", pages, re.M))
+    assert set(rffl_pl.__all__) - {"__version__"} - shown == set()
 
 
 def test_the_sbatch_file_is_bash(tmp_path: Path) -> None:
