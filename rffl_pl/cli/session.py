@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from rffl_pl.errors import UserError
 from rffl_pl.studies import Study, results
-from rffl_pl.studies.study import lies_in
 
 if TYPE_CHECKING:
     from rffl_pl.studies.cells import Cell
@@ -118,9 +117,7 @@ class Session:
         from rffl_pl.cli.resolve import Resolver
         from rffl_pl.studies.cells import cells_of
 
-        cells = [cell for cell in cells_of(study, study.seeds, rounds, Resolver()) if lies_in(cell.place, only)]
-        if not cells:
-            raise UserError(f"Expected --only to leave a cell of {study.name}, but exclude leaves out all of them.")
+        cells = cells_of(study, study.seeds, rounds, Resolver(), only)
         known = results.read(study, file) if file.exists() else []
         kept = results.seconds_of(cells, known, whatever_code)
         if not whatever_code:  # a folder that is still there says itself whether its cell is finished

@@ -94,7 +94,8 @@ def _file(name: str) -> Path:
     known = packaged()
     if short in known:
         return known[short]
-    raise UserError(f"Expected the file of a study, but there is no {name}{nearest(short, known, likeness=0.75) or '.'}")
+    near = nearest(short, known, likeness=0.75) or "."
+    raise UserError(f"Expected the file of a study, but there is no {name}{near}")
 
 
 def packaged() -> dict[str, Path]:

@@ -11,10 +11,11 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ import torch
 from rffl_pl import __version__
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
-from rffl_pl.studies.study import Place, Study, said
+from rffl_pl.studies.study import Place, Study, lies_in, said
 
 PACKAGE = Path(__file__).parent.parent
 Settings = dict[str, Any]
@@ -61,22 +62,31 @@ class Cell:
         return f"{said(self.place)} seed={self.seed}"
 
 
-def cells_of(study: Study, seeds: Sequence[int], rounds: int | None, resolve: Resolve) -> list[Cell]:
-    """Every cell of a study.
+def cells_of(
+    study: Study,
+    seeds: Sequence[int],
+    rounds: int | None,
+    resolve: Resolve,
+    only: Mapping[str, Iterable[str]] = MappingProxyType({}),
+) -> list[Cell]:
+    """The cells of a study.
 
     Args:
         study: The study.
         seeds: One cell each at every place.
         rounds: Instead of the configuration's.
         resolve: Every option that words of a command line stand for; a UserError if they stand for none.
+        only: Labels by axis to which it is narrowed.
 
     Raises:
-        UserError: If words say no run, or two places are the same run.
+        UserError: If words say no run, two places are the same run, or no cell is left.
     """
     asked = ["--trainer.max_epochs", str(rounds)] if rounds is not None else []
     known: dict[str, Place] = {}
     cells = []
     for place in study.places():
+        if not lies_in(place, only):
+            continue
         words = [*study.words(place), *asked]
         try:
             settings = resolve(words)
@@ -101,6 +111,8 @@ def cells_of(study: Study, seeds: Sequence[int], rounds: int | None, resolve: Re
                     digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
                 )
             )
+    if not cells:
+        raise UserError(f"Expected --only to leave a cell of {study.name}, but exclude leaves out all of them.")
     return cells
 
 

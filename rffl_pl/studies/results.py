@@ -7,6 +7,7 @@ import fcntl
 import gzip
 import io
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -84,7 +85,7 @@ def read(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Row
     try:
         raw = file.read_bytes()
         text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(
             f"Expected {file} to be the results of {study.name}, but it cannot be read: {error}."
         ) from error

@@ -95,5 +95,5 @@ def test_results_that_are_compressed(tmp_path: Path) -> None:
     (again,) = results.read(read, file)
     assert (again["server"], again["rounds"], again["measure"]) == ("RFFL", "2", "x")
     file.write_bytes(first[:20])
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(UserError, match="cannot be read"):
         results.read(read, file)
