@@ -1,6 +1,6 @@
 """Writes every table of RESULTS.md anew, from the results that are kept: what stands between a command and its end.
 
-    python -m benchmarks.results
+python -m benchmarks.results
 """
 
 from __future__ import annotations

@@ -73,9 +73,9 @@ def _curves(axes: Axes, rows: Sequence[Row], adversaries_too: bool) -> None:
         if bad:
             look = {"color": "#c1121f", "linestyle": "--", "marker": "x", "markersize": 4, "linewidth": 1.1}
         axes.plot(rounds, means, **look, label="adversary" if bad else "honest")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not rows:
         _empty(axes)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _final_accuracies(kept: Kept) -> Figure:
@@ -103,6 +103,7 @@ def _participants(axes: Axes, rows_of: Callable[[str], list[Row]]) -> None:
         found |= _bars(axes, rows_of(server), "accuracy", server, look)
     look = {"color": "black", "linestyle": ":", "linewidth": 1.6}
     found |= _bars(axes, rows_of("RFFL"), "standalone", "Standalone", look)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not found:
         _empty(axes)
 
@@ -120,6 +121,7 @@ def _bars(axes: Axes, rows: Sequence[Row], measure: str, label: str, look: dict[
 
 
 def _empty(axes: Axes) -> None:
+    axes.set(xticks=[], yticks=[])
     axes.text(0.5, 0.5, "not measured yet", transform=axes.transAxes, ha="center", va="center", color="0.4")
 
 
