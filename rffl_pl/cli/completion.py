@@ -7,8 +7,9 @@ import io
 import re
 from collections.abc import Callable
 
-from rffl_pl.cli import catalogue, study
+from rffl_pl.cli import catalogue, paper, study
 from rffl_pl.cli.help import COMMANDS
+from rffl_pl.paper import FIGURES, TABLES
 
 CHOICES = {  # what completes the word behind an option
     "--server": "servers",
@@ -32,6 +33,8 @@ _rffl() {{
         choices="{kinds}"
     elif [[ ${{COMP_WORDS[1]}} == study ]]; then
         choices="{study}"
+    elif [[ ${{COMP_WORDS[1]}} == paper ]]; then
+        choices="{paper}"
     else
         case $before in
 {cases}
@@ -54,6 +57,7 @@ def script(run: Callable[[list[str]], None]) -> str:
         commands=" ".join(COMMANDS),
         kinds=" ".join([*catalogue.KINDS, "configs"]),
         study=" ".join([*study.options(), *study.packaged()]),
+        paper=" ".join([*paper.VERBS, *TABLES, *FIGURES, *paper.options()]),
         cases=cases,
         options=" ".join(sorted(_options(run) | deeper)),
     )

@@ -25,6 +25,7 @@ COMMANDS = {
         "rffl compare runs/digits/*",
     ),
     "study": ("run a study's cells that have no result yet, or show its tables", "rffl study studies/digits.yaml"),
+    "paper": ("the paper's tables and figures, published beside measured", "rffl paper table accuracy --reduced"),
     "list": (f"name what there is: {', '.join([*catalogue.KINDS, 'configs'])}", "rffl list servers"),
     "completion": ("print a completion script for bash", "rffl completion > ~/.rffl.bash; source ~/.rffl.bash"),
 }
