@@ -105,7 +105,10 @@ class Images(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         try:
-            return self.pixels(self.rows[index][self.column]), int(self.targets[index])
+            picture = self.rows[index][self.column]
+            if picture is None:
+                raise ValueError("there is none")
+            return self.pixels(picture), int(self.targets[index])
         except Exception as error:  # whatever a decoder can meet in a damaged image
             raise UserError(
                 f"Expected an image in column {self.column} of --data.inputs in every example, but number {index} "

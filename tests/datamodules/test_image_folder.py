@@ -82,13 +82,10 @@ def test_images_for_watching(folder: Path) -> None:
 
 
 def test_a_round(rffl: Callable[..., Ended], folder: Path) -> None:
-    """A round is trained with loader processes; predictions and messages have the classes' names."""
+    """A round is trained with an image's reading in a loader process."""
     options = ("--data", "ImageFolder", "--data.folder", folder, "--data.num_workers", 1, *SMALL)
     ended = rffl("fit", *options, "--model.network.classes", 2)
     assert ended.code == 0, ended.err
-    refused = rffl("fit", *options, "--model.network.classes", 3)
-    assert refused.code == 2
-    assert "give it 2 outputs" in refused.err
 
 
 @pytest.mark.parametrize("workers", [0, 1])
