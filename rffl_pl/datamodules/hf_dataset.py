@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
@@ -74,16 +75,17 @@ class HFDataset(HuggingFaceData):
 
     def _numbers(self, part: Labelled) -> Tensor:
         """The inputs ``[n, ...]`` of one column, or ``[n, features]`` of several."""
-        values = part.rows.select_columns(self.inputs).with_format("torch")[:]
+        values = part.rows.select_columns(self.inputs).with_format("numpy")[:]
         columns = []
         for name in self.inputs:
             column = values[name]
-            if not isinstance(column, Tensor):
+            if getattr(column, "dtype", np.dtype(object)).kind not in "biuf":
                 raise UserError(
-                    f"Expected column {name} of --data.inputs to hold images, or numbers of one shape in all examples, "
+                    f"Expected column {name} of --data.inputs to hold images, or numbers of one shape without a gap, "
                     f"but it holds {part.rows.features[name]}; name another, or take --data HFText for text."
                 )
-            columns.append(column.float().unsqueeze(1) if column.dim() == 1 else column.float())
+            numbers = torch.from_numpy(column.astype(np.float32))
+            columns.append(numbers.unsqueeze(1) if numbers.dim() == 1 else numbers)
         return columns[0] if len(columns) == 1 else torch.cat([column.flatten(1) for column in columns], dim=1)
 
 

@@ -41,6 +41,8 @@ def table(count: int, label: Callable[[int], Any] = lambda i: i % 3) -> dict[str
         "width": [float(i) for i in range(count)],
         "height": [2 * i for i in range(count)],
         "point": [[i, -i, 7.0] for i in range(count)],
+        "big": [i % 2 == 0 for i in range(count)],
+        "gap": [None if i == 5 else i for i in range(count)],
         "ragged": [[1.0] * (1 + i % 2) for i in range(count)],
         "review": [f"film {i} is {('good', 'bad')[i % 2]}" for i in range(count)],
         "label": [label(i) for i in range(count)],
@@ -110,10 +112,11 @@ def test_several_columns_of_numbers(rffl: Callable[..., Ended], tmp_path: Path) 
 
 
 def test_one_column_of_lists_keeps_its_shape(tmp_path: Path) -> None:
-    """A row of three numbers is an input of three; a number is an input of one."""
+    """A row of three numbers is an input of three; a number or a truth value is an input of one."""
     path = saved(tmp_path / "numbers", train=table(60), test=table(20))
     assert tensors_of(ready(HFDataset, path, inputs="point"))[0].shape == (60, 3)
     assert tensors_of(ready(HFDataset, path, inputs="width"))[0].shape == (60, 1)
+    assert tensors_of(ready(HFDataset, path, inputs="big"))[0].flatten().tolist() == [1, -1] * 30
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
@@ -184,6 +187,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "share": ({"inputs": "width", "test_share": 1.5}, "--data.test_share to lie between 0 and 1, but got 1.5"),
     "text as numbers": ({"inputs": "review"}, "column review .* holds Value.*string.*--data HFText"),
     "lists of several lengths": ({"inputs": "ragged"}, "column ragged .* numbers of one shape"),
+    "a number that is missing": ({"inputs": "gap"}, "training example 5 has NaN|column gap .*without a gap"),
     "decimals as labels": ({"inputs": "height", "label": "width"}, "column width .* holds Value.*float"),
     "everybody its own class": ({"inputs": "width", "label": "height"}, "but there are 60 in 60 examples"),
     "a class in the test alone": (
