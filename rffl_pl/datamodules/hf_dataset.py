@@ -63,7 +63,8 @@ class HFDataset(HuggingFaceData):
                 validation=None if val is None else Images(val, self.inputs[0], self.pixels),
             )
         x = self._numbers(train)
-        deviation, mean = torch.std_mean(x, dim=0, correction=0)
+        finite = x[x.isfinite().flatten(1).all(1)]  # the others are refused, by their own numbers
+        deviation, mean = torch.std_mean(finite, dim=0, correction=0)
         deviation[deviation == 0] = 1  # an entry that never changes
 
         def standardised(part: Labelled) -> TensorDataset:
