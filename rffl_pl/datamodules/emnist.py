@@ -26,7 +26,7 @@ class EMNIST(TorchvisionImages):
         federation: Who takes part.
         subset: Which part, with training images and classes: ``balanced`` (112,800; 47), ``byclass`` (697,932; 62),
             ``bymerge`` (697,932; 47), ``digits`` (240,000; 10), ``letters`` (124,800; 26) or ``mnist`` (60,000; 10).
-            The largest take 3 GB of memory on every rank.
+            The largest take 3 GB of memory on every rank, and 5 while they are read.
         data_dir: Folder with ``EMNIST/raw``; by default ``RFFL_DATA_DIR``, else ``data``. Downloaded when absent.
         examples_per_participant: Average size of the honest participants' shards, by default as with MNIST.
         kwargs: See `FederatedDataModule`.
