@@ -157,6 +157,37 @@ axes:
     assert [int(float(row["round"])) for row in rows(resumed)] == list(range(1, 26))
 
 
+@pytest.mark.distributed
+def test_a_scheduler_ends_a_study_and_its_workers(tmp_path: Path) -> None:
+    """Workers go on without their study after SIGTERM, or the study does not say that it can be resumed."""
+    text = f"base: {DIGITS} --trainer.max_epochs 10000\naxes:\n  server: {{RFFL: '', FedAvg: --server FedAvg}}\n"
+    root = tmp_path / "studies"
+    words = ["study", str(study(tmp_path, text, "long.yaml")), "--root", str(root), "--jobs", "2"]
+    command = [sys.executable, "-m", "rffl_pl", *words]
+    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        wait_for(root, "cells/*/*/checkpoints/last.ckpt/run.pt")
+        started.terminate()
+        _, err = started.communicate(timeout=90)
+        assert started.returncode == 130
+        assert "Interrupted; the same command goes on where every cell was." in err
+        until = time.monotonic() + 30
+        while _alive(started.pid):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    finally:
+        if _alive(started.pid):
+            os.killpg(started.pid, signal.SIGKILL)
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def wait_for(folder: Path, pattern: str, seconds: float = 120) -> None:
     until = time.monotonic() + seconds
     while not list(folder.glob(pattern)):
