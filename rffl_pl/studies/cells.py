@@ -139,7 +139,7 @@ def _content(file: Path) -> str:
 def code() -> str:
     """A digest of the package's code, but for the rooms that no result depends on."""
     files = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-    matter = [path for path in files if path.parts[0] not in ("cli", "studies")]
+    matter = [path for path in files if path.parts[0] not in ("cli", "comparison", "studies")]
     text = "".join(f"{path.as_posix()} {_content(PACKAGE / path)}\n" for path in matter)
     return hashlib.sha256(text.encode()).hexdigest()
 
