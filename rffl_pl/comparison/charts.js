@@ -15,7 +15,6 @@ const ROLES = {
 const MANY = 30; // so many groups have a line of the dots
 const font = getComputedStyle(document.body).fontFamily;
 const CONFIG = {
-  aria: false,
   background: "transparent",
   font,
   view: { stroke: null },
@@ -25,8 +24,6 @@ const CONFIG = {
   },
   header: { labelColor: "var(--ink)", labelFontSize: 12.5, labelFontWeight: 600, labelAnchor: "start", labelPadding: 6, title: null },
 };
-const SCALES = { percent: 100, points: 100, number: 1, bytes: 1e-6, seconds: 1 };
-const AXES = { percent: "%", points: "percentage points", number: "", bytes: "MB", seconds: "s" };
 
 const lookOf = (looks, names, part) => ({ domain: names, range: names.map((_, i) => looks[i][part]) });
 const roleLook = (part) => lookOf(Object.values(ROLES), Object.keys(ROLES), part);
@@ -37,9 +34,17 @@ const narrow = () => by("main").clientWidth < 600;
 const spacing = 28;
 
 /** Columns and width of small charts beside each other. */
-function facets(many, margin) {
-  const columns = Math.min(many, narrow() ? 1 : 3);
-  return { columns, width: Math.floor((by("main").clientWidth - margin * columns - spacing * (columns - 1) - 12) / columns) };
+function facets(many) {
+  const columns = narrow() ? 1 : many === 4 ? 2 : Math.min(many, 3);
+  return { columns, width: Math.floor((by("main").clientWidth - 70 - spacing * (columns - 1)) / columns) };
+}
+
+/** Room for the names of groups at the left of a chart. */
+function labels(names) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `12px ${font}`;
+  const longest = Math.max(...names.map((name) => pen.measureText(name).width));
+  return Math.ceil(Math.min(longest, narrow() ? 140 : 300)) + 12;
 }
 
 const facetOf = (every, columns, width) => ({
@@ -49,23 +54,22 @@ const facetOf = (every, columns, width) => ({
 function dots(every, measures) {
   const here = every.slice(0, MANY);
   const rows = measures.flatMap((m) => {
-    const { unit, name } = page.measures[m];
-    const scale = SCALES[unit];
+    const { unit } = page.measures[m];
+    const scale = UNITS[unit].factor;
     return here.filter((group) => group.estimates[m]).map((group) => {
       const { mean: middle, half } = group.estimates[m];
       const value = scale * middle;
       return {
-        group: title(group), panel: AXES[unit] ? `${name}, ${AXES[unit]}` : name, value, low: value - scale * (half ?? 0), high: value + scale * (half ?? 0),
+        group: title(group), panel: heading(page.measures[m]), value, low: value - scale * (half ?? 0), high: value + scale * (half ?? 0),
         said: shownEstimate(group.estimates[m], unit),
       };
     });
   });
   if (!rows.length) return null;
   const panels = [...new Set(rows.map((row) => row.panel))];
-  const label = narrow() ? 120 : 270;
+  const label = labels(here.map(title));
   const columns = narrow() ? 1 : panels.length;
-  const own = narrow() || panels.length === 1; // every panel has its own labels
-  const width = Math.floor((by("main").clientWidth - label - 24 - (columns - 1) * spacing) / columns);
+  const width = Math.floor((by("main").clientWidth - label - 30 - (columns - 1) * spacing) / columns);
   const tooltip = [{ field: "group", title: "group" }, { field: "said", title: "value" }];
   return {
     data: { values: rows },
@@ -74,7 +78,7 @@ function dots(every, measures) {
     spec: {
       width, height: { step: 26 },
       encoding: {
-        y: { field: "group", type: "nominal", sort: here.map(title), title: null, axis: { labelLimit: label - 10, labelColor: "var(--ink)", domain: false, ticks: false, grid: true, ...(own ? {} : {}) } },
+        y: { field: "group", type: "nominal", sort: here.map(title), title: null, axis: { labelLimit: label - 10, labelColor: "var(--ink)", domain: false, ticks: false, grid: true } },
         tooltip,
       },
       layer: [
@@ -103,29 +107,27 @@ function accuracy(every) {
   const ends = first.map((group) => rows.filter((row) => row.group === title(group)).at(-1)).filter(Boolean);
   const tooltip = [{ field: "group" }, { field: "round" }, { field: "said", title: "accuracy" }];
   const x = { field: "round", type: "quantitative", title: "round", scale: { domain: [Math.min(...rows.map((row) => row.round)), last], nice: false }, axis: { tickMinStep: 1, grid: false, tickCount: narrow() ? 5 : 10 } };
+  const height = narrow() ? 260 : 360;
+  const [lowest, highest] = [Math.min(...rows.map((row) => row.low)), Math.max(...rows.map((row) => row.high))];
   return {
-    data: { values: rows }, width: by("main").clientWidth - 86, height: narrow() ? 260 : 360,
+    data: { values: rows }, width: by("main").clientWidth - 86, height,
     encoding: { x },
     layer: [
       { mark: { type: "area", opacity: 0.14 }, encoding: { y: { field: "low", type: "quantitative", title: "accuracy, %", scale: { zero: false }, axis: { tickCount: 6 } }, y2: { field: "high" }, color: look("colour") } },
       { mark: { type: "line", strokeWidth: 2 }, encoding: { y: { field: "value", type: "quantitative" }, color: look("colour"), strokeDash: look("dash"), tooltip } },
       { transform: [{ filter: "datum.mark" }], mark: { type: "point", filled: true, size: 55, opacity: 1 }, encoding: { y: { field: "value", type: "quantitative" }, color: look("colour"), shape: look("shape"), tooltip } },
-      { data: { values: apart(ends) }, mark: { type: "text", align: "left", dx: 8, fontSize: 13, fontWeight: 600 }, encoding: { y: { field: "at", type: "quantitative" }, text: { field: "number" }, color: look("colour") } },
+      { data: { values: apart(ends, (15 / height) * (highest - lowest), highest) }, mark: { type: "text", align: "left", dx: 8, fontSize: 13, fontWeight: 600 }, encoding: { y: { field: "at", type: "quantitative" }, text: { field: "number" }, color: look("colour") } },
     ],
   };
 }
 
-/** The ends of curves with heights for their labels that do not lie upon each other. */
-function apart(ends) {
-  const values = ends.map((end) => end.value);
-  const gap = 0.045 * Math.max(Math.max(...values) - Math.min(...values), 20);
-  const sorted = [...ends].sort((a, b) => a.value - b.value);
-  let below = -Infinity;
-  return sorted.map((end) => {
-    const at = Math.max(end.value, below + gap);
-    below = at;
-    return { ...end, at };
-  });
+/** The ends of curves with heights for their labels, ascending and at least so far from each other. */
+function apart(ends, gap, highest) {
+  const sorted = [...ends].sort((a, b) => a.value - b.value).map((end) => ({ ...end, at: end.value }));
+  for (let i = 1; i < sorted.length; i++) sorted[i].at = Math.max(sorted[i].at, sorted[i - 1].at + gap);
+  let above = highest + gap;
+  for (const end of sorted.reverse()) above = end.at = Math.min(end.at, above - gap);
+  return sorted;
 }
 
 function reputation(every) {
@@ -133,7 +135,7 @@ function reputation(every) {
   const rows = reputationRows(first);
   if (!rows.length) return null;
   const there = first.filter((group) => rows.some((row) => row.number === group.number));
-  const { columns, width } = facets(there.length, 58);
+  const { columns, width } = facets(there.length);
   return {
     data: { values: rows }, ...facetOf(there, columns, width),
     spec: {
@@ -150,14 +152,14 @@ function reputation(every) {
 
 function alone(every) {
   const first = every.slice(0, FIRST);
-  const rows = participantRows(first).filter((row) => known([row.alone, row.final]).length === 2)
-    .map((row) => ({ ...row, alone: 100 * row.alone, final: 100 * row.final }));
+  const rows = comparedRows(every).map((row) => ({ ...row, alone: 100 * row.alone, final: 100 * row.final }))
+    .sort((a, b) => (a.role === "adversary") - (b.role === "adversary")); // adversaries above
   if (!rows.length) return null;
   const ends = rows.flatMap((row) => [row.alone, row.final]);
   const margin = Math.max(1, 0.05 * (Math.max(...ends) - Math.min(...ends)));
   const domain = [Math.max(0, Math.min(...ends) - margin), Math.min(100, Math.max(...ends) + margin)];
   const there = first.filter((group) => rows.some((row) => row.number === group.number));
-  const { columns, width } = facets(there.length, 58);
+  const { columns, width } = facets(there.length);
   const line = there.flatMap((group) => domain.map((end) => ({ group: title(group), alone: end, final: end })));
   const axis = (name) => ({ type: "quantitative", scale: { domain, nice: false }, title: name, axis: { tickCount: 5 } });
   return {
@@ -183,15 +185,16 @@ function removed(every) {
   const rows = participantRows(every.slice(0, MANY)).filter((row) => row.removed !== null);
   if (!rows.length) return null;
   const there = every.slice(0, MANY).filter((group) => rows.some((row) => row.number === group.number));
+  const roles = Object.keys(ROLES).filter((role) => rows.some((row) => row.role === role));
   const most = Math.max(...there.flatMap((group) => group.runs.map((run) => run.rounds)));
-  const label = narrow() ? 120 : 270;
+  const label = labels(there.map(title));
   return {
     data: { values: rows },
     transform: [{ aggregate: [{ op: "count", as: "many" }], groupby: ["group", "role", "removed"] }],
-    width: by("main").clientWidth - label - 30, height: { step: 40 },
+    width: by("main").clientWidth - label - 30, height: { step: 30, for: "position" },
     encoding: {
       y: { field: "group", type: "nominal", sort: there.map(title), title: null, axis: { labelLimit: label - 10, labelColor: "var(--ink)", domain: false, ticks: false, grid: true, gridColor: "var(--grid)" } },
-      yOffset: { field: "role", type: "nominal", scale: { domain: Object.keys(ROLES) } },
+      yOffset: { field: "role", type: "nominal", scale: { domain: roles, range: roles.length > 1 ? [-7, 7] : [0, 0], type: "point" } },
       x: { field: "removed", type: "quantitative", title: "round", scale: { domain: [0, most], nice: false }, axis: { tickMinStep: 1, grid: false, tickCount: narrow() ? 5 : 10 } },
       tooltip: [{ field: "group" }, { field: "role" }, { field: "removed", title: "round" }, { field: "many", title: "how many" }],
     },
@@ -262,5 +265,6 @@ async function drawChart(place, every) {
   const theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   const options = { mode: "vega-lite", actions: false, renderer: "svg", config: CONFIG, defaultStyle: false, tooltip: { theme } };
   const result = await vegaEmbed(inner, made, options);
+  inner.querySelector("svg").setAttribute("aria-hidden", "true"); // the label and the table speak for it
   if (inner.isConnected) views[name] = result; else result.finalize();
 }

@@ -88,7 +88,7 @@ MEASURES = {
     ),
     "bytes_up": Measure("Bytes up", "Sent to the server by all, in all rounds.", "bytes", "lower"),
     "bytes_down": Measure("Bytes down", "Sent to the participants, in all rounds.", "bytes", "lower"),
-    "seconds": Measure("Seconds", "From the start of the run to its result, on its own machine.", "seconds", "lower"),
+    "seconds": Measure("Time", "From the start of the run to its result, on its own machine.", "seconds", "lower"),
 }  # fmt: skip
 """In the order in which they are shown."""
 

@@ -20,26 +20,43 @@ function estimate(values) {
   return { mean: m, half: n > 1 ? (page.t[n - 2] * spread) / Math.sqrt(n) : null, n };
 }
 
+/** One value per seed: runs of the same seed are no further evidence. */
+function perSeed(runs, valueOf) {
+  const found = new Map();
+  for (const run of runs) {
+    const value = valueOf(run) ?? null;
+    const seed = run.seed ?? run.name;
+    if (value !== null) found.set(seed, [...(found.get(seed) ?? []), value]);
+  }
+  return [...found.values()].map(mean);
+}
+
 const UNITS = {
-  percent: [100, 1, " %"], points: [100, 1, " points"], number: [1, 3, ""], bytes: [1e-6, 2, " MB"], seconds: [1, 1, " s"],
+  percent: { factor: 100, digits: 1, sign: "%" },
+  points: { factor: 100, digits: 1, sign: "points" },
+  number: { factor: 1, digits: 3, sign: "" },
+  bytes: { factor: 1e-6, digits: 2, sign: "MB" },
+  seconds: { factor: 1, digits: 1, sign: "s" },
 };
+
+/** A measure as a heading, with its unit: numbers stand without. */
+const heading = ({ name, unit }) => (UNITS[unit].sign ? `${name}, ${UNITS[unit].sign}` : name);
 
 function shown(value, unit) {
   if (value === null || value === undefined) return "–";
-  const [factor, digits, sign] = UNITS[unit];
+  const { factor, digits } = UNITS[unit];
   const plus = unit === "points" && value > 0 ? "+" : "";
-  return plus + (factor * value).toFixed(digits).replace("-", "−") + sign;
+  return plus + (factor * value).toFixed(digits).replace("-", "−");
 }
 
-function shownEstimate(found, unit) {
-  if (!found) return "–";
-  const [factor, digits, sign] = UNITS[unit];
-  if (found.half === null) return shown(found.mean, unit);
-  return shown(found.mean, unit).replace(sign, "") + " ± " + (factor * found.half).toFixed(digits) + sign;
+function shownHalf(found, unit) {
+  if (!found || found.half === null) return "";
+  return `± ${(UNITS[unit].factor * found.half).toFixed(UNITS[unit].digits)}`;
 }
+
+const shownEstimate = (found, unit) => [shown(found?.mean, unit), shownHalf(found, unit)].filter(Boolean).join(" ");
 
 const count = (number, one, many) => `${number} ${number === 1 ? one : many}`;
-const percent = (value) => shown(value, "percent");
 const title = (group) => `${group.number} · ${group.name}`;
 
 // ---- what is shown
@@ -53,7 +70,8 @@ function groups() {
     .map((group) => ({ ...group, runs: runs.filter((run) => run.called === group.number) }))
     .filter((group) => group.runs.length);
   for (const group of found) {
-    group.estimates = page.measures.map((_, m) => estimate(group.runs.map((run) => run.measures[m])));
+    group.seeds = perSeed(group.runs, () => 0).length;
+    group.estimates = page.measures.map((_, m) => estimate(perSeed(group.runs, (run) => run.measures[m])));
     group.settings = page.settings.map((_, i) => {
       const values = [...new Set(group.runs.map((run) => run.settings[i]))];
       return values.length > 1 ? `${values.length} values` : values[0];
@@ -110,71 +128,107 @@ const settingColumns = (sortable) =>
   page.settings.map((setting, i) => ({ name: setting.name, of: (row) => row.settings[i], sort: sortable && `setting ${i}`, says: setting.option }));
 const numberColumn = (sortable) => ({ name: "Group", of: (row) => row.number ?? row.called, heads: true, sort: sortable && "number" });
 
-function estimateCell(found, unit) {
-  const [value, half] = shownEstimate(found, unit).split(" ± ");
-  if (half === undefined) return value;
-  return element("span", {}, value + " ", element("span", { class: "half" }, "± " + half));
+function estimateCell(found, unit, seeds) {
+  const few = found && found.n < seeds ? ` (n=${found.n})` : "";
+  const half = shownHalf(found, unit);
+  return element("span", {}, shown(found?.mean, unit), half && element("span", { class: "half" }, ` ${half}`), few);
 }
 
-function resultsTable(every) {
-  const seeds = page.settings.findIndex((setting) => setting.name === "seed");
-  const columns = [
-    numberColumn(true),
-    ...settingColumns(true).filter((_, i) => i !== seeds),
-    { name: "Runs", of: (group) => group.runs.length, number: true },
-    { name: "Rounds", of: (group) => [...new Set(group.runs.map((run) => run.rounds))].join(", "), number: true },
-    ...page.measures.map((measure, m) => ({
-      name: measure.name, of: (group) => estimateCell(group.estimates[m], measure.unit), number: true, sort: `measure ${m}`, says: measure.says,
-    })),
-  ];
-  return table("Mean over seeds ± 95 % interval, after the last round", columns, every);
+const isOfAdversaries = (measure) => /removed|removal|attack|target|adversar/i.test(measure.name);
+const isCost = (measure) => ["bytes", "seconds"].includes(measure.unit);
+const places = (wanted) => page.measures.flatMap((measure, m) => (wanted(measure) ? [m] : []));
+const costs = () => places(isCost);
+
+function measureColumns(measures, sortable) {
+  return measures.map((m) => ({
+    name: heading(page.measures[m]), says: page.measures[m].says, number: true, sort: sortable && `measure ${m}`,
+    of: (group) => estimateCell(group.estimates[m], page.measures[m].unit, group.seeds),
+  }));
+}
+
+/** Numbers that are the same for all groups stand in the caption. */
+function counted(every) {
+  const columns = { seeds: (group) => String(group.seeds), rounds: (group) => [...new Set(group.runs.map((run) => run.rounds))].join(", ") };
+  const same = Object.entries(columns).filter(([, of]) => new Set(every.map(of)).size === 1);
+  const differ = Object.entries(columns).filter(([, of]) => new Set(every.map(of)).size > 1);
+  const said = same.map(([name, of]) => count(of(every[0]), name.slice(0, -1), name).replace("1 rounds", "1 round")).join(", ");
+  return { said: said ? `; ${said}` : "", columns: differ.map(([name, of]) => ({ name, of, number: true })) };
+}
+
+function resultsTables(every) {
+  if (!every.length) return [];
+  const { said, columns } = counted(every);
+  const settings = settingColumns(true).filter((_, i) => page.settings[i].name !== "seed");
+  const results = places((measure) => !isCost(measure) && !isOfAdversaries(measure));
+  const detection = places((measure) => isOfAdversaries(measure));
+  const caption = (what) => `${what}: mean over seeds ± 95 % interval${said}`;
+  const made = [table(caption("Accuracy, fairness and gain"), [numberColumn(true), ...settings, ...columns, ...measureColumns(results, true)], every)];
+  const attacked = every.some((group) => detection.some((m) => group.estimates[m] && page.measures[m].key !== "honest_removed"));
+  if (attacked) made.push(table(caption("Detection and attack"), [{ ...numberColumn(true), of: title }, ...measureColumns(detection, true)], every));
+  return made;
+}
+
+const COLUMNS_OF_ROUNDS = 8;
+
+/** At most so many of all rounds, evenly spread, the first and the last among them. */
+function someRounds(rows) {
+  const all = [...new Set(rows.map((row) => row.round))].sort((a, b) => a - b);
+  if (all.length <= COLUMNS_OF_ROUNDS) return all;
+  return Array.from({ length: COLUMNS_OF_ROUNDS }, (_, i) => all[Math.round((i * (all.length - 1)) / (COLUMNS_OF_ROUNDS - 1))]);
+}
+
+/** A row per key with the values of some rounds. */
+function roundsTable(caption, columns, rows, keyOf, cell) {
+  const lines = new Map();
+  for (const row of rows) {
+    if (!lines.has(keyOf(row))) lines.set(keyOf(row), { ...row, at: new Map() });
+    lines.get(keyOf(row)).at.set(row.round, row);
+  }
+  const rounds = someRounds(rows).map((round) => ({ name: `Round ${round}`, number: true, of: (line) => (line.at.has(round) ? cell(line.at.get(round)) : "–") }));
+  return table(`${caption}; metrics.csv of every run has all rounds`, [...columns, ...rounds], [...lines.values()]);
 }
 
 const TABLES = {
   "every-run": (every) => {
-    const columns = [
-      { name: "Run", of: (run) => run.name, heads: true },
-      { name: "Group", of: (run) => run.called, number: true },
-      { name: "Date", of: (run) => run.date },
-      ...settingColumns(false),
-      { name: "Rounds", of: (run) => run.rounds, number: true },
-      ...page.measures.map((measure, m) => ({ name: measure.name, of: (run) => shown(run.measures[m], measure.unit), number: true })),
+    const runs = every.flatMap((group) => group.runs);
+    const named = [{ name: "Run", of: (run) => run.name, heads: true }, { name: "Group", of: (run) => run.called, number: true }];
+    const settings = [{ name: "Date", of: (run) => run.date }, ...settingColumns(false), { name: "Rounds", of: (run) => run.rounds, number: true }];
+    const measured = (wanted) => places(wanted).map((m) => ({ name: heading(page.measures[m]), of: (run) => shown(run.measures[m], page.measures[m].unit), number: true }));
+    const isResult = (measure) => !isOfAdversaries(measure) && !isCost(measure);
+    return [
+      table("Every run: settings, accuracy, fairness and gain", [...named, ...settings, ...measured(isResult)], runs),
+      table("Every run: detection, attack and cost", [...named, ...measured((measure) => !isResult(measure))], runs),
     ];
-    return table("Every run", columns, every.flatMap((group) => group.runs));
   },
   dots: (every) => estimatesTable(every, [state.measure]),
   cost: (every) => estimatesTable(every, costs()),
   accuracy: (every) => {
     const rows = every.slice(0, FIRST).flatMap((group) => accuracyOf(group).map((entry) => ({ ...entry, group })));
-    const columns = [
-      { name: "Group", of: (row) => title(row.group), heads: true },
-      { name: "Round", of: (row) => row.round, number: true },
-      { name: "Accuracy", of: (row) => estimateCell(row.found, "percent"), number: true },
-    ];
-    return table("Accuracy of the honest on held-out training examples, mean over seeds", columns, rows);
+    const caption = "Accuracy of the honest on held-out training examples in %, mean over seeds ± 95 % interval";
+    const columns = [{ name: "Group", of: (line) => title(line.group), heads: true }];
+    return roundsTable(caption, columns, rows, (row) => row.group.number, (row) => estimateCell(row.found, "percent", row.group.seeds));
   },
   reputation: (every) => {
     const columns = [
-      { name: "Group", of: (row) => row.group, heads: true },
-      { name: "Participant", of: (row) => row.who, number: true },
-      { name: "Role", of: (row) => row.role },
-      { name: "Round", of: (row) => row.round, number: true },
-      { name: "Reputation", of: (row) => row.value.toFixed(4), number: true },
+      { name: "Group", of: (line) => line.group, heads: true },
+      { name: "Participant", of: (line) => line.who, number: true },
+      { name: "Role", of: (line) => line.role },
     ];
-    return table("Reputation, mean over seeds", columns, reputationRows(every.slice(0, FIRST)));
+    const rows = reputationRows(every.slice(0, FIRST));
+    return roundsTable("Reputation, mean over seeds", columns, rows, (row) => `${row.number} ${row.who}`, (row) => row.value.toFixed(4));
   },
   alone: (every) => {
     const columns = [
       { name: "Run", of: (row) => row.run, heads: true },
       { name: "Group", of: (row) => row.number, number: true },
       { name: "Participant", of: (row) => row.who, number: true },
-      { name: "Role", of: (row) => row.role },
+      { name: "Role", of: (row) => row.does },
       { name: "Examples", of: (row) => row.examples, number: true },
-      { name: "Alone", of: (row) => percent(row.alone), number: true },
-      { name: "Final", of: (row) => percent(row.final), number: true },
-      { name: "Gain", of: (row) => shown(row.final - row.alone, "points"), number: true },
+      { name: "Alone, %", of: (row) => shown(row.alone, "percent"), number: true },
+      { name: "Final, %", of: (row) => shown(row.final, "percent"), number: true },
+      { name: "Gain, points", of: (row) => shown(row.final - row.alone, "points"), number: true },
     ];
-    return table("Test accuracy alone and after the federation", columns, participantRows(every.slice(0, FIRST)).filter((row) => known([row.alone, row.final]).length === 2));
+    return table("Test accuracy alone and after the federation", columns, comparedRows(every));
   },
   removed: (every) => {
     const columns = [
@@ -189,15 +243,9 @@ const TABLES = {
 };
 
 function estimatesTable(every, measures) {
-  const columns = [
-    { name: "Group", of: title, heads: true },
-    { name: "Runs", of: (group) => group.runs.length, number: true },
-    ...measures.map((m) => ({ name: page.measures[m].name, of: (group) => estimateCell(group.estimates[m], page.measures[m].unit), number: true })),
-  ];
-  return table("Mean over seeds ± 95 % interval", columns, every);
+  const columns = [{ name: "Group", of: title, heads: true }, { name: "Seeds", of: (group) => group.seeds, number: true }, ...measureColumns(measures, false)];
+  return table(`${measures.map((m) => page.measures[m].name).join(", ")}: mean over seeds ± 95 % interval`, columns, every);
 }
-
-const costs = () => page.measures.flatMap((measure, m) => (["bytes", "seconds"].includes(measure.unit) ? [m] : []));
 
 // ---- rows that tables and charts share
 
@@ -214,26 +262,27 @@ function participantRows(every) {
   );
 }
 
-/** By key the values of all runs. */
-function gathered(runs, entries) {
-  const found = new Map();
-  for (const run of runs) for (const [key, value] of entries(run)) if (value !== null) found.set(key, [...(found.get(key) ?? []), value]);
-  return found;
+/** Of the first groups, whoever has both accuracies. */
+const comparedRows = (every) => participantRows(every.slice(0, FIRST)).filter((row) => known([row.alone, row.final]).length === 2);
+
+/** By round the estimate over seeds of a curve. */
+function overRounds(runs, curveOf) {
+  const rounds = [...new Set(runs.flatMap((run) => run.curves.rounds))].sort((a, b) => a - b);
+  return rounds.flatMap((round) => {
+    const found = estimate(perSeed(runs, (run) => curveOf(run)?.[run.curves.rounds.indexOf(round)]));
+    return found ? [{ round, found }] : [];
+  });
 }
 
-function accuracyOf(group) {
-  const found = gathered(group.runs, (run) => run.curves.rounds.map((round, i) => [round, run.curves.accuracy[i]]));
-  return [...found].sort((a, b) => a[0] - b[0]).map(([round, values]) => ({ round, found: estimate(values) }));
-}
+const accuracyOf = (group) => overRounds(group.runs, (run) => run.curves.accuracy);
 
 function reputationRows(every) {
   return every.flatMap((group) => {
-    const who = [...new Set(group.runs.flatMap((run) => run.curves.who))];
-    return who.flatMap((i) => {
-      const of = (run) => run.curves.rounds.map((round, at) => [round, run.curves.reputation[run.curves.who.indexOf(i)]?.[at] ?? null]);
-      const role = i < group.runs[0].honest ? "honest" : "adversary";
-      return [...gathered(group.runs, of)].sort((a, b) => a[0] - b[0])
-        .map(([round, values]) => ({ number: group.number, group: title(group), who: i, role, round, value: mean(values) }));
+    const everybody = [...new Set(group.runs.flatMap((run) => run.curves.who))];
+    return everybody.flatMap((who) => {
+      const about = { number: group.number, group: title(group), who, role: who < group.runs[0].honest ? "honest" : "adversary" };
+      const curve = overRounds(group.runs, (run) => run.curves.reputation[run.curves.who.indexOf(who)]);
+      return curve.map(({ round, found }) => ({ ...about, round, value: found.mean }));
     });
   });
 }
@@ -266,9 +315,8 @@ function drawWorst(every) {
   const share = (value) => 8 + 54 * (high > low ? (measure.better === "lower" ? value - low : high - value) / (high - low) : 0);
   const drawn = (cell, more = "", classes = "") => {
     if (!cell) return element("td", { class: `none ${classes}` }, "–");
-    const half = cell.found.half === null ? "" : "± " + shown(cell.found.half, measure.unit).replace(/^\+/, "").replace(UNITS[measure.unit][2], "");
     const of = cell.of > 1 ? `worst of ${cell.of}: group ${cell.group.number}` : `group ${cell.group.number}`;
-    return element("td", { class: classes, style: `--share:${share(cell.value).toFixed(1)}` }, shown(cell.value, measure.unit).replace(UNITS[measure.unit][2], ""), element("small", {}, half || " "), element("small", {}, more || of));
+    return element("td", { class: classes, style: `--share:${share(cell.value).toFixed(1)}` }, shown(cell.value, measure.unit), element("small", {}, shownHalf(cell.found, measure.unit)), element("small", {}, more || of));
   };
   const head = ["Server", ...(calm ? ["no adversary"] : []), ...attacks, "worst case"];
   const body = lines.map((line) => {
@@ -276,8 +324,7 @@ function drawWorst(every) {
     return element("tr", {}, element("th", { scope: "row" }, line.server), ...(calm ? [drawn(line.calm)] : []),
       ...line.cells.map((cell) => drawn(cell, "", cell && cell === line.worst ? "lowest" : "")), drawn(line.worst, seen, "final lowest"));
   });
-  const unit = UNITS[measure.unit][2].trim();
-  const caption = `${measure.name}${unit ? ` in ${unit}` : ""}, mean over seeds ± 95 % interval`;
+  const caption = `Worst case of ${heading(measure)}: mean over seeds ± 95 % interval`;
   const made = element("table", { class: "heat" }, element("caption", {}, caption),
     element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col", class: name === "Server" ? "" : "number" }, name)))), element("tbody", {}, ...body));
   by("worst").replaceChildren(element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, made),
@@ -300,6 +347,11 @@ function filterOf(setting, i) {
     return element("label", {}, box, value ?? "not set");
   });
   const made = element("details", { class: "filter" }, element("summary"), element("fieldset", {}, element("legend", {}, setting.option), ...boxes));
+  made.addEventListener("toggle", () => { // never beyond the right edge
+    const panel = made.lastChild;
+    panel.style.left = "0";
+    panel.style.left = `${Math.min(0, document.documentElement.clientWidth - 12 - panel.getBoundingClientRect().right)}px`;
+  });
   made.addEventListener("keydown", (event) => {
     if (event.key === "Escape") { made.open = false; made.firstChild.focus(); }
   });
@@ -349,10 +401,10 @@ function draw() {
   const runs = every.reduce((sum, group) => sum + group.runs.length, 0);
   for (const filter of document.querySelectorAll(".filter")) filter.say();
   by("sort").value = state.sort;
-  by("direction").textContent = state.down ? "Highest first ↓" : "Lowest first ↑";
+  by("direction").textContent = state.down ? "Descending ↓" : "Ascending ↑";
   const drawn = every.length > FIRST ? ` Curves show the first ${FIRST} in this order.` : "";
   by("status").textContent = `${runs} of ${count(page.runs.length, "run", "runs")} shown, in ${count(every.length, "group", "groups")}.${drawn}`;
-  by("results-table").replaceChildren(resultsTable(every));
+  by("results-table").replaceChildren(...resultsTables(every));
   by("measure-note").textContent = page.measures[state.measure].says;
   drawWorst(every);
   for (const details of document.querySelectorAll("[data-table]")) fill(details, every);
@@ -362,7 +414,7 @@ function draw() {
 /** A table is made when it is opened. */
 function fill(details, every) {
   while (details.children.length > 1) details.lastChild.remove();
-  if (details.open) details.append(TABLES[details.dataset.table](every));
+  if (details.open) details.append(...[TABLES[details.dataset.table](every)].flat());
 }
 
 function tell() {
@@ -410,5 +462,8 @@ function start() {
     clearTimeout(waiting);
     if (!first) waiting = setTimeout(() => drawCharts(groups()), 150);
   }).observe(by("main"));
-  draw().then(() => document.documentElement.setAttribute("data-ready", ""));
+  draw().then(() => {
+    window.readyAt = performance.now();
+    document.documentElement.setAttribute("data-ready", "");
+  });
 }

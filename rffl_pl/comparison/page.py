@@ -16,7 +16,7 @@ from rffl_pl import __version__
 from rffl_pl.comparison.curves import MOST_LINES, curves, points_for, short
 from rffl_pl.comparison.measures import MEASURES, check_common, measured
 from rffl_pl.comparison.reading import Result, seconds
-from rffl_pl.comparison.settings import SEEDS, about, called, differing, plain
+from rffl_pl.comparison.settings import SEEDS, about, called, differing, ordered, plain
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder, Summary
 
@@ -69,12 +69,13 @@ def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
         left_out: What it says of others.
     """
     every = [result.settings for result in results]
-    differ = differing(every)
+    differ = ordered(differing(every))
     points = points_for([len(result.summary.examples) for result in results if result.summary])
     runs = [_run(result, differ, points) for result in results]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(run["called"] for run in runs), 1)}
     known = [name for name in MEASURES if any(run["measures"][name] is not None for run in runs)]
     return {
+        "title": _title(results),
         "made": f"{datetime.now():%Y-%m-%d %H:%M}",
         "version": __version__,
         "left_out": list(left_out),
@@ -83,7 +84,7 @@ def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
         "t": _quantiles(len(runs)),
         "points": points,
         "lines": MOST_LINES,
-        "groups": [{"number": number, "name": key[0] or "all runs"} for key, number in numbers.items()],
+        "groups": [{"number": number, "name": key[0] or (runs[0]["name"] if len(runs) == 1 else "all runs")} for key, number in numbers.items()],
         "runs": [
             run | {"called": numbers[run["called"]], "measures": [short(run["measures"][name]) for name in known]}
             for run in runs
@@ -103,6 +104,7 @@ def _run(result: Result, differ: Sequence[str], points: int) -> Content:
         "date": f"{result.moment:%Y-%m-%d %H:%M}" if result.moment else "",
         "called": (name, tuple(settings.get(option) for option in apart)),
         "settings": [settings.get(option) for option in differ],
+        "seed": next((settings[seed] for seed in SEEDS if seed in settings), None),
         "server": _owned(settings, apart, "--server") or "server unknown",
         "attack": _attack(settings, apart, summary),
         "rounds": summary.rounds,
@@ -159,14 +161,16 @@ def _page(content: Content) -> str:
     parts = {name: _file(f"page.{name}") for name in ("css", "js")} | {"charts": _file("charts.js")}
     data = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     parts |= {"library": _library(), "data": data.replace("<", "\\u003c")}
-    page = _file("page.html").replace("{{title}}", html.escape(_title(content)))
+    page = _file("page.html").replace("{{title}}", html.escape(content["title"]))
     for name, text in parts.items():
         page = page.replace(f"{{{{{name}}}}}", text)
     return page
 
 
-def _title(content: Content) -> str:
-    return f"{len(content['runs'])} runs compared" if len(content["runs"]) > 1 else "One run"
+def _title(results: Sequence[Result]) -> str:
+    title = f"{len(results)} runs compared" if len(results) > 1 else "One run"
+    study = results[0].study  # of all, or of none
+    return f"{study}: {title}" if study else title
 
 
 def _file(name: str) -> str:

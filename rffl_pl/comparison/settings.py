@@ -26,6 +26,19 @@ def _differs(name: str, every: Sequence[Mapping[str, str]]) -> bool:
     return len(owners) == 1 and any(name not in settings for settings in every if settings)
 
 
+def ordered(options: Sequence[str]) -> list[str]:
+    """As a reader asks for them: server, attack, who takes part, data, the rest, the seed; a study's axes as they are."""
+    rooms = ("--server", "--adversaries", "--federation", "--data")
+
+    def place(option: str) -> int:
+        if option in SEEDS:
+            return len(rooms) + 1
+        room = option.split(".")[0]
+        return rooms.index(room) if room in rooms else len(rooms)
+
+    return sorted(options, key=place)
+
+
 def plain(option: str) -> str:
     """An option as a heading: ``server.gamma``, ``seed``."""
     return "seed" if option in SEEDS else option.removeprefix("--")
