@@ -36,7 +36,7 @@ const spacing = 28;
 /** Columns and width of small charts beside each other. */
 function facets(many) {
   const columns = narrow() ? 1 : many === 4 ? 2 : Math.min(many, 3);
-  return { columns, width: Math.floor((by("main").clientWidth - 70 - spacing * (columns - 1)) / columns) };
+  return { columns, width: Math.floor((by("main").clientWidth - 84 - spacing * (columns - 1)) / columns) };
 }
 
 /** Room for the names of groups at the left of a chart. */
@@ -191,17 +191,22 @@ function removed(every) {
   return {
     data: { values: rows },
     transform: [{ aggregate: [{ op: "count", as: "many" }], groupby: ["group", "role", "removed"] }],
-    width: by("main").clientWidth - label - 30, height: { step: 30, for: "position" },
+    width: by("main").clientWidth - label - 30, height: { step: 30 },
     encoding: {
-      y: { field: "group", type: "nominal", sort: there.map(title), title: null, axis: { labelLimit: label - 10, labelColor: "var(--ink)", domain: false, ticks: false, grid: true, gridColor: "var(--grid)" } },
-      yOffset: { field: "role", type: "nominal", scale: { domain: roles, range: roles.length > 1 ? [-7, 7] : [0, 0], type: "point" } },
+      y: { field: "group", type: "nominal", sort: there.map(title), title: null, axis: { labelLimit: label - 10, labelColor: "var(--ink)", domain: false, ticks: false, grid: true } },
       x: { field: "removed", type: "quantitative", title: "round", scale: { domain: [0, most], nice: false }, axis: { tickMinStep: 1, grid: false, tickCount: narrow() ? 5 : 10 } },
       tooltip: [{ field: "group" }, { field: "role" }, { field: "removed", title: "round" }, { field: "many", title: "how many" }],
     },
-    layer: [
-      { mark: { type: "point", filled: true, size: 80, opacity: 1 }, encoding: { color: ofRole("colour"), shape: ofRole("shape") } },
-      { mark: { type: "text", dx: 9, align: "left", fontSize: 11, color: "var(--ink)" }, encoding: { text: { field: "many" } } },
-    ],
+    layer: roles.map((role, i) => {
+      const yOffset = 14 * (i - (roles.length - 1) / 2); // one role above the line, the other below
+      return {
+        transform: [{ filter: { field: "role", equal: role } }],
+        layer: [
+          { mark: { type: "point", filled: true, size: 80, opacity: 1, yOffset }, encoding: { color: ofRole("colour"), shape: ofRole("shape") } },
+          { mark: { type: "text", dx: 9, align: "left", fontSize: 11, color: "var(--ink)", yOffset }, encoding: { text: { field: "many" } } },
+        ],
+      };
+    }),
   };
 }
 

@@ -40,7 +40,7 @@ const UNITS = {
 };
 
 /** A measure as a heading, with its unit: numbers stand without. */
-const heading = ({ name, unit }) => (UNITS[unit].sign ? `${name}, ${UNITS[unit].sign}` : name);
+const heading = ({ name, unit }) => (UNITS[unit].sign ? `${name},\u00a0${UNITS[unit].sign}` : name);
 
 function shown(value, unit) {
   if (value === null || value === undefined) return "–";
@@ -104,7 +104,17 @@ function element(tag, attributes = {}, ...inside) {
   return made;
 }
 
-/** A table in a region that scrolls. Columns: name, of(row), and whether it is a number, heads its row, sorts. */
+let tables = 0;
+
+/** What a table shows, and the table in a region that scrolls. */
+function boxed(caption, made) {
+  const id = `table-${(tables += 1)}`;
+  made.setAttribute("aria-labelledby", id);
+  const region = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": id }, made);
+  return element("div", { class: "box" }, element("p", { class: "caption", id }, caption), region);
+}
+
+/** Columns: name, of(row), and whether it is a number, heads its row, is long, sorts. */
 function table(caption, columns, rows) {
   const head = columns.map((column) => {
     const sorted = column.sort && state.sort === column.sort ? (state.down ? "descending" : "ascending") : undefined;
@@ -114,12 +124,11 @@ function table(caption, columns, rows) {
   const body = rows.map((row) =>
     element("tr", {}, ...columns.map((column) => {
       const value = column.of(row);
-      const tag = column.heads ? "th" : "td";
-      return element(tag, { scope: column.heads && "row", class: column.number && "number" }, value instanceof Node ? value : String(value ?? "–"));
+      const attributes = { scope: column.heads && "row", class: column.number ? "number" : column.long && "long" };
+      return element(column.heads ? "th" : "td", attributes, value instanceof Node ? value : String(value ?? "–"));
     })),
   );
-  const made = element("table", {}, element("caption", {}, caption), element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
-  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, made);
+  return boxed(caption, element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body)));
 }
 
 // ---- tables
@@ -191,7 +200,7 @@ function roundsTable(caption, columns, rows, keyOf, cell) {
 const TABLES = {
   "every-run": (every) => {
     const runs = every.flatMap((group) => group.runs);
-    const named = [{ name: "Run", of: (run) => run.name, heads: true }, { name: "Group", of: (run) => run.called, number: true }];
+    const named = [{ name: "Run", of: (run) => run.name, heads: true, long: true }, { name: "Group", of: (run) => run.called, number: true }];
     const settings = [{ name: "Date", of: (run) => run.date }, ...settingColumns(false), { name: "Rounds", of: (run) => run.rounds, number: true }];
     const measured = (wanted) => places(wanted).map((m) => ({ name: heading(page.measures[m]), of: (run) => shown(run.measures[m], page.measures[m].unit), number: true }));
     const isResult = (measure) => !isOfAdversaries(measure) && !isCost(measure);
@@ -219,7 +228,7 @@ const TABLES = {
   },
   alone: (every) => {
     const columns = [
-      { name: "Run", of: (row) => row.run, heads: true },
+      { name: "Run", of: (row) => row.run, heads: true, long: true },
       { name: "Group", of: (row) => row.number, number: true },
       { name: "Participant", of: (row) => row.who, number: true },
       { name: "Role", of: (row) => row.does },
@@ -232,7 +241,7 @@ const TABLES = {
   },
   removed: (every) => {
     const columns = [
-      { name: "Run", of: (row) => row.run, heads: true },
+      { name: "Run", of: (row) => row.run, heads: true, long: true },
       { name: "Group", of: (row) => row.number, number: true },
       { name: "Participant", of: (row) => row.who, number: true },
       { name: "Role", of: (row) => row.does },
@@ -325,10 +334,8 @@ function drawWorst(every) {
       ...line.cells.map((cell) => drawn(cell, "", cell && cell === line.worst ? "lowest" : "")), drawn(line.worst, seen, "final lowest"));
   });
   const caption = `Worst case of ${heading(measure)}: mean over seeds ± 95 % interval`;
-  const made = element("table", { class: "heat" }, element("caption", {}, caption),
-    element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col", class: name === "Server" ? "" : "number" }, name)))), element("tbody", {}, ...body));
-  by("worst").replaceChildren(element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, made),
-    element("p", { class: "scale" }, "better", element("i", { "aria-hidden": "true" }), "worse"));
+  const made = element("table", { class: "heat" }, element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col", class: name === "Server" ? "" : "number" }, name)))), element("tbody", {}, ...body));
+  by("worst").replaceChildren(boxed(caption, made), element("p", { class: "scale" }, "better", element("i", { "aria-hidden": "true" }), "worse"));
   by("worst-note").textContent =
     `${measure.says} The ${measure.better === "lower" ? "highest" : "lowest"} value is the worst; a server's own worst is bold. ` +
     "Where groups differ in something else as well, a cell shows the worst of them and names it.";
