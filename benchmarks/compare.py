@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.compare
 
-Four runs are trained on the digits, two servers under two attacks; 25 copies of each have other settings and seeds. Needs
-Debian's chromium and the extra ``test``.
+Four runs are trained on the digits, two servers under two attacks; 25 copies of each have other settings and seeds.
+Needs Debian's chromium and the extra ``test``.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ const ROLES = {
 const MANY = 30; // so many groups have a line of the dots
 const font = getComputedStyle(document.body).fontFamily;
 const CONFIG = {
+  aria: false,
   background: "transparent",
   font,
   view: { stroke: null },

@@ -109,9 +109,9 @@ def check_common(results: Sequence[Result]) -> None:
     often = Counter(name for _, names in known for name in names)
     for path, names in known:
         if len(known) > 1 and not any(often[name] > 1 for name in names):
+            has = ", ".join(sorted(names)) or "no result at all"
             raise UserError(
-                f"Expected runs with a measure in common, but {path} has {', '.join(sorted(names)) or 'no result at all'} "
-                "and no other run has that; leave it out."
+                f"Expected runs with a measure in common, but {path} has {has} and no other run has that; leave it out."
             )
 
 

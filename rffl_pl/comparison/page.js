@@ -157,10 +157,10 @@ function measureColumns(measures, sortable) {
 
 /** Numbers that are the same for all groups stand in the caption. */
 function counted(every) {
-  const columns = { seeds: (group) => String(group.seeds), rounds: (group) => [...new Set(group.runs.map((run) => run.rounds))].join(", ") };
+  const columns = { Seeds: (group) => String(group.seeds), Rounds: (group) => [...new Set(group.runs.map((run) => run.rounds))].join(", ") };
   const same = Object.entries(columns).filter(([, of]) => new Set(every.map(of)).size === 1);
   const differ = Object.entries(columns).filter(([, of]) => new Set(every.map(of)).size > 1);
-  const said = same.map(([name, of]) => count(of(every[0]), name.slice(0, -1), name).replace("1 rounds", "1 round")).join(", ");
+  const said = same.map(([name, of]) => `${of(every[0])} ${of(every[0]) === "1" ? name.slice(0, -1) : name}`.toLowerCase()).join(", ");
   return { said: said ? `; ${said}` : "", columns: differ.map(([name, of]) => ({ name, of, number: true })) };
 }
 
@@ -456,10 +456,16 @@ function start() {
   for (const details of document.querySelectorAll("[data-table]")) details.addEventListener("toggle", () => fill(details, groups()));
   let opened = [];
   addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll(".more:not([open])")];
-    for (const details of opened) { details.open = true; fill(details, groups()); }
+    for (const details of document.querySelectorAll(".more:not([open])")) {
+      opened.push(details);
+      details.open = true;
+      fill(details, groups());
+    }
   });
-  addEventListener("afterprint", () => { for (const details of opened) details.open = false; });
+  addEventListener("afterprint", () => {
+    for (const details of opened) details.open = false;
+    opened = [];
+  });
   let width = 0;
   let waiting;
   new ResizeObserver(() => {

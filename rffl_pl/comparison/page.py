@@ -56,9 +56,7 @@ def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> N
         partial.replace(target)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UserError(
-            f"Expected --out to be a file that can be written, but {error.strerror}: {target}."
-        ) from error
+        raise UserError(f"Expected --out to be a file that can be written, but {error.strerror}: {target}.") from error
 
 
 def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
@@ -84,7 +82,10 @@ def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
         "t": _quantiles(len(runs)),
         "points": points,
         "lines": MOST_LINES,
-        "groups": [{"number": number, "name": key[0] or (runs[0]["name"] if len(runs) == 1 else "all runs")} for key, number in numbers.items()],
+        "groups": [
+            {"number": number, "name": key[0] or (runs[0]["name"] if len(runs) == 1 else "all runs")}
+            for key, number in numbers.items()
+        ],
         "runs": [
             run | {"called": numbers[run["called"]], "measures": [short(run["measures"][name]) for name in known]}
             for run in runs

@@ -27,7 +27,7 @@ def _differs(name: str, every: Sequence[Mapping[str, str]]) -> bool:
 
 
 def ordered(options: Sequence[str]) -> list[str]:
-    """As a reader asks for them: server, attack, who takes part, data, the rest, the seed; a study's axes as they are."""
+    """Server, attack, who takes part, data, the rest, the seed, as readers ask for them; a study's axes as they are."""
     rooms = ("--server", "--adversaries", "--federation", "--data")
 
     def place(option: str) -> int:

@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, Page
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
 
@@ -36,3 +36,16 @@ def opened(browser: Browser, file: Path, *, width: int = 1280, scheme: Any = "li
 
 def _is_remote(url: str) -> bool:
     return not url.startswith(("file:", "data:"))
+
+
+def rows(page: Page, table: str) -> list[dict[str, str]]:
+    """What a table says, by its headings.
+
+    Args:
+        page: The page.
+        table: A selector of it; the first that fits is taken.
+    """
+    found = page.locator(table).first
+    heads = [head.strip().replace("\xa0", " ") for head in found.locator("thead th").all_inner_texts()]
+    lines = found.locator("tbody tr").all()
+    return [dict(zip(heads, line.locator("th, td").all_inner_texts(), strict=True)) for line in lines]
