@@ -52,6 +52,12 @@ const facetOf = (every, columns, width) => ({
   facet: { field: "group", type: "nominal", sort: every.map(title), header: { labelLimit: width + 20 } }, columns, spacing: { row: 26, column: spacing },
 });
 
+/** An interval as it is drawn: of a share it ends at 0 and 100 %. */
+function band(value, half, unit) {
+  const [low, high] = [value - half, value + half];
+  return unit === "percent" ? { low: Math.max(0, low), high: Math.min(100, high) } : { low, high };
+}
+
 function dots(every, measures) {
   const here = every.slice(0, MANY);
   const rows = measures.flatMap((m) => {
@@ -61,7 +67,7 @@ function dots(every, measures) {
       const { mean: middle, half } = group.estimates[m];
       const value = scale * middle;
       return {
-        group: title(group), panel: heading(page.measures[m]), value, low: value - scale * (half ?? 0), high: value + scale * (half ?? 0),
+        group: title(group), panel: heading(page.measures[m]), value, ...band(value, scale * (half ?? 0), unit),
         said: shownEstimate(group.estimates[m], unit),
       };
     });
@@ -93,7 +99,7 @@ function dots(every, measures) {
 function accuracy(every) {
   const first = every.slice(0, FIRST);
   const rows = first.flatMap((group) => accuracyOf(group).map(({ round, found }) => ({
-    group: title(group), number: String(group.number), round, value: 100 * found.mean, low: 100 * (found.mean - (found.half ?? 0)), high: 100 * (found.mean + (found.half ?? 0)), said: shownEstimate(found, "percent"),
+    group: title(group), number: String(group.number), round, value: 100 * found.mean, ...band(100 * found.mean, 100 * (found.half ?? 0), "percent"), said: shownEstimate(found, "percent"),
   })));
   if (!rows.length) return null;
   const names = first.map(title);

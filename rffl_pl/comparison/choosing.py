@@ -66,7 +66,10 @@ def at_hand(root: Path) -> Iterator[Result | UserError]:
 
 
 def _matching(word: str) -> list[Path]:
-    matching = [Path(path) for path in sorted(glob.glob(word))] if glob.has_magic(word) else [Path(word)]
+    """What a word stands for; of a pattern, folders and results of studies."""
+    if not glob.has_magic(word):
+        return [Path(word)]
+    matching = [path for path in map(Path, sorted(glob.glob(word))) if path.is_dir() or path.name == _RESULTS]
     if not matching:
         raise UserError(f"Expected folders of runs to compare, but nothing matches {word}.")
     return matching
@@ -114,9 +117,12 @@ def _places(file: Path) -> dict[str, tuple[str, dict[str, str]]]:
             rows = csv.DictReader(lines)
             names = list(rows.fieldnames or ())
             shown = [*(name for name in names if name not in ("study", *COLUMNS)), "rounds", "seed"]
-            return {row["cell"]: (row["study"], {name: row[name] for name in shown}) for row in rows}
+            places = {row["cell"]: (row["study"], {name: row[name] for name in shown}) for row in rows}
     except (OSError, ValueError, KeyError, csv.Error) as error:
         raise UserError(f"Expected {file} to be the results of a study, but it is no such table.") from error
+    if not places:
+        raise UserError(f"Expected {file} to have results of a study, but it has none; run the study first.")
+    return places
 
 
 def _newest(cell: Path) -> Path | None:

@@ -66,10 +66,10 @@ def curves(rounds: Sequence[Round], points: int) -> dict[str, Any]:
     }
 
 
-def short(value: float | None) -> float | int | None:
-    """Four digits, as many as a page shows; whole numbers stay as they are; None for what is no number."""
+def short(value: float | None, digits: int = 4) -> float | int | None:
+    """So many digits at most; whole numbers stay as they are; None for what is no number."""
     if value is None or not math.isfinite(value):
         return None
     if isinstance(value, int) or value == int(value):
         return int(value)
-    return float(f"{value:.4g}")
+    return float(f"{value:.{digits}g}")

@@ -6,6 +6,7 @@ import functools
 import html
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from importlib import resources
@@ -21,6 +22,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder, Summary
 
 Content = dict[str, Any]
+MEASURE_DIGITS = 8  # intervals are computed from these
 
 
 def check_target(target: Path) -> None:
@@ -55,7 +57,8 @@ def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> N
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise UserError(f"Expected --out to be a file that can be written, but {error.strerror}: {target}.") from error
 
 
@@ -87,7 +90,11 @@ def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
             for key, number in numbers.items()
         ],
         "runs": [
-            run | {"called": numbers[run["called"]], "measures": [short(run["measures"][name]) for name in known]}
+            run
+            | {
+                "called": numbers[run["called"]],
+                "measures": [short(run["measures"][name], MEASURE_DIGITS) for name in known],
+            }
             for run in runs
         ],
     }

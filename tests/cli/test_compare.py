@@ -84,7 +84,7 @@ def test_all_runs_at_hand(
     [
         (["{}/nowhere"], {}, "nowhere to be the folder of a run, but there is no such folder"),
         (["{}/*"], {}, "but nothing matches"),
-        (["--html", "x"], {}, "Expected an option of rffl compare, but got --html."),
+        (["--html", "x"], {}, "Expected an option of rffl compare, but got --html; did you mean --help?"),
         (["{}"], {}, "has none of them; give runs/<name>/<date and time>"),
         (["{}"], {"config.yaml": "a: 1"}, "says nothing of a federation"),
         (["{}"], {"config.yaml": "- a"}, "to be the YAML of a run, but it is damaged"),

@@ -1,4 +1,4 @@
-"""Real runs on the digits, as small as can be: two servers, two attacks, two seeds, and not every one with every other."""
+"""Real runs on the digits, as small as can be: two servers, two attacks, two seeds, not all with all."""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ def test_an_unfinished_run_among_finished_ones(folders: list[Path], tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("table", "expected"),
-    [("a,b\n1,2\n", "but it is no such table"), ("study,seed,rounds,cell,x\n", "Expected runs of the study")],
+    [
+        ("a,b\n1,2\n", "but it is no such table"),
+        ("study,seed,rounds,cell,x\n", "to have results of a study, but it has none"),
+    ],
 )
 def test_what_is_no_study(tmp_path: Path, table: str, expected: str) -> None:
     """A table of something else, and one without rows."""
@@ -119,7 +122,7 @@ def test_seconds_are_known_or_not(folders: list[Path], tmp_path: Path) -> None:
     [
         ("page.pdf", "but got {}/page.pdf; give --out page.pdf.html"),
         ("folder.html", "but {}/folder.html is a folder"),
-        ("file/page.html", "Expected --out to be a file that can be written, but Not a directory"),
+        ("file/page.html", "Expected --out to be a file that can be written, but File exists"),
     ],
 )
 def test_a_page_that_cannot_be_written(
