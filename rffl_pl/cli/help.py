@@ -21,7 +21,7 @@ COMMANDS = {
         "rffl predict --config runs/digits/RUN/config.yaml --ckpt_path runs/digits/RUN/checkpoints/last.ckpt",
     ),
     "compare": (
-        "which settings of runs differ and what came of them, as a table and a page; without folders, all below runs/",
+        "what differs between runs and what came of it, a table and a page; without folders, all below runs/",
         "rffl compare runs/digits/*",
     ),
     "study": ("run a study's cells that have no result yet, or show its tables", "rffl study studies/digits.yaml"),

@@ -92,7 +92,7 @@ def _of_one_kind(results: Sequence[Result]) -> list[Result]:
     """All by their labels if they are of one study, else all by their options."""
     if len({result.study for result in results}) == 1:
         return list(results)
-    return [replace(read(result.path), study=None) if result.study else result for result in results]
+    return [replace(result, settings=result.options, study=None) for result in results]
 
 
 def _study_file(path: Path) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -22,6 +22,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder, Summary
 
 Content = dict[str, Any]
+SCRIPTS = ("shown", "tables", "worst", "charts", "page")
 MEASURE_DIGITS = 8  # intervals are computed from these
 
 
@@ -50,11 +51,12 @@ def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> N
     """
     check_target(target)
     check_common(results)
-    text = _page(content(results, left_out))
+    known = content(results, left_out)
     partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
+        partial.touch()  # before the work
+        partial.write_text(_page(known), encoding="utf-8")
         partial.replace(target)
     except OSError as error:
         with suppress(OSError):
@@ -113,7 +115,7 @@ def _run(result: Result, differ: Sequence[str], points: int) -> Content:
         "called": (name, tuple(settings.get(option) for option in apart)),
         "settings": [settings.get(option) for option in differ],
         "seed": next((settings[seed] for seed in SEEDS if seed in settings), None),
-        "server": _owned(settings, apart, "--server") or "server unknown",
+        "server": _server(result, apart),
         "attack": _attack(settings, apart, summary),
         "rounds": summary.rounds,
         "honest": summary.honest,
@@ -123,13 +125,13 @@ def _run(result: Result, differ: Sequence[str], points: int) -> Content:
     }
 
 
-def _owned(settings: dict[str, str] | Any, apart: Sequence[str], owner: str) -> str:
-    """A class with its options that differ, or what a study calls it."""
-    names = about(settings, apart, owner)
-    return called(settings, names) or settings.get(owner, "")
+def _server(result: Result, apart: Sequence[str]) -> str:
+    """The server with its options that differ, or what a study calls it."""
+    named = called(result.settings, about(apart, "--server"))
+    return named or result.options.get("--server", "server unknown")
 
 
-def _attack(settings: Any, apart: Sequence[str], summary: Summary) -> str:
+def _attack(settings: Mapping[str, str], apart: Sequence[str], summary: Summary) -> str:
     """What adversaries do; nothing without any."""
     kinds = " + ".join(dict.fromkeys(kind for kind in summary.attacks if kind))
     if len(summary.examples) == summary.honest:
@@ -166,9 +168,13 @@ def _quantiles(most: int) -> list[float]:
 
 def _page(content: Content) -> str:
     """The template with styles, scripts, the library and the content in it."""
-    parts = {name: _file(f"page.{name}") for name in ("css", "js")} | {"charts": _file("charts.js")}
     data = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    parts |= {"library": _library(), "data": data.replace("<", "\\u003c")}
+    parts = {
+        "css": _file("page.css"),
+        "scripts": "\n".join(_file(f"{name}.js") for name in SCRIPTS),
+        "library": _library(),
+        "data": data.replace("<", "\\u003c"),  # last: it may hold whatever a user calls things
+    }
     page = _file("page.html").replace("{{title}}", html.escape(content["title"]))
     for name, text in parts.items():
         page = page.replace(f"{{{{{name}}}}}", text)

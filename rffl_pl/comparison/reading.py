@@ -26,13 +26,15 @@ class Result:
 
     Attributes:
         path: Its folder.
-        settings: Every option that may change the result, as it is typed; of a study's cell its labels by axis.
+        options: Every option that may change the result, as it is typed.
+        settings: What tells it from others: its options, or a study's labels by axis.
         rounds: Rounds done, and asked for where that is known.
         summary: None if the run has not ended.
         study: The study that it was named by.
     """
 
     path: Path
+    options: Mapping[str, str]
     settings: Mapping[str, str]
     rounds: str
     summary: Summary | None
@@ -45,11 +47,8 @@ class Result:
 
     @property
     def moment(self) -> datetime | None:
-        """When it began, which its folder's name says."""
-        try:
-            return datetime.strptime(self.path.resolve().name[:19], "%Y-%m-%d_%H-%M-%S")
-        except ValueError:
-            return None
+        """When it began, if its folder's name says so."""
+        return _moment(self.path)
 
 
 def is_run(path: Path) -> bool:
@@ -74,7 +73,8 @@ def read(path: Path) -> Result:
     done = summary.rounds if summary else len(run.rounds()) if run.metrics_file.is_file() else 0
     asked = config.get("trainer", {}).get("max_epochs", done)
     rounds = f"{done}" if summary else f"{done} of {asked}"
-    return Result(path=path, settings=dict(_options(config)), rounds=rounds, summary=summary)
+    options = dict(_options(config))
+    return Result(path=path, options=options, settings=options, rounds=rounds, summary=summary)
 
 
 def seconds(path: Path) -> float | None:
@@ -87,11 +87,18 @@ def seconds(path: Path) -> float | None:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     run = RunFolder(path)
-    began = Result(path=path, settings={}, rounds="", summary=None).moment
+    began = _moment(path)
     if began is None or not (run.config_file.is_file() and run.summary_file.is_file()):
         return None
     first, last = run.config_file.stat().st_mtime, run.summary_file.stat().st_mtime
     return last - first if abs(first - began.timestamp()) < _AT_ONCE and last >= first else None
+
+
+def _moment(path: Path) -> datetime | None:
+    try:
+        return datetime.strptime(path.resolve().name[:19], "%Y-%m-%d_%H-%M-%S")
+    except ValueError:
+        return None
 
 
 def _options(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -55,6 +55,6 @@ def called(settings: Mapping[str, str], options: Sequence[str]) -> str:
     return " · ".join(words)
 
 
-def about(settings: Mapping[str, str], differ: Sequence[str], owner: str) -> list[str]:
+def about(differ: Sequence[str], owner: str) -> list[str]:
     """The options that differ of all that belong to one: ``--server``, ``--server.gamma``; a study's axis alone."""
     return [name for name in differ if name in (owner, owner.removeprefix("--")) or name.startswith(f"{owner}.")]
