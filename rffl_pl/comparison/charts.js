@@ -108,7 +108,8 @@ function accuracy(every) {
   const step = Math.max(1, Math.ceil(last / 8));
   const marked = new Set();
   for (const row of rows) {
-    const slot = `${row.group} ${Math.floor(row.round / step)}`;
+    const aside = Math.floor((names.indexOf(row.group) * step) / FIRST); // side by side, not upon each other
+    const slot = `${row.group} ${Math.floor((row.round + aside) / step)}`;
     if (!marked.has(slot)) { marked.add(slot); row.mark = true; }
   }
   const ends = first.map((group) => rows.filter((row) => row.group === title(group)).at(-1)).filter(Boolean);

@@ -64,7 +64,8 @@ function draw() {
   for (const filter of document.querySelectorAll(".filter")) filter.say();
   by("sort").value = state.sort;
   by("direction").textContent = state.down ? "Descending ↓" : "Ascending ↑";
-  const drawn = every.length > FIRST ? ` Curves show the first ${FIRST} in this order.` : "";
+  const dotted = every.length > MANY ? `, rows of dots the first ${MANY}` : "";
+  const drawn = every.length > FIRST ? ` Curves show the first ${FIRST} in this order${dotted}.` : "";
   by("status").textContent = `${runs} of ${count(page.runs.length, "run", "runs")} shown, in ${count(every.length, "group", "groups")}.${drawn}`;
   by("results-table").replaceChildren(...resultsTables(every));
   by("measure-note").textContent = page.measures[state.measure].says;

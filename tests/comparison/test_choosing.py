@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rffl_pl.comparison import chosen
 from rffl_pl.comparison.measures import check_common
+from rffl_pl.comparison.page import content
 from rffl_pl.comparison.reading import read, seconds
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
@@ -92,6 +94,17 @@ def test_a_study_goes_by_its_axes(folders: list[Path], tmp_path: Path) -> None:
         assert "the cell cc" in sentence
     mixed, _ = chosen([str(study), str(folders[1])])
     assert all("--server" in result.settings for result in mixed)
+
+
+def test_servers_and_attacks_that_are_no_axis(folders: list[Path]) -> None:
+    """The worst case goes by the server and the attack of the options where a study names neither."""
+    cells = [
+        replace(read(folder), settings={"alpha": "1", "seed": str(i)}, study="s") for i, folder in enumerate(folders)
+    ]
+    runs = content(cells)["runs"]
+    assert [(run["server"], run["attack"]) for run in runs][1:3] == [("RFFL", "FreeRider"), ("RFFL", "LabelFlip")]
+    assert runs[-1]["server"] == "FedAvg"
+    assert content(cells)["title"] == "s: 5 runs compared"
 
 
 def test_runs_without_a_common_measure(folders: list[Path], tmp_path: Path) -> None:
