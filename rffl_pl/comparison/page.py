@@ -33,7 +33,8 @@ def check_target(target: Path) -> None:
         UserError: If it is no .html file, or a folder.
     """
     if target.suffix not in (".html", ".htm"):
-        raise UserError(f"Expected --out to be an .html file, but got {target}; give --out {target.name}.html.")
+        name = target.with_suffix(".html").name
+        raise UserError(f"Expected --out to be an .html file, but got {target}; give --out {name}.")
     if target.is_dir():
         raise UserError(f"Expected --out to be an .html file, but {target} is a folder; give a file in it.")
 

@@ -133,7 +133,7 @@ def test_seconds_are_known_or_not(folders: list[Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("page.pdf", "but got {}/page.pdf; give --out page.pdf.html"),
+        ("page.pdf", "but got {}/page.pdf; give --out page.html"),
         ("folder.html", "but {}/folder.html is a folder"),
         ("file/page.html", "Expected --out to be a file that can be written, but File exists"),
     ],
