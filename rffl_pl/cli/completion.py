@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable
 
-from rffl_pl.cli import catalogue, paper, study
+from rffl_pl.cli import catalogue, compare, paper, study
 from rffl_pl.cli.help import COMMANDS
 from rffl_pl.paper import FIGURES, TABLES
 
@@ -35,6 +35,8 @@ _rffl() {{
         choices="{study}"
     elif [[ ${{COMP_WORDS[1]}} == paper ]]; then
         choices="{paper}"
+    elif [[ ${{COMP_WORDS[1]}} == compare ]]; then
+        [[ $word == -* ]] && choices="{compare}"
     else
         case $before in
 {cases}
@@ -56,6 +58,7 @@ def script(run: Callable[[list[str]], None]) -> str:
     return SCRIPT.format(
         commands=" ".join(COMMANDS),
         kinds=" ".join([*catalogue.KINDS, "configs"]),
+        compare=" ".join(compare.options()),
         study=" ".join([*study.options(), *study.packaged()]),
         paper=" ".join([*paper.VERBS, *TABLES, *FIGURES, *paper.options()]),
         cases=cases,

@@ -22,7 +22,7 @@ def main(args: list[str] | None = None) -> None:
     try:
         answer = help.answer(args)
         if answer is None and args[0] == "compare":
-            from rffl_pl.cli import compare  # runs are read with torch
+            from rffl_pl.cli import compare
 
             answer = compare.answer(args[1:])
         if answer is None and args[0] == "study":

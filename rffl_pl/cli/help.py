@@ -21,7 +21,7 @@ COMMANDS = {
         "rffl predict --config runs/digits/RUN/config.yaml --ckpt_path runs/digits/RUN/checkpoints/last.ckpt",
     ),
     "compare": (
-        "which settings of runs differ, and their results; without folders, of all below runs/",
+        "what differs between runs and what came of it, a table and a page; without folders, all below runs/",
         "rffl compare runs/digits/*",
     ),
     "study": ("run a study's cells that have no result yet, or show its tables", "rffl study studies/digits.yaml"),
@@ -44,7 +44,7 @@ def answer(args: list[str]) -> str | None:
             return f"rffl {__version__}"
         case ["list"]:
             return "\n\n".join(f"{kind}:\n{lines(kind)}" for kind in [*catalogue.KINDS, "configs"])
-        case ["list" | "compare", "-h" | "--help", *_]:
+        case ["list", "-h" | "--help", *_]:
             return overview()
         case ["list", kind] if kind in catalogue.KINDS or kind == "configs":
             return lines(kind)

@@ -18,6 +18,7 @@ from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.runs.records import Round, Summary
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is
 _PARTICIPANT = re.compile(r"(.+)/participant_(\d+)")
 
 
@@ -111,7 +112,7 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""
         try:
-            return dict(yaml.safe_load(_text(self.config_file)))
+            return dict(yaml.load(_text(self.config_file), Loader=_LOADER))
         except (yaml.YAMLError, TypeError, ValueError) as error:
             raise UserError(f"Expected {self.config_file} to be the YAML of a run, but it is damaged.") from error
 

@@ -10,7 +10,6 @@ import pytest
 
 from rffl_pl.cli import main
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.compare import differing
 from tests.cli.folders import DIGITS, Run
 from tests.conftest import only_run
 
@@ -30,12 +29,14 @@ def cells(line: str) -> list[str]:
     return re.split(r" {2,}", line.strip())
 
 
-def test_settings_that_differ_and_results(rffl: Run, runs: Path) -> None:
+def test_settings_that_differ_and_results(rffl: Run, runs: Path, tmp_path: Path) -> None:
     """Those alone, and of every run what its summary says; a pattern names the same runs."""
     one, two = only_run(runs, "one"), only_run(runs, "two")
-    ended = rffl("compare", one, two)
+    out = ("--out", tmp_path / "page.html")
+    ended = rffl("compare", one, two, *out)
     assert ended.code == 0, ended.err
-    head, _, *rows = ended.out.splitlines()
+    head, _, *rows, empty, _ = ended.out.splitlines()
+    assert empty == ""
     assert cells(head)[:4] == ["run", "--seed_everything", "--server", "rounds"]
     first, second = (dict(zip(cells(head), cells(row), strict=True)) for row in rows)
     assert (first["--server"], second["--server"]) == ("RFFL", "FedAvg")
@@ -46,8 +47,8 @@ def test_settings_that_differ_and_results(rffl: Run, runs: Path) -> None:
         assert (found["mean"], found["maximum"]) == (f"{summary.mean:.1%}", f"{summary.maximum:.1%}")
         assert (found["fairness"], found["gain"], found["rounds"]) == ("-", "-", "2")
         assert (found["adversaries removed"], found["honest removed"]) == ("0 of 1", "0 of 5")
-    assert rffl("compare", runs / "*" / "*").out == ended.out
-    assert rffl("compare", one, one, two).out == ended.out
+    assert rffl("compare", runs / "*" / "*", *out).out == ended.out
+    assert rffl("compare", one, one, two, *out).out == ended.out
 
 
 def test_all_runs_at_hand(
@@ -68,6 +69,14 @@ def test_all_runs_at_hand(
     assert cells(second)[3:] == ["2 of 2", *"------"]
     (sentence,) = listed.err.splitlines()
     assert sentence.startswith("left out: Expected runs/broken/now/config.yaml to be the YAML of a run")
+    assert not (runs / "compare.html").exists()
+    shutil.rmtree(runs / "broken")
+    main(["compare", "runs/one", "runs/two"])
+    written = capfd.readouterr()
+    assert written.out.splitlines()[-1].startswith("page: runs/compare.html (")
+    assert written.err.startswith("left out: Expected the run in runs/two/")
+    assert "left out" not in written.out
+    assert (runs / "compare.html").is_file()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +84,7 @@ def test_all_runs_at_hand(
     [
         (["{}/nowhere"], {}, "nowhere to be the folder of a run, but there is no such folder"),
         (["{}/*"], {}, "but nothing matches"),
-        (["--html", "x"], {}, "but got --html; `rffl compare` takes no options"),
+        (["--html", "x"], {}, "Expected an option of rffl compare, but got --html; did you mean --help?"),
         (["{}"], {}, "has none of them; give runs/<name>/<date and time>"),
         (["{}"], {"config.yaml": "a: 1"}, "says nothing of a federation"),
         (["{}"], {"config.yaml": "- a"}, "to be the YAML of a run, but it is damaged"),
@@ -105,17 +114,3 @@ def test_no_runs_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         main(["compare"])
     assert stop.value.code == 2
     assert "rffl fit --config digits.yaml" in capsys.readouterr().err
-
-
-def test_what_differs() -> None:
-    """Values that do, and options that some lack; but not what another class cannot be told."""
-    a = {"--server": "RFFL", "--server.gamma": "0.5", "--seed_everything": "1", "--federation.adversaries": "1"}
-    b = a | {"--server.gamma": "0.3"}
-    assert differing([a, dict(a)]) == []
-    assert differing([a, b]) == ["--server.gamma"]
-    fedavg = {name: value for name, value in a.items() if name != "--server.gamma"} | {"--server": "FedAvg"}
-    assert differing([a, fedavg]) == ["--server"]
-    assert differing([a, b, fedavg]) == ["--server", "--server.gamma"]
-    assert differing([a, a | {"--server.own": "1"}]) == ["--server.own"]
-    assert differing([a, a | {"--adversaries.0": "FreeRider"}]) == ["--adversaries.0"]
-    assert differing([a, {}]) == []

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from rffl_pl import __version__
+from rffl_pl.comparison.page import SCRIPTS
 from tests.conftest import QUICK, ROOT, Ended, only_run
 
 CONFIGS = sorted(path.relative_to(ROOT / "configs").as_posix() for path in ROOT.glob("configs/**/*.yaml"))
@@ -41,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_has_all_it_needs(wheel: Path) -> None:
-    """Configurations with the content of configs/, the mark of types, the command; no tests."""
+    """Configurations with the content of configs/, the mark of types, the page of runs, the command; no tests."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         for name in CONFIGS:
@@ -49,6 +50,8 @@ def test_the_wheel_has_all_it_needs(wheel: Path) -> None:
         entry = archive.read(f"rffl_pl-{__version__}.dist-info/entry_points.txt").decode()
     assert len(CONFIGS) > 20
     assert "rffl_pl/py.typed" in names
+    page = {f"rffl_pl/comparison/{name}" for name in ("page.html", "page.css", *(f"{name}.js" for name in SCRIPTS))}
+    assert page <= set(names)
     assert "rffl = rffl_pl.cli:main" in entry
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rffl_pl").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules

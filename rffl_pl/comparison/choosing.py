@@ -1,0 +1,130 @@
+"""Which runs are meant: folders of runs, folders above them, patterns, and studies."""
+
+from __future__ import annotations
+
+import csv
+import glob
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rffl_pl.comparison.reading import Result, is_run, read
+from rffl_pl.errors import UserError
+from rffl_pl.studies.study import COLUMNS
+
+_RESULTS = "results.csv"  # of a study
+
+
+def chosen(words: Sequence[str]) -> tuple[list[Result], list[str]]:
+    """The finished runs that words name, each once and in their order.
+
+    Settings are those of a study where all runs are cells of one, else the options of the command line.
+
+    Returns:
+        The runs, and a sentence for each that is left out because it has not ended.
+
+    Raises:
+        UserError: If a word names no run, or none has ended.
+    """
+    found: dict[Path, Result] = {}
+    gone: list[str] = []
+    for word in words:
+        for path in _matching(word):
+            if file := _study_file(path):
+                for one in _cells(file):
+                    if isinstance(one, str):
+                        gone.append(one)
+                    else:
+                        found.setdefault(one.path.resolve(), one)
+            else:
+                for folder in _runs_in(path):
+                    found.setdefault(folder.resolve(), read(folder))
+    finished = [result for result in found.values() if result.summary is not None]
+    unfinished = [_not_ended(result) for result in found.values() if result.summary is None]
+    if not finished:
+        raise UserError([*unfinished, *gone][0])
+    return _of_one_kind(finished), [*unfinished, *gone]
+
+
+def at_hand(root: Path) -> Iterator[Result | UserError]:
+    """Every run below a folder that trains or has trained, and the mistake for what cannot be read.
+
+    Raises:
+        UserError: If there is none.
+    """
+    folders = sorted(path.parent for path in root.glob("*/*/metrics.csv"))
+    if not folders:
+        raise UserError(
+            f"Expected runs below {root}/, but there are none here; name their folders, or train one: rffl fit "
+            "--config digits.yaml."
+        )
+    for folder in folders:
+        try:
+            yield read(folder)
+        except UserError as mistake:
+            yield mistake
+
+
+def _matching(word: str) -> list[Path]:
+    """What a word stands for; of a pattern, folders and results of studies."""
+    if not glob.has_magic(word):
+        return [Path(word)]
+    matching = [path for path in map(Path, sorted(glob.glob(word))) if path.is_dir() or path.name == _RESULTS]
+    if not matching:
+        raise UserError(f"Expected folders of runs to compare, but nothing matches {word}.")
+    return matching
+
+
+def _runs_in(path: Path) -> Sequence[Path]:
+    """The folder itself if it is a run's, else the runs below it."""
+    below = () if is_run(path) else (path.glob(f"{depth}metrics.csv") for depth in ("*/", "*/*/", "*/*/*/"))
+    return sorted(file.parent for files in below for file in files) or [path]
+
+
+def _not_ended(result: Result) -> str:
+    return (
+        f"Expected the run in {result.path} to have ended, but it has no summary.json after {result.rounds} rounds; go "
+        "on from its checkpoint, or leave it out."
+    )
+
+
+def _of_one_kind(results: Sequence[Result]) -> list[Result]:
+    """All by their labels if they are of one study, else all by their options."""
+    if len({result.study for result in results}) == 1:
+        return list(results)
+    return [replace(result, settings=result.options, study=None) for result in results]
+
+
+def _study_file(path: Path) -> Path | None:
+    file = path if path.name == _RESULTS else path / _RESULTS
+    return file if file.is_file() and not is_run(file.parent) else None
+
+
+def _cells(file: Path) -> Iterator[Result | str]:
+    """The cells of a study that its results tell of, a sentence for each whose folder is not there."""
+    for digest, (study, place) in _places(file).items():
+        folder = _newest(file.parent.parent / "cells" / digest)
+        if folder is None:
+            yield f"Expected the cell {digest} of {file} to have a run, but there is none; run the study again."
+        else:
+            yield replace(read(folder), settings=place, study=study)
+
+
+def _places(file: Path) -> dict[str, tuple[str, dict[str, str]]]:
+    """By cell the study's name and the cell's labels."""
+    try:
+        with file.open(newline="") as lines:
+            rows = csv.DictReader(lines)
+            names = list(rows.fieldnames or ())
+            shown = [*(name for name in names if name not in ("study", *COLUMNS)), "rounds", "seed"]
+            places = {row["cell"]: (row["study"], {name: row[name] for name in shown}) for row in rows}
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise UserError(f"Expected {file} to be the results of a study, but it is no such table.") from error
+    if not places:
+        raise UserError(f"Expected {file} to have results of a study, but it has none; run the study first.")
+    return places
+
+
+def _newest(cell: Path) -> Path | None:
+    """The last attempt that has a result."""
+    return max((file.parent for file in cell.glob("*/summary.json")), default=None)

@@ -1,0 +1,75 @@
+"""What happened in the rounds of runs, thinned to what a page can hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rffl_pl.runs import Round
+
+MOST_POINTS, FEWEST_POINTS = 40, 8
+MOST_VALUES = 45_000
+"""Of all curves of a page, about 0.3 MB."""
+MOST_LINES = 20
+"""So many participants of a run have a curve of their reputation."""
+
+
+def points_for(participants: Sequence[int]) -> int:
+    """How many rounds of every run a page shows.
+
+    Args:
+        participants: How many each run has.
+    """
+    lines = sum(min(count, MOST_LINES) + 1 for count in participants)
+    return max(FEWEST_POINTS, min(MOST_POINTS, MOST_VALUES // max(lines, 1)))
+
+
+def thinned(rounds: Sequence[Round], points: int) -> list[Round]:
+    """At most so many of the rounds, evenly spread, the first and the last among them."""
+    if len(rounds) <= points:
+        return list(rounds)
+    return [rounds[round(i * (len(rounds) - 1) / (points - 1))] for i in range(points)]
+
+
+def drawn(honest: int, total: int) -> list[int]:
+    """Whose reputation has a curve: all, or of many some of the honest and some of the adversaries."""
+    if total <= MOST_LINES:
+        return list(range(total))
+    of_honest = max(1, round(MOST_LINES * honest / total)) if total > honest else MOST_LINES
+    return [*_spread(0, honest, of_honest), *_spread(honest, total, MOST_LINES - of_honest)]
+
+
+def _spread(start: int, stop: int, count: int) -> list[int]:
+    if stop - start <= count:
+        return list(range(start, stop))
+    return sorted({start + round(i * (stop - start - 1) / max(count - 1, 1)) for i in range(count)})
+
+
+def curves(rounds: Sequence[Round], points: int) -> dict[str, Any]:
+    """The mean accuracy of the honest and everybody's reputation, by the rounds that are shown.
+
+    Returns:
+        ``rounds``, ``accuracy`` (None where none was measured), ``who`` has a curve, and their ``reputation``, a list
+        each, empty under servers that have none.
+    """
+    shown = thinned(rounds, points)
+    if not shown:
+        return {"rounds": [], "accuracy": [], "who": [], "reputation": []}
+    who = drawn(shown[0].honest, len(shown[0].members))
+    named = [entry for entry in shown if "reputation" in entry.measures]
+    return {
+        "rounds": [entry.number for entry in shown],
+        "accuracy": [short(entry.mean_accuracy) for entry in shown],
+        "who": who if named else [],
+        "reputation": [[short(entry.measures["reputation"][i]) for entry in shown] for i in who] if named else [],
+    }
+
+
+def short(value: float | None, digits: int = 4) -> float | int | None:
+    """So many digits at most; whole numbers stay as they are; None for what is no number."""
+    if value is None or not math.isfinite(value):
+        return None
+    if isinstance(value, int) or value == int(value):
+        return int(value)
+    return float(f"{value:.{digits}g}")

@@ -1,0 +1,126 @@
+"""What is told of a run, in one number each."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rffl_pl.comparison.reading import Result
+from rffl_pl.errors import UserError
+from rffl_pl.runs import Round, Summary
+
+Value = float | None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run.
+
+    Attributes:
+        name: As a heading.
+        says: What it is, one sentence.
+        unit: ``percent``, ``points`` (a difference of percentages), ``number``, ``bytes`` or ``seconds``.
+        better: ``higher`` or ``lower``; None where neither is.
+        of: Of a summary; None of what is measured on the way.
+    """
+
+    name: str
+    says: str
+    unit: str
+    better: str | None
+    of: Callable[[Summary], Value] | None = None
+
+
+def _lowest(summary: Summary) -> Value:
+    return min((value for value in summary.final[: summary.honest] if value is not None), default=None)
+
+
+def _honest_removed(summary: Summary) -> Value:
+    return sum(number is not None for number in summary.removed_in_round[: summary.honest]) / summary.honest
+
+
+MEASURES = {
+    "accuracy": Measure(
+        "Accuracy", "Mean test accuracy of the honest participants.", "percent", "higher", lambda s: s.mean
+    ),
+    "lowest": Measure("Lowest", "Lowest test accuracy of an honest participant.", "percent", "higher", _lowest),
+    "highest": Measure(
+        "Highest", "Highest test accuracy of an honest participant.", "percent", "higher", lambda s: s.maximum
+    ),
+    "fairness": Measure(
+        "Fairness",
+        "Pearson's correlation of the accuracies that honest participants reach alone and end with.",
+        "number", "higher", lambda s: s.fairness,
+    ),
+    "rank_fairness": Measure(
+        "Fairness of ranks", "Spearman's correlation of the same.", "number", "higher", lambda s: s.rank_fairness
+    ),
+    "gain": Measure(
+        "Gain", "Mean of what honest participants have above training alone.", "points", "higher", lambda s: s.gain
+    ),
+    "gain_spread": Measure(
+        "Spread of gain", "Standard deviation of the gain.", "points", "lower", lambda s: s.gain_spread
+    ),
+    "recall": Measure(
+        "Adversaries removed", "Share of the adversaries that were removed.", "percent", "higher", lambda s: s.recall
+    ),
+    "honest_removed": Measure(
+        "Honest removed", "Share of the honest that were removed.", "percent", "lower", _honest_removed
+    ),
+    "precision": Measure(
+        "Precision of removal", "Share of adversaries among the removed.", "percent", "higher", lambda s: s.precision
+    ),
+    "target_accuracy": Measure(
+        "Target accuracy", "Accuracy of the honest on the class that adversaries mislabel.", "percent", "higher",
+        lambda s: s.target_accuracy,
+    ),
+    "attack_success": Measure(
+        "Attack success", "Share of these examples that the honest classify as the adversaries want.", "percent",
+        "lower", lambda s: s.attack_success,
+    ),
+    "adversary_final": Measure(
+        "Accuracy of adversaries", "What the adversaries end with.", "percent", "lower", lambda s: s.adversary_final
+    ),
+    "adversary_gain": Measure(
+        "Gain of adversaries", "What they have above training alone.", "points", "lower", lambda s: s.adversary_gain
+    ),
+    "bytes_up": Measure("Bytes up", "Sent to the server by all, in all rounds.", "bytes", "lower"),
+    "bytes_down": Measure("Bytes down", "Sent to the participants, in all rounds.", "bytes", "lower"),
+    "seconds": Measure("Time", "From the start of the run to its result, on its own machine.", "seconds", "lower"),
+}  # fmt: skip
+"""In the order in which they are shown."""
+
+
+def measured(summary: Summary, rounds: Sequence[Round], seconds: Value) -> dict[str, Value]:
+    """Every measure of a run, None where there is no value."""
+    on_the_way = {name: _total(rounds, name) for name in ("bytes_up", "bytes_down")} | {"seconds": seconds}
+    return {name: one.of(summary) if one.of else on_the_way[name] for name, one in MEASURES.items()}
+
+
+def check_common(results: Sequence[Result]) -> None:
+    """Refuse a run that has no measure in common with any other.
+
+    Raises:
+        UserError: With both sides of the first such run.
+    """
+    known = [(result.path, _known(result.summary)) for result in results if result.summary]
+    often = Counter(name for _, names in known for name in names)
+    for path, names in known:
+        if len(known) > 1 and not any(often[name] > 1 for name in names):
+            has = ", ".join(sorted(names)) or "no result at all"
+            raise UserError(
+                f"Expected runs with a measure in common, but {path} has {has} and no other run has that; leave it out."
+            )
+
+
+def _known(summary: Summary) -> frozenset[str]:
+    """The measures of final models that have a value."""
+    results = {name: one.of(summary) for name, one in MEASURES.items() if one.of and name != "honest_removed"}
+    return frozenset(name for name, value in results.items() if value is not None)
+
+
+def _total(rounds: Sequence[Round], name: str) -> Value:
+    every = [value for entry in rounds for value in entry.measures.get(name, []) if not math.isnan(value)]
+    return sum(every) if every else None

@@ -1,0 +1,201 @@
+"""Runs beside each other as one file that opens in a browser, without network."""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rffl_pl import __version__
+from rffl_pl.comparison.curves import MOST_LINES, curves, points_for, short
+from rffl_pl.comparison.measures import MEASURES, check_common, measured
+from rffl_pl.comparison.reading import Result, seconds
+from rffl_pl.comparison.settings import SEEDS, about, called, differing, ordered, plain
+from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder, Summary
+
+Content = dict[str, Any]
+SCRIPTS = ("shown", "tables", "worst", "charts", "page")
+MEASURE_DIGITS = 8  # intervals are computed from these
+
+
+def check_target(target: Path) -> None:
+    """Refuse a page that could not be written.
+
+    Raises:
+        UserError: If it is no .html file, or a folder.
+    """
+    if target.suffix not in (".html", ".htm"):
+        name = target.with_suffix(".html").name
+        raise UserError(f"Expected --out to be an .html file, but got {target}; give --out {name}.")
+    if target.is_dir():
+        raise UserError(f"Expected --out to be an .html file, but {target} is a folder; give a file in it.")
+
+
+def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> None:
+    """Write the page of finished runs, whole or not at all.
+
+    Args:
+        results: The runs, at least one.
+        left_out: What the page says of others.
+        target: The file; one that is there is replaced.
+
+    Raises:
+        UserError: If there is no writing, or a run has no measure in common with the others.
+    """
+    check_target(target)
+    check_common(results)
+    known = content(results, left_out)
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.touch()  # before the work
+        partial.write_text(_page(known), encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise UserError(f"Expected --out to be a file that can be written, but {error.strerror}: {target}.") from error
+
+
+def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
+    """All that the page knows, as it stands in it.
+
+    Args:
+        results: Finished runs, at least one.
+        left_out: What it says of others.
+    """
+    every = [result.settings for result in results]
+    differ = ordered(differing(every))
+    points = points_for([len(result.summary.examples) for result in results if result.summary])
+    runs = [_run(result, differ, points) for result in results]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(run["called"] for run in runs), 1)}
+    known = [name for name in MEASURES if any(run["measures"][name] is not None for run in runs)]
+    return {
+        "title": _title(results),
+        "made": f"{datetime.now():%Y-%m-%d %H:%M}",
+        "version": __version__,
+        "left_out": list(left_out),
+        "settings": [{"option": name, "name": plain(name)} for name in differ],
+        "measures": [_described(name) for name in known],
+        "t": _quantiles(len(runs)),
+        "points": points,
+        "lines": MOST_LINES,
+        "groups": [
+            {"number": number, "name": key[0] or (runs[0]["name"] if len(runs) == 1 else "all runs")}
+            for key, number in numbers.items()
+        ],
+        "runs": [
+            run
+            | {
+                "called": numbers[run["called"]],
+                "measures": [short(run["measures"][name], MEASURE_DIGITS) for name in known],
+            }
+            for run in runs
+        ],
+    }
+
+
+def _run(result: Result, differ: Sequence[str], points: int) -> Content:
+    folder, summary = RunFolder(result.path), result.summary
+    assert summary is not None
+    rounds = folder.rounds() if folder.metrics_file.is_file() else []
+    settings = result.settings
+    apart = [name for name in differ if name not in SEEDS]
+    name = called(settings, apart) if settings else f"{result.name} (settings unknown)"
+    return {
+        "name": result.name,
+        "date": f"{result.moment:%Y-%m-%d %H:%M}" if result.moment else "",
+        "called": (name, tuple(settings.get(option) for option in apart)),
+        "settings": [settings.get(option) for option in differ],
+        "seed": next((settings[seed] for seed in SEEDS if seed in settings), None),
+        "server": _server(result, apart),
+        "attack": _attack(settings, apart, summary),
+        "rounds": summary.rounds,
+        "honest": summary.honest,
+        "measures": measured(summary, rounds, seconds(result.path)),
+        "participants": _participants(summary),
+        "curves": curves(rounds, points),
+    }
+
+
+def _server(result: Result, apart: Sequence[str]) -> str:
+    """The server with its options that differ, or what a study calls it."""
+    named = called(result.settings, about(apart, "--server"))
+    return named or result.options.get("--server", "server unknown")
+
+
+def _attack(settings: Mapping[str, str], apart: Sequence[str], summary: Summary) -> str:
+    """What adversaries do; nothing without any."""
+    kinds = " + ".join(dict.fromkeys(kind for kind in summary.attacks if kind))
+    if len(summary.examples) == summary.honest:
+        return ""
+    studied = next((settings[axis] for axis in ("attack", "adversary") if axis in settings), None)
+    more = [name for name in apart if name.startswith(("--adversaries", "--federation.adversaries"))]
+    numbers = [name for name in more if not settings.get(name, "").isidentifier()]
+    return studied or " · ".join(filter(None, [kinds or "adversaries", called(settings, numbers)]))
+
+
+def _participants(summary: Summary) -> Content:
+    """A list per column of the table of participants."""
+    return {
+        "examples": summary.examples,
+        "standalone": [short(value) for value in summary.standalone],
+        "final": [short(value) for value in summary.final],
+        "removed": summary.removed_in_round,
+        "attack": summary.attacks[summary.honest :],
+    }
+
+
+def _described(name: str) -> Content:
+    described = asdict(MEASURES[name])
+    described.pop("of")
+    return {"key": name, **described}
+
+
+def _quantiles(most: int) -> list[float]:
+    """Student's t for a 95 % interval of n values; n - 2 is the place in the list."""
+    from scipy import stats
+
+    return [round(float(stats.t.ppf(0.975, n - 1)), 5) for n in range(2, most + 1)]
+
+
+def _page(content: Content) -> str:
+    """The template with styles, scripts, the library and the content in it."""
+    data = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    parts = {
+        "css": _file("page.css"),
+        "scripts": "\n".join(_file(f"{name}.js") for name in SCRIPTS),
+        "library": _library(),
+        "data": data.replace("<", "\\u003c"),  # last: it may hold whatever a user calls things
+    }
+    page = _file("page.html").replace("{{title}}", html.escape(content["title"]))
+    for name, text in parts.items():
+        page = page.replace(f"{{{{{name}}}}}", text)
+    return page
+
+
+def _title(results: Sequence[Result]) -> str:
+    title = f"{len(results)} runs compared" if len(results) > 1 else "One run"
+    study = results[0].study  # of all, or of none
+    return f"{study}: {title}" if study else title
+
+
+def _file(name: str) -> str:
+    return resources.files("rffl_pl.comparison").joinpath(name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _library() -> str:
+    """Vega with Vega-Lite, to stand in a script element."""
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle.replace("</script", "<\\/script")

@@ -1,0 +1,60 @@
+"""Which settings differ between runs, and what runs are called by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+SEEDS = ("--seed_everything", "seed")
+"""What the seed is called on the command line and in a study."""
+
+
+def differing(every: Sequence[Mapping[str, str]]) -> list[str]:
+    """The options that differ between some settings.
+
+    An option that a class does not have differs only where that class is the same: what another server cannot be told
+    is no difference of its own.
+    """
+    names = dict.fromkeys(name for settings in every for name in settings)
+    return [name for name in names if _differs(name, every)]
+
+
+def _differs(name: str, every: Sequence[Mapping[str, str]]) -> bool:
+    if len({settings[name] for settings in every if name in settings}) > 1:
+        return True
+    owner = name.rpartition(".")[0]
+    owners = {settings.get(owner) for settings in every}
+    return len(owners) == 1 and any(name not in settings for settings in every if settings)
+
+
+def ordered(options: Sequence[str]) -> list[str]:
+    """Server, attack, who takes part, data, the rest, the seed, as readers ask for them; a study's axes as they are."""
+    rooms = ("--server", "--adversaries", "--federation", "--data")
+
+    def place(option: str) -> int:
+        if option in SEEDS:
+            return len(rooms) + 1
+        room = option.split(".")[0]
+        return rooms.index(room) if room in rooms else len(rooms)
+
+    return sorted(options, key=place)
+
+
+def plain(option: str) -> str:
+    """An option as a heading: ``server.gamma``, ``seed``."""
+    return "seed" if option in SEEDS else option.removeprefix("--")
+
+
+def called(settings: Mapping[str, str], options: Sequence[str]) -> str:
+    """What a run is called by some of its settings: words speak for themselves, numbers need their option's name."""
+    words = []
+    for option in options:
+        value = settings.get(option)
+        if value is not None and option not in SEEDS:
+            speaks = value[:1].isalpha() and value not in ("None", "True", "False")
+            words.append(value if speaks else f"{plain(option).rpartition('.')[2]} {value}")
+    return " · ".join(words)
+
+
+def about(differ: Sequence[str], owner: str) -> list[str]:
+    """The options that differ of all that belong to one: ``--server``, ``--server.gamma``; a study's axis alone."""
+    return [name for name in differ if name in (owner, owner.removeprefix("--")) or name.startswith(f"{owner}.")]

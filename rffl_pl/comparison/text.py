@@ -1,0 +1,45 @@
+"""Runs beside each other on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rffl_pl.comparison.reading import Result
+from rffl_pl.comparison.settings import differing
+from rffl_pl.runs.records import percent
+
+
+def table(results: Sequence[Result]) -> str:
+    """A row per run: its folder, the settings that differ, and the results."""
+    differ = differing([result.settings for result in results])
+    head = ["run", *differ, "rounds", "mean", "maximum", "fairness", "gain", "adversaries removed", "honest removed"]
+    rows = [
+        [result.name, *(result.settings.get(name, "-") for name in differ), result.rounds, *_values(result)]
+        for result in results
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [_line(cells, widths) for cells in (head, ["-" * width for width in widths], *rows)]
+    same = [] if differ or len(results) < 2 else ["all settings are the same"]
+    return "\n".join([*lines, *same])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = cells
+    padded = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+    return "  ".join([first.ljust(widths[0]), *padded])
+
+
+def _values(result: Result) -> list[str]:
+    summary = result.summary
+    if summary is None:
+        return ["-"] * 6
+    gone = [number is not None for number in summary.removed_in_round]
+    adversaries = gone[summary.honest :]
+    return [
+        percent(summary.mean),
+        percent(summary.maximum),
+        "-" if summary.fairness is None else f"{summary.fairness:.3f}",
+        "-" if summary.gain is None else f"{summary.gain:+.1%}",
+        f"{sum(adversaries)} of {len(adversaries)}" if adversaries else "-",
+        f"{sum(gone[: summary.honest])} of {summary.honest}",
+    ]

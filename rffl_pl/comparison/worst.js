@@ -1,0 +1,44 @@
+// The worst case of every server over the attacks: a table whose cells are shaded.
+
+function drawWorst(every) {
+  const attacks = [...new Set(every.flatMap((group) => group.runs.map((run) => run.attack)))].filter(Boolean).sort();
+  by("worst-section").hidden = !attacks.length;
+  if (!attacks.length) return;
+  const measure = page.measures[state.worst];
+  const worse = measure.better === "lower" ? Math.max : Math.min;
+  const calm = every.some((group) => group.runs[0].attack === "");
+  const servers = [...new Set(every.map((group) => group.runs[0].server))];
+  const cellOf = (server, attack) => {
+    const here = every.filter((group) => group.runs[0].server === server && group.runs[0].attack === attack && group.estimates[state.worst]);
+    if (!here.length) return null;
+    const value = worse(...here.map((group) => group.estimates[state.worst].mean));
+    const group = here.find((one) => one.estimates[state.worst].mean === value);
+    return { value, group, found: group.estimates[state.worst], of: here.length };
+  };
+  const lines = servers.map((server) => {
+    const cells = attacks.map((attack) => cellOf(server, attack));
+    const there = known(cells);
+    const value = there.length ? worse(...there.map((cell) => cell.value)) : null;
+    return { server, calm: calm ? cellOf(server, "") : undefined, cells, worst: there.find((cell) => cell.value === value) ?? null, there: there.length };
+  });
+  const values = lines.flatMap((line) => known([line.calm, ...line.cells]).map((cell) => cell.value));
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const share = (value) => 8 + 54 * (high > low ? (measure.better === "lower" ? value - low : high - value) / (high - low) : 0);
+  const drawn = (cell, more = "", classes = "") => {
+    if (!cell) return element("td", { class: `none ${classes}` }, "–");
+    const of = cell.of > 1 ? `worst of ${cell.of}: group ${cell.group.number}` : `group ${cell.group.number}`;
+    return element("td", { class: classes, style: `--share:${share(cell.value).toFixed(1)}` }, shown(cell.value, measure.unit), element("small", {}, shownHalf(cell.found, measure.unit)), element("small", {}, more || of));
+  };
+  const head = ["Server", ...(calm ? ["no adversary"] : []), ...attacks, "worst case"];
+  const body = lines.map((line) => {
+    const seen = line.there < attacks.length ? `of ${line.there} of ${attacks.length} attacks` : `of ${count(attacks.length, "attack", "attacks")}`;
+    return element("tr", {}, element("th", { scope: "row" }, line.server), ...(calm ? [drawn(line.calm)] : []),
+      ...line.cells.map((cell) => drawn(cell, "", cell && cell === line.worst ? "lowest" : "")), drawn(line.worst, seen, "final lowest"));
+  });
+  const caption = `Worst case of ${heading(measure)}: mean over seeds ± 95 % interval`;
+  const made = element("table", { class: "heat" }, element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col", class: name === "Server" ? "" : "number" }, name)))), element("tbody", {}, ...body));
+  by("worst").replaceChildren(boxed(caption, made), element("p", { class: "scale" }, "better", element("i", { "aria-hidden": "true" }), "worse"));
+  by("worst-note").textContent =
+    `${measure.says} The ${measure.better === "lower" ? "highest" : "lowest"} value is the worst; a server's own worst is bold. ` +
+    "Where groups differ in something else as well, a cell shows the worst of them and names it.";
+}

@@ -1,0 +1,167 @@
+"""Which runs words mean, and what is said of those that are left out."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.comparison import chosen
+from rffl_pl.comparison.measures import check_common
+from rffl_pl.comparison.page import content
+from rffl_pl.comparison.reading import read, seconds
+from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder
+from tests.comparison.runs import copy
+from tests.conftest import Ended
+
+
+def names(words: list[object]) -> list[str]:
+    return [result.path.parent.name for result in chosen([str(word) for word in words])[0]]
+
+
+def test_folders_above_runs_and_patterns(folders: list[Path]) -> None:
+    """Each run once, whatever names it."""
+    root = folders[0].parent.parent
+    every = sorted(folder.parent.name for folder in folders)
+    assert names([root]) == every
+    assert names([root / "*" / "*"]) == every
+    assert names([folders[0].parent]) == [folders[0].parent.name]
+    assert names([folders[1], root, folders[1]]) == [
+        folders[1].parent.name,
+        *(name for name in every if name != folders[1].parent.name),
+    ]
+
+
+def test_an_unfinished_run_among_finished_ones(folders: list[Path], tmp_path: Path) -> None:
+    """It is told and left out; alone it is refused."""
+    half = copy(folders[0], tmp_path / "half" / folders[0].name)
+    (half / "summary.json").unlink()
+    results, left_out = chosen([str(half), str(folders[1])])
+    assert [result.path for result in results] == [folders[1]]
+    (sentence,) = left_out
+    assert sentence.startswith(f"Expected the run in {half} to have ended")
+    assert "after 4 of 4 rounds" in sentence
+    with pytest.raises(UserError, match="to have ended"):
+        chosen([str(half)])
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("a,b\n1,2\n", "but it is no such table"),
+        ("study,seed,rounds,cell,x\n", "to have results of a study, but it has none"),
+    ],
+)
+def test_what_is_no_study(tmp_path: Path, table: str, expected: str) -> None:
+    """A table of something else, and one without rows."""
+    (tmp_path / "results.csv").write_text(table)
+    with pytest.raises(UserError, match=expected):
+        chosen([str(tmp_path)])
+
+
+def study_of(folders: list[Path], root: Path) -> Path:
+    """A study's folder as rffl study leaves it: a cell that was interrupted once, another, and one that is gone."""
+    cells = {"aa": ("RFFL", folders[0]), "bb": ("FedAvg", folders[-1])}
+    for digest, (_, run) in cells.items():
+        copy(run, root / "cells" / digest / "2026-01-02_00-00-00")
+    shutil.copytree(root / "cells" / "aa" / "2026-01-02_00-00-00", root / "cells" / "aa" / "2026-01-01_00-00-00")
+    (root / "cells" / "aa" / "2026-01-01_00-00-00" / "summary.json").unlink()
+    (root / "cells" / "aa" / "cell.json").write_text('{"seconds": 12.5}')
+    (root / "mine").mkdir()
+    rows = [f"mine,{server},1,4,0,honest,accuracy,0.5,{digest}" for digest, (server, _) in cells.items()]
+    head = "study,server,seed,rounds,participant,role,measure,value,cell"
+    (root / "mine" / "results.csv").write_text(
+        "\n".join([head, *rows, "mine,CFFL,1,4,0,honest,accuracy,0.5,cc"]) + "\n"
+    )
+    return root / "mine"
+
+
+def test_a_study_goes_by_its_axes(folders: list[Path], tmp_path: Path) -> None:
+    """Its cells have its labels, beside other runs their options; a cell without a run is told."""
+    study = study_of(folders, tmp_path)
+    for word in (study, study / "results.csv"):
+        results, left_out = chosen([str(word)])
+        assert [dict(result.settings) for result in results] == [
+            {"server": "RFFL", "rounds": "4", "seed": "1"},
+            {"server": "FedAvg", "rounds": "4", "seed": "1"},
+        ]
+        assert results[0].path.name == "2026-01-02_00-00-00"
+        assert seconds(results[0].path) == 12.5
+        (sentence,) = left_out
+        assert "the cell cc" in sentence
+    mixed, _ = chosen([str(study), str(folders[1])])
+    assert all("--server" in result.settings for result in mixed)
+
+
+def test_servers_and_attacks_that_are_no_axis(folders: list[Path]) -> None:
+    """The worst case goes by the server and the attack of the options where a study names neither."""
+    cells = [
+        replace(read(folder), settings={"alpha": "1", "seed": str(i)}, study="s") for i, folder in enumerate(folders)
+    ]
+    runs = content(cells)["runs"]
+    assert [(run["server"], run["attack"]) for run in runs][1:3] == [("RFFL", "FreeRider"), ("RFFL", "LabelFlip")]
+    assert runs[-1]["server"] == "FedAvg"
+    assert content(cells)["title"] == "s: 5 runs compared"
+
+
+def test_runs_without_a_common_measure(folders: list[Path], tmp_path: Path) -> None:
+    """The sentence names the run that has none with the others."""
+    odd = copy(folders[0], tmp_path / "odd" / folders[0].name)
+    summary = RunFolder(odd).summary()
+    for name, value in vars(summary).items():
+        if isinstance(value, float) or name in ("precision", "recall"):
+            setattr(summary, name, None)
+    summary.final = [None] * len(summary.final)
+    RunFolder(odd).write_summary(summary)
+    with pytest.raises(UserError, match=r"odd.* has no result at all and no other run has that"):
+        check_common([read(odd), read(folders[0])])
+    check_common([read(folders[0]), read(folders[-1])])
+    check_common([read(odd)])
+
+
+def test_seconds_are_known_or_not(folders: list[Path], tmp_path: Path) -> None:
+    """From the first file to the result, unless the files are copies made later."""
+    found = seconds(folders[0])
+    assert found is not None
+    assert 0 < found < 60
+    assert seconds(copy(folders[0], tmp_path / "2020-01-01_00-00-00")) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("page.pdf", "but got {}/page.pdf; give --out page.html"),
+        ("folder.html", "but {}/folder.html is a folder"),
+        ("file/page.html", "Expected --out to be a file that can be written, but File exists"),
+    ],
+)
+def test_a_page_that_cannot_be_written(
+    rffl: object, folders: list[Path], tmp_path: Path, target: str, expected: str
+) -> None:
+    """One sentence, exit code 2, and nothing is left behind."""
+    assert callable(rffl)
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    ended: Ended = rffl("compare", folders[0], "--out", tmp_path / target)
+    assert (ended.code, ended.out) == (2, "")
+    (error,) = ended.err.splitlines()
+    assert expected.format(tmp_path) in error
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_page_that_was_there_is_replaced_whole(rffl: object, folders: list[Path], tmp_path: Path) -> None:
+    """And the answer says where it is."""
+    assert callable(rffl)
+    page = tmp_path / "new" / "page.html"
+    ended: Ended = rffl("compare", folders[0], "--out", page)
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines()[-1].startswith(f"page: {page} (")
+    first = page.read_text()
+    assert rffl("compare", folders[0], folders[1], "--out", page).code == 0
+    assert page.read_text() != first
+    assert page.read_text().rstrip().endswith("</html>")
+    assert [path.name for path in page.parent.iterdir()] == ["page.html"]

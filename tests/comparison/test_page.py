@@ -1,0 +1,244 @@
+"""The page in a real browser: its numbers, its filter and order, who can read it, and how it prints."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from rffl_pl.comparison import chosen, write
+from rffl_pl.runs import RunFolder, Summary
+from rffl_pl.studies.tables import interval
+from tests.comparison.browser import opened, rows
+from tests.comparison.runs import GROUPS, copy
+
+CHARTS = ("dots", "accuracy", "reputation", "alone", "removed", "cost")
+NOTHING, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+RESULTS = "#results-table table"
+ATTACKS = ("FreeRider", "LabelFlip")
+
+
+def summaries(folders: list[Path], server: str, attack: str) -> list[Summary]:
+    return [
+        RunFolder.open(folder).summary() for folder in folders if folder.parent.name.startswith(f"{server}-{attack}-")
+    ]
+
+
+def said(values: list[Any], factor: float = 100, digits: int = 1) -> str:
+    """Mean and interval as a cell has them, by the statistics of a study's tables."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return NOTHING
+    half = interval(known)
+    few = f" (n={len(known)})" if len(known) < len(values) else ""
+    more = "" if half is None else f" ± {factor * half:.{digits}f}"
+    return f"{factor * fmean(known):.{digits}f}".replace("-", MINUS) + more + few
+
+
+def open_all(page: Page) -> None:
+    """Every table of a chart."""
+    for details in page.locator("details.more").all():
+        details.locator("summary").click()
+    expect(page.locator("details.more table")).to_have_count(len(CHARTS) + 2)
+
+
+def test_the_results_are_those_of_the_summaries(browser: Browser, page_file: Path, folders: list[Path]) -> None:
+    """A group that mixes other runs, or an interval that is not Student's t over its seeds, would show here."""
+    with opened(browser, page_file) as page:
+        shown = {(row["server"], row["adversaries.0"]): row for row in rows(page, RESULTS)}
+        assert shown.keys() == GROUPS.keys()
+        for (server, attack), row in shown.items():
+            runs = summaries(folders, server, attack)
+            assert row["Seeds"] == str(len(runs)) == str(len(GROUPS[server, attack]))
+            assert row["Accuracy, %"] == said([run.mean for run in runs])
+            assert row["Highest, %"] == said([run.maximum for run in runs])
+            assert row["Fairness"] == said([run.fairness for run in runs], 1, 3)
+            assert row["Gain, points"].removeprefix("+") == said([run.gain for run in runs])
+        detection = {row["Group"]: row for row in rows(page, f"{RESULTS} >> nth=1")}
+        row = detection["1 · RFFL · FreeRider"]
+        assert row["Adversaries removed, %"] == said([run.recall for run in summaries(folders, "RFFL", "FreeRider")])
+        flipped = [run.attack_success for run in summaries(folders, "RFFL", "LabelFlip")]
+        assert detection["2 · RFFL · LabelFlip"]["Attack success, %"] == said(flipped)
+        assert "; 4 rounds" in page.locator("#results-table .caption").first.inner_text()
+
+
+def test_only_what_differs_is_a_setting(browser: Browser, page_file: Path) -> None:
+    """Options that all runs share are no column and no filter."""
+    with opened(browser, page_file) as page:
+        assert page.locator("#differ dt").all_inner_texts() == ["--server", "--adversaries.0", "--seed_everything"]
+        assert page.locator("#differ dd").all_inner_texts() == ["FedAvg, RFFL", "FreeRider, LabelFlip", "1, 2"]
+        assert page.locator(".filter > summary").all_inner_texts() == ["server: all", "adversaries.0: all", "seed: all"]
+
+
+def test_the_filter_narrows_tables_and_charts(browser: Browser, page_file: Path, folders: list[Path]) -> None:
+    """A box that is unticked takes its runs out of every number, and Show all brings them back."""
+    with opened(browser, page_file) as page:
+        page.get_by_text("server: all").click()
+        page.get_by_role("checkbox", name="FedAvg").uncheck()
+        assert page.locator("#status").inner_text() == "4 of 5 runs shown, in 2 groups."
+        assert {row["server"] for row in rows(page, RESULTS)} == {"RFFL"}
+        expect(page.locator("[data-chart=accuracy] .role-mark.mark-text text")).to_have_count(2)  # ends of curves
+        assert page.locator("[data-key=groups] li").all_inner_texts() == [
+            "1 · RFFL · FreeRider",
+            "2 · RFFL · LabelFlip",
+        ]
+        page.keyboard.press("Escape")
+        page.get_by_text("seed: all").click()
+        page.get_by_role("checkbox", name="2").uncheck()
+        alone = [run.mean for run in summaries(folders, "RFFL", "FreeRider")][:1]
+        assert rows(page, RESULTS)[0]["Accuracy, %"] == said(alone)
+        page.get_by_role("checkbox", name="1").uncheck()
+        assert "0 of 5 runs" in page.locator("#status").inner_text()
+        expect(page.locator("[data-chart=accuracy]")).to_have_text("No run is left; tick more in the filter.")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Show all").click()
+        expect(page.locator("#status")).to_have_text("5 of 5 runs shown, in 3 groups.")
+        expect(page.locator("[data-chart=accuracy] svg")).to_be_visible()
+
+
+def test_the_order_is_any_setting_or_measure(browser: Browser, page_file: Path) -> None:
+    """By its control and, with keys alone, by a heading, which then says so to a screen reader."""
+    with opened(browser, page_file) as page:
+        page.get_by_label("Sort by").select_option(label="server")
+        assert [row["server"] for row in rows(page, RESULTS)] == ["FedAvg", "RFFL", "RFFL"]
+        assert page.locator("[data-key=groups] li").first.inner_text().startswith("3 · FedAvg")
+        heading = page.locator(RESULTS).first.get_by_role("button", name="Accuracy, %")
+        heading.focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Enter")
+        accuracies = [float(row["Accuracy, %"].split()[0]) for row in rows(page, RESULTS)]
+        assert accuracies == sorted(accuracies, reverse=True)
+        assert accuracies != sorted(accuracies)
+        expect(heading.locator("..")).to_have_attribute("aria-sort", "descending")
+        expect(heading).to_be_focused()
+
+
+def test_the_worst_case_is_the_lowest_of_the_attacks(browser: Browser, page_file: Path, folders: list[Path]) -> None:
+    """Of attack success it is the highest."""
+    with opened(browser, page_file) as page:
+        rffl, fedavg = rows(page, "#worst table")
+        assert fedavg["LabelFlip"] == NOTHING
+        assert "of 1 of 2 attacks" in fedavg["worst case"]
+        assert "of 2 attacks" in rffl["worst case"]
+        means = {attack: fmean(run.mean or 0 for run in summaries(folders, "RFFL", attack)) for attack in ATTACKS}
+        cells = {name: float(text.split()[0]) for name, text in rffl.items() if name != "Server"}
+        expected = {attack: pytest.approx(100 * mean, abs=0.051) for attack, mean in means.items()}
+        assert cells == expected | {"worst case": pytest.approx(100 * min(means.values()), abs=0.051)}
+        page.get_by_label("Measure", exact=True).select_option(label="Gain of adversaries")
+        gains = [fmean(run.adversary_gain or 0 for run in summaries(folders, "RFFL", attack)) for attack in ATTACKS]
+        worst = float(rows(page, "#worst table")[0]["worst case"].split()[0].replace(MINUS, "-"))
+        assert worst == pytest.approx(100 * max(gains), abs=0.051)
+
+
+def test_every_chart_has_marks_and_a_table(browser: Browser, page_file: Path, folders: list[Path]) -> None:
+    """The tables have a row for all that is drawn; that of removals agrees with the summaries."""
+    with opened(browser, page_file) as page:
+        open_all(page)
+        for name in CHARTS:
+            assert page.locator(f"[data-chart={name}] svg path").count() > 3, name
+            assert rows(page, f"[data-table={name}] table"), name
+        removed = {
+            (row["Run"].split("/")[0], row["Participant"], row["Removed in round"])
+            for row in rows(page, "[data-table=removed] table")
+        }
+        assert removed == {
+            (folder.parent.name, str(participant), str(number))
+            for folder in folders
+            for participant, number in enumerate(RunFolder.open(folder).summary().removed_in_round)
+            if number is not None
+        }
+        assert removed
+        last = RunFolder.open(folders[0]).rounds()[-1].measures["reputation"][0]
+        other = RunFolder.open(folders[1]).rounds()[-1].measures["reputation"][0]
+        row = rows(page, "[data-table=reputation] table")[0]
+        assert (row["Group"], row["Role"], row["Participant"]) == ("1 · RFFL · FreeRider", "honest", "0")
+        assert float(row["Round 4"]) == pytest.approx((last + other) / 2, abs=1e-4)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_everybody_can_read_it(browser: Browser, page_file: Path, width: int, scheme: str) -> None:
+    """Nothing that axe finds fault with, contrasts among it, with all tables open; no scrolling sideways."""
+    with opened(browser, page_file, width=width, scheme=scheme) as page:
+        open_all(page)
+        page.get_by_text("seed: all").click()
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_axe_would_find_a_fault(browser: Browser, page_file: Path) -> None:
+    """The test above can fail."""
+    with opened(browser, page_file) as page:
+        page.add_style_tag(content=".lead { color: #bbb !important }")
+        found = Axe().run(page, context="header", options={"runOnly": ["color-contrast"]})
+        assert found.violations_count == 1
+
+
+def test_charts_do_not_speak_by_colour_alone(browser: Browser, page_file: Path) -> None:
+    """Curves of groups and of roles have dashes of their own, points have shapes."""
+    with opened(browser, page_file) as page:
+        lines = page.locator("[data-chart=accuracy] .mark-line path").all()
+        assert len({line.get_attribute("stroke-dasharray") for line in lines}) == len(lines) == 3
+        ends = page.locator("[data-chart=accuracy] .role-mark.mark-text text").all_text_contents()
+        assert set(ends) >= {"1", "2", "3"}
+        roles = page.locator("[data-chart=reputation] .mark-line path").all()
+        assert len({line.get_attribute("stroke-dasharray") for line in roles}) == 2
+
+
+def test_it_prints_whole_and_without_controls(browser: Browser, page_file: Path) -> None:
+    """Every table is opened for the printer, in light colours, and closed again."""
+    with opened(browser, page_file, scheme="dark") as page:
+        page.emulate_media(media="print", color_scheme="dark")
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details.more[open] table").count() == len(CHARTS) + 2
+        expect(page.locator(".filters")).to_be_hidden()
+        expect(page.get_by_role("button", name="Show all")).to_be_hidden()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert len(page.pdf(format="A4")) > 20_000
+        page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details.more[open]").count() == 0
+
+
+def test_a_name_is_no_markup(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """Whatever stands in a configuration is shown as it is."""
+    evil = "</script><img src=x onerror=alert(1)>"
+    one = copy(folders[0], tmp_path / "a" / folders[0].name, data__init_args__split=evil)
+    write(*chosen([str(one), str(folders[0])]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        assert evil in page.locator("#differ dd").all_inner_texts()[0]
+        assert page.locator("img").count() == 0
+
+
+def test_one_run_and_few_facts(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """A single run without configuration and rounds, as Python leaves it, has a page that says what is not known."""
+    bare = tmp_path / "bare" / "run"
+    bare.mkdir(parents=True)
+    shutil.copy(folders[0] / "summary.json", bare)
+    write(*chosen([str(bare)]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        assert page.locator("h1").inner_text() == "One run"
+        assert page.locator("[data-chart=accuracy]").inner_text() == "These runs measured no accuracy on the way."
+        assert "from" in page.locator("#differ").inner_text()
+
+
+def test_a_hundred_runs(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """They fit in 1.5 MB, and every setting that differs filters."""
+    named = [
+        copy(
+            folders[seed % 2], tmp_path / f"{rate}-{seed}" / folders[0].name,
+            seed_everything=seed, model__optimizer__init_args__lr=rate,
+        )
+        for rate in (0.01, 0.02, 0.05, 0.1)
+        for seed in range(25)
+    ]  # fmt: skip
+    write(*chosen([str(folder) for folder in named]), tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size < 1.5e6
+    with opened(browser, tmp_path / "page.html") as page:
+        page.get_by_text("model.optimizer.lr: all").click()
+        page.get_by_role("checkbox", name="0.05").uncheck()
+        assert page.locator("#status").inner_text() == "75 of 100 runs shown, in 3 groups."

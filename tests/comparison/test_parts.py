@@ -1,0 +1,96 @@
+"""Names, thinned curves and rounded numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rffl_pl.comparison.curves import MOST_LINES, MOST_POINTS, MOST_VALUES, curves, drawn, points_for, short, thinned
+from rffl_pl.comparison.settings import called, differing, ordered, plain
+from rffl_pl.runs import Round
+
+
+def rounds(count: int) -> list[Round]:
+    return [
+        Round(
+            number=n, honest=1, members=[True, True], measures={"accuracy": [n / 10, 0.0], "reputation": [0.5, 1 / 3]}
+        )
+        for n in range(1, count + 1)
+    ]
+
+
+def test_what_differs() -> None:
+    """Values that do, and options that some lack; but not what another class cannot be told."""
+    a = {"--server": "RFFL", "--server.gamma": "0.5", "--seed_everything": "1", "--federation.adversaries": "1"}
+    b = a | {"--server.gamma": "0.3"}
+    assert differing([a, dict(a)]) == []
+    assert differing([a, b]) == ["--server.gamma"]
+    fedavg = {name: value for name, value in a.items() if name != "--server.gamma"} | {"--server": "FedAvg"}
+    assert differing([a, fedavg]) == ["--server"]
+    assert differing([a, b, fedavg]) == ["--server", "--server.gamma"]
+    assert differing([a, a | {"--server.own": "1"}]) == ["--server.own"]
+    assert differing([a, a | {"--adversaries.0": "FreeRider"}]) == ["--adversaries.0"]
+    assert differing([a, {}]) == []
+
+
+def test_names_of_settings() -> None:
+    """Servers come first and seeds last; words stand alone, numbers with their option."""
+    options = [
+        "--seed_everything",
+        "--model.optimizer.lr",
+        "--data.split",
+        "--adversaries.0",
+        "--server",
+        "--server.gamma",
+    ]
+    assert [plain(name) for name in ordered(options)] == [
+        "server", "server.gamma", "adversaries.0", "data.split", "model.optimizer.lr", "seed",
+    ]  # fmt: skip
+    assert ordered(["split", "server", "seed"]) == ["split", "server", "seed"]
+    run = {"--server": "RFFL", "--server.gamma": "0.5", "--seed_everything": "3", "--model.lr_decay": "None"}
+    assert called(run, list(run)) == "RFFL · gamma 0.5 · lr_decay None"
+
+
+def test_curves_are_thinned_to_what_a_page_holds() -> None:
+    """The first round and the last stay, the rest is spread evenly."""
+    assert [entry.number for entry in thinned(rounds(101), 11)] == list(range(1, 102, 10))
+    assert len(thinned(rounds(7), 11)) == 7
+    kept = curves(rounds(100), 10)
+    assert kept["rounds"][0] == 1
+    assert kept["rounds"][-1] == 100
+    assert kept["accuracy"] == [number / 10 for number in kept["rounds"]]
+    assert kept["who"] == [0, 1]
+    assert kept["reputation"] == [[0.5] * 10, [0.3333] * 10]
+    assert curves([], 10)["rounds"] == []
+
+
+@pytest.mark.parametrize("participants", [[10] * 100, [10] * 3, [500] * 100])
+def test_a_page_stays_small(participants: list[int]) -> None:
+    """However many participants there are; few runs keep most of their rounds."""
+    lines = sum(min(count, MOST_LINES) + 1 for count in participants)
+    assert points_for(participants) * lines <= MOST_VALUES
+    assert points_for([10] * 3) == MOST_POINTS
+
+
+def test_of_many_participants_some_are_drawn() -> None:
+    """Both roles, spread over all of them."""
+    assert drawn(10, 12) == list(range(12))
+    some = drawn(90, 100)
+    assert len(some) == MOST_LINES
+    assert some[0] == 0
+    assert some[-1] == 99
+    assert sum(who >= 90 for who in some) == 2
+    assert drawn(50, 50)[-1] == 49
+
+
+def test_numbers_are_short() -> None:
+    """Four digits, and none for what is no number."""
+    assert [short(value) for value in (0.123456, 1234567, 1.0, math.nan, None, 12.34567)] == [
+        0.1235,
+        1234567,
+        1,
+        None,
+        None,
+        12.35,
+    ]
