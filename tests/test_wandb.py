@@ -166,6 +166,32 @@ def test_the_environment_decides_first(
     assert (run.run_group, sorted(run.tags), run.job_type) == ("mine", ["a", "b"], "fit")
 
 
+STUDY = """\
+base: --config digits.yaml --standalone.enabled false --run.figures false --trainer.max_epochs 2
+axes:
+  fate:
+    breaks: --trainer.callbacks+=tests.interruption.PowerCut --trainer.callbacks.after 1
+    ends: ""
+"""
+
+
+def test_every_cell_of_a_study_has_a_run_of_its_own(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """With the study's name; a cell that breaks leaves no run open, and another study uses the cells nonetheless."""
+    for name in ("attacks", "others"):
+        (tmp_path / f"{name}.yaml").write_text(STUDY)
+    ended = rffl("study", tmp_path / "attacks.yaml", "--root", tmp_path / "studies")
+    assert (ended.code, "power cut" in ended.err) == (1, True), ended.err
+    runs = [list(records(path)) for path in (tmp_path / "studies").glob("cells/*/*/wandb/offline-run-*/*.wandb")]
+    assert len({of_kind(every, "run")[0].run.run_id for every in runs}) == len(runs) == 2
+    for every in runs:
+        assert list(of_kind(every, "run")[0].run.tags)[-1] == "study attacks"
+        assert configured(every)["study"] == "attacks"
+    ends = {of_kind(every, "exit")[0].exit.exit_code: history(every) for every in runs}
+    assert {code: [entry["round"] for entry in rounds] for code, rounds in ends.items()} == {0: [1, 2], 1: [1]}
+    again = rffl("study", tmp_path / "others.yaml", "--root", tmp_path / "studies", "--dry-run")
+    assert "2 cells, 1 to run" in again.out
+
+
 def test_pictures_are_logged(offline: Callable[..., tuple[Path, list[Record]]]) -> None:
     """At the end, with the last round, the files that the run folder has."""
     folder, every = offline("--trainer.max_epochs", 2)
@@ -193,6 +219,7 @@ def test_of_many_participants_there_are_quantiles_and_tables(
         assert entry["accuracy/honest_highest"] == pytest.approx(max(known))
         assert entry["accuracy/adversaries_mean"] == pytest.approx(float(row[f"accuracy/participant_{MOST}"]))
         assert entry["honest_members"] == MOST
+        assert {"reputation/honest_median", "reputation/adversaries_mean", "adversary_members"} <= entry.keys()
     tables, _ = media(every)
     assert {"tables/accuracy", "tables/reputation", "tables/bytes_up"} <= tables.keys()
     table = json.loads((folder / "files" / tables["tables/reputation"]["path"]).read_text())

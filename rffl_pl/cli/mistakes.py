@@ -46,9 +46,12 @@ GROUPS: dict[str, type] = {
 def mistake_behind(error: BaseException) -> BaseException | None:
     """The user's mistake behind an exception, if there is one; the parser wraps what a constructor raises.
 
-    EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs.
+    EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs, and its
+    TensorBoardLogger none for a package that is not there.
     """
     if isinstance(error, UserError | ArgumentError | MisconfigurationException):
+        return error
+    if isinstance(error, ModuleNotFoundError) and "tensorboard" in str(error):
         return error
     if isinstance(error, RuntimeError) and str(error).startswith("Early stopping conditioned on metric"):
         return error

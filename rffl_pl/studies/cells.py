@@ -89,7 +89,7 @@ def cells_of(study: Study, seeds: Sequence[int], rounds: int | None, resolve: Re
         known[base] = place
         for seed in seeds:
             digest = hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16]
-            seeded = [*words, "--seed_everything", str(seed)]
+            seeded = [*words, "--seed_everything", str(seed), "--run.study", study.name]
             cells.append(
                 Cell(place=place, seed=seed, rounds=settings["trainer"]["max_epochs"], words=seeded, digest=digest)
             )
@@ -139,7 +139,7 @@ def _content(file: Path) -> str:
 def code() -> str:
     """A digest of the package's code, but for the rooms that no result depends on."""
     files = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-    matter = [path for path in files if path.parts[0] not in ("cli", "studies")]
+    matter = [path for path in files if path.parts[0] not in ("cli", "dashboard", "studies")]
     text = "".join(f"{path.as_posix()} {_content(PACKAGE / path)}\n" for path in matter)
     return hashlib.sha256(text.encode()).hexdigest()
 
