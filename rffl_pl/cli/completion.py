@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable
 
-from rffl_pl.cli import catalogue, study
+from rffl_pl.cli import catalogue, dashboard, study
 from rffl_pl.cli.help import COMMANDS
 
 CHOICES = {  # what completes the word behind an option
@@ -32,6 +32,8 @@ _rffl() {{
         choices="{kinds}"
     elif [[ ${{COMP_WORDS[1]}} == study ]]; then
         choices="{study}"
+    elif [[ ${{COMP_WORDS[1]}} == dashboard ]]; then
+        choices="{dashboard}"
     else
         case $before in
 {cases}
@@ -54,6 +56,7 @@ def script(run: Callable[[list[str]], None]) -> str:
         commands=" ".join(COMMANDS),
         kinds=" ".join([*catalogue.KINDS, "configs"]),
         study=" ".join([*study.options(), *study.packaged()]),
+        dashboard=" ".join(dashboard.options()),
         cases=cases,
         options=" ".join(sorted(_options(run) | deeper)),
     )

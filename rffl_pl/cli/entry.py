@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rffl_pl.cli import catalogue, completion, help, study
+from rffl_pl.cli import catalogue, completion, dashboard, help, study
 from rffl_pl.cli.process import be_quiet, keep_freed_memory
 from rffl_pl.cli.tell import tell
 from rffl_pl.errors import UserError
@@ -25,6 +25,8 @@ def main(args: list[str] | None = None) -> None:
             from rffl_pl.cli import compare  # runs are read with torch
 
             answer = compare.answer(args[1:])
+        if answer is None and args[0] == "dashboard":
+            answer = dashboard.answer(args[1:])
         if answer is None and args[0] == "study":
             sys.exit(study.main(args[1:], run))
     except UserError as mistake:
