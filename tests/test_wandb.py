@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
 from rffl_pl.callbacks.loggers import MOST
@@ -190,6 +191,23 @@ def test_every_cell_of_a_study_has_a_run_of_its_own(rffl: Callable[..., Ended], 
     assert {code: [entry["round"] for entry in rounds] for code, rounds in ends.items()} == {0: [1, 2], 1: [1]}
     again = rffl("study", tmp_path / "others.yaml", "--root", tmp_path / "studies", "--dry-run")
     assert "2 cells, 1 to run" in again.out
+
+
+def test_a_login_that_wandb_refuses_is_one_sentence(
+    rffl: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B's own, with what to do instead; no traceback after minutes of waiting."""
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    wandb.teardown()  # what W&B has read of the environment, it keeps as long as the process
+    try:
+        ended = rffl("fit", *DIGITS, *QUICK[2:], "--trainer.max_epochs", 1)
+    finally:
+        wandb.teardown()
+    assert ended.code == 2
+    assert "Error: Expected W&B at https://api.wandb.ai to take this run, but got:" in ended.err
+    assert "API key" in ended.err
+    assert "give WANDB_MODE=offline" in ended.err
 
 
 def test_pictures_are_logged(offline: Callable[..., tuple[Path, list[Record]]]) -> None:

@@ -36,6 +36,18 @@ def scalars(folder: Path) -> Rounds:
     return [found[step] for step in sorted(found)]
 
 
+def test_without_tensorboard_it_says_what_to_install(
+    rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning's own sentence, and no traceback."""
+    for name in ("_TENSORBOARD_AVAILABLE", "_TENSORBOARDX_AVAILABLE"):
+        monkeypatch.setattr(f"lightning.fabric.loggers.tensorboard.{name}", False)
+    logger = ("--trainer.logger", "TensorBoardLogger", "--trainer.logger.save_dir", tmp_path)
+    ended = rffl("fit", *DIGITS, *QUICK, *logger, "--trainer.max_epochs", 1)
+    assert ended.code == 2
+    assert ended.err.startswith("Error: Neither `tensorboard` nor `tensorboardX` is available.")
+
+
 def test_every_logger_gets_the_same(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Every number of every round, a server's own among them; and the run folder has its metrics as ever."""
     pytest.importorskip("tensorboard", reason="TensorBoard is in the extra test")

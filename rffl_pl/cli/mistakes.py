@@ -16,6 +16,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.cli import catalogue
+from rffl_pl.cli.login import wandb_url
 from rffl_pl.cli.run import Run
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -53,6 +54,8 @@ def mistake_behind(error: BaseException) -> BaseException | None:
         return error
     if isinstance(error, ModuleNotFoundError) and "tensorboard" in str(error):
         return error
+    if _of_wandb(error):
+        return error
     if isinstance(error, RuntimeError) and str(error).startswith("Early stopping conditioned on metric"):
         return error
     return mistake_behind(error.__cause__) if error.__cause__ is not None else None
@@ -63,6 +66,11 @@ def sentence(error: BaseException) -> str:
     noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'NoneType'>")
     lines = (line.strip().removeprefix("- ") for line in str(error).splitlines())
     text = " ".join(line for line in lines if line and not line.startswith(noise))
+    if _of_wandb(error):
+        return (
+            f"Expected W&B at {wandb_url()} to take this run, but got: {text}; give WANDB_MODE=offline to upload it "
+            "later, or --run.wandb false."
+        )
     unknown = _unknown_class(str(error))
     if unknown:
         return unknown
@@ -71,6 +79,11 @@ def sentence(error: BaseException) -> str:
     if "is abstract" in text:
         text += "; name a class first, or put --config before the options that change it"
     return text
+
+
+def _of_wandb(error: BaseException) -> bool:
+    """Whether W&B cannot be reached or refuses; not by its class, which takes a second to import."""
+    return type(error).__module__.startswith("wandb.errors")
 
 
 def _unknown_class(message: str) -> str | None:
