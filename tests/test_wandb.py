@@ -15,7 +15,6 @@ import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
 from rffl_pl.callbacks.loggers import MOST
-from rffl_pl.runs.checkpoint import header
 from tests.conftest import QUICK, Ended, only_run
 
 BLOCK, HEADER = 32768, 7
@@ -96,27 +95,6 @@ def offline(rffl: Callable[..., Ended], tmp_path: Path) -> Callable[..., tuple[P
 def logged(offline: Callable[..., tuple[Path, list[Record]]]) -> list[Record]:
     """All that a run of two rounds logged, under a server with a diagnostic of its own."""
     return offline("--trainer.max_epochs", 2, "--server", "tests.extensions.Measured", "--server.gamma", 0.5)[1]
-
-
-def test_a_resumed_run_goes_on_in_the_same_run(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """Both parts have one identity, the second has only its own rounds, and the user is told which goes first."""
-    args = ("--config", "configs/digits.yaml", *QUICK[2:])
-    assert rffl("fit", *args, "--trainer.max_epochs", 2, "--run.name", "first").code == 0
-    first = only_run(tmp_path / "runs")
-    ended = rffl("fit", *args, "--trainer.max_epochs", 3, "--ckpt_path", first / "checkpoints" / "last.ckpt")
-    assert ended.code == 0, ended.err
-    parts = {path.parent.parent.parent: path for path in (tmp_path / "runs").glob("*/*/wandb/offline-run-*/*.wandb")}
-    assert len(parts) == 2
-    (resumed,) = (path for folder, path in parts.items() if folder != first)
-    identities, rounds = {}, {}
-    for path in parts.values():
-        every = list(records(path))
-        identities[path] = {r.run.run_id for r in every if r.WhichOneof("record_type") == "run"}
-        rounds[path] = [entry["round"] for entry in history(every)]
-    (identity,) = set().union(*identities.values())
-    assert rounds == {parts[first]: [1, 2], resumed: [3]}
-    assert header(first / "checkpoints" / "last.ckpt")["wandb"] == identity
-    assert f"it goes on with W&B run {identity}: upload the earlier part first" in ended.out
 
 
 def test_every_round_is_logged_with_the_round_as_axis(logged: list[Record]) -> None:
@@ -208,17 +186,6 @@ def test_a_login_that_wandb_refuses_is_one_sentence(
     assert "Error: Expected W&B at https://api.wandb.ai to take this run, but got:" in ended.err
     assert "API key" in ended.err
     assert "give WANDB_MODE=offline" in ended.err
-
-
-def test_pictures_are_logged(offline: Callable[..., tuple[Path, list[Record]]]) -> None:
-    """At the end, with the last round, the files that the run folder has."""
-    folder, every = offline("--trainer.max_epochs", 2)
-    shown, number = media(every)
-    assert number == 2
-    assert shown.keys() == {"pictures/reputation", "pictures/accuracy", "pictures/fairness"}
-    for name, picture in shown.items():
-        kept = folder.parent.parent / f"{name.removeprefix('pictures/')}.png"
-        assert (folder / "files" / picture["path"]).read_bytes() == kept.read_bytes()
 
 
 def test_of_many_participants_there_are_quantiles_and_tables(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rffl_pl.runs.checkpoint import header
 from tests.conftest import Ended
 from tests.wandb_server import Uploaded, wandb_server
 
@@ -47,7 +48,9 @@ def test_both_parts_of_a_run_arrive_as_one(rffl: Callable[..., Ended], tmp_path:
     assert ended.code == 0, ended.err
     parts = [next((tmp_path / "runs").glob(f"{name}/*/wandb/offline-run-*")) for name in ("first", "second")]
     assert f"wandb sync {parts[1]}" in ended.out
-    (run,) = uploaded(command, parts).values()
+    ((identity, run),) = uploaded(command, parts).items()
+    assert header(checkpoint)["wandb"] == identity
+    assert f"it goes on with W&B run {identity}: upload the earlier part first" in ended.out
     assert run.about["groupName"] == "Digits POW RFFL released FreeRider + LabelFlip 5+2"
     assert run.about["jobType"] == "fit"
     assert run.about["tags"] == [
@@ -62,7 +65,9 @@ def test_both_parts_of_a_run_arrive_as_one(rffl: Callable[..., Ended], tmp_path:
     assert steps == sorted(set(steps))
     assert {"mean", "fairness", "recall", "attack_success"} <= run.summary.keys()
     assert run.summary["rounds"] == 3
-    for picture in ("reputation", "accuracy", "fairness"):
+    pictures = {key.removeprefix("pictures/") for key in rows[-1] if key.startswith("pictures/")}
+    assert pictures == {"reputation", "accuracy", "fairness"}
+    for picture in pictures:
         path = run.summary[f"pictures/{picture}"]["path"]
         assert run.files[path] == (parts[1].parent.parent / f"{picture}.png").read_bytes()
     pytest.importorskip("wandb_workspaces", reason="what a dashboard shows needs the extra dashboard")
