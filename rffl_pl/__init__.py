@@ -14,7 +14,8 @@ _ROOMS = {
     "adversaries": "Adversary FreeRider InnerProduct LabelFlip OmniscientAdversary Rescale SignRandom Situation "
     "ValueInvert",
     "callbacks": "PredictionWriter ReputationExchange RoundCheckpoint RoundProgress RunReport StandaloneReference",
-    "datamodules": "CIFAR10 MNIST MR SST Digits FederatedDataModule Sources Split TextDataModule TextFile",
+    "datamodules": "CIFAR10 CIFAR100 EMNIST MNIST MR SST SVHN Digits FashionMNIST FederatedDataModule HFDataset HFText "
+    "ImageFolder Sources Split TextDataModule TextFile",
     "errors": "UserError",
     "federation": "Federation",
     "models": "CIFAR10CNN MNISTCNN Perceptron TextCNN",

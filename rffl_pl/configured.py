@@ -30,7 +30,10 @@ class Configured:
 def _bound(
     constructor: Callable[..., None], self: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The named arguments of a call; none of one that the constructor itself will refuse."""
+    """The named arguments of a call, also those that go on to a base class as ``**kwargs``.
+
+    None of a call that the constructor itself will refuse.
+    """
     signature = inspect.signature(constructor)
     try:
         # Partial: `copy` and `pickle` call without arguments and bring the attribute themselves.
@@ -38,9 +41,12 @@ def _bound(
     except TypeError:
         return {}
     bound.apply_defaults()
+    kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
     various = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    named = [name for name, parameter in signature.parameters.items() if parameter.kind not in various]
-    return {name: bound.arguments[name] for name in named[1:] if name in bound.arguments}
+    named = {name: value for name, value in bound.arguments.items() if kinds[name] not in various}
+    named.pop(next(iter(kinds)), None)
+    passed_on = [bound.arguments[name] for name, kind in kinds.items() if kind is inspect.Parameter.VAR_KEYWORD]
+    return named | {name: value for several in passed_on for name, value in several.items()}
 
 
 def _flat(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

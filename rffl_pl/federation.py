@@ -54,7 +54,7 @@ class Federation(Configured):
                 "every round."
             )
         self.honest = honest
-        """N, the number of honest participants: participants 0 .. N-1."""
+        """The number N of honest participants, who are participants 0 .. N-1."""
         self.adversaries = adversaries
         self.participation = participation
         self.seed = seed

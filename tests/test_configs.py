@@ -17,7 +17,10 @@ from tests.conftest import QUICK, ROOT, Ended, only_run
 SERVERS, ATTACKS = (
     sorted(path.stem for path in (ROOT / "configs" / folder).iterdir()) for folder in ("servers", "adversaries")
 )
-BASES = ["digits.yaml", "mnist.yaml", "cifar10.yaml", "mr.yaml", "sst.yaml"]
+BASES = [
+    "digits.yaml", "mnist.yaml", "fashion_mnist.yaml", "emnist.yaml", "cifar10.yaml", "cifar100.yaml", "svhn.yaml",
+    "mr.yaml", "sst.yaml",
+]  # fmt: skip
 OVERLAYS = {"mnist_paper.yaml": "mnist.yaml", "cifar10_paper.yaml": "cifar10.yaml"}
 RELEASED = {"cifar10": 200, "mr": 100, "sst": 100}  # rounds by default; the overlay has 200
 

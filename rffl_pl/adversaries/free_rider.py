@@ -11,7 +11,7 @@ from rffl_pl.adversaries.base import Adversary, Situation
 
 
 class FreeRider(Adversary):
-    """Does not train and uploads noise, uniform in [-1, 1] in every entry (Xu & Lyu 2021, Section 5)."""
+    """Does not train and uploads noise, uniform in [-1, 1] in every entry (Xu & Lyu 2021, Section 4)."""
 
     trains: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""Targeted poisoning (Xu & Lyu 2021, Section 5)."""
+"""Targeted poisoning (Xu & Lyu 2021, Section 4)."""
 
 from __future__ import annotations
 

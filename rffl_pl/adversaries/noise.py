@@ -1,4 +1,4 @@
-"""Attacks that distort the honest update (Xu & Lyu 2021, Section 5; variants as the paper has them and its code)."""
+"""Attacks that distort the honest update (Xu & Lyu 2021, Section 4; variants as the paper has them and its code)."""
 
 from __future__ import annotations
 

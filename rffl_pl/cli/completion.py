@@ -7,8 +7,9 @@ import io
 import re
 from collections.abc import Callable
 
-from rffl_pl.cli import catalogue, dashboard, study
+from rffl_pl.cli import catalogue, dashboard, paper, study
 from rffl_pl.cli.help import COMMANDS
+from rffl_pl.paper import FIGURES, TABLES
 
 CHOICES = {  # what completes the word behind an option
     "--server": "servers",
@@ -34,6 +35,8 @@ _rffl() {{
         choices="{study}"
     elif [[ ${{COMP_WORDS[1]}} == dashboard ]]; then
         choices="{dashboard}"
+    elif [[ ${{COMP_WORDS[1]}} == paper ]]; then
+        choices="{paper}"
     else
         case $before in
 {cases}
@@ -57,6 +60,7 @@ def script(run: Callable[[list[str]], None]) -> str:
         kinds=" ".join([*catalogue.KINDS, "configs"]),
         study=" ".join([*study.options(), *study.packaged()]),
         dashboard=" ".join(dashboard.options()),
+        paper=" ".join([*paper.VERBS, *TABLES, *FIGURES, *paper.options()]),
         cases=cases,
         options=" ".join(sorted(_options(run) | deeper)),
     )

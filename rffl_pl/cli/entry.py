@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rffl_pl.cli import catalogue, completion, dashboard, help, study
+from rffl_pl.cli import catalogue, help
 from rffl_pl.cli.process import be_quiet, keep_freed_memory
 from rffl_pl.cli.tell import tell
 from rffl_pl.errors import UserError
@@ -26,13 +26,23 @@ def main(args: list[str] | None = None) -> None:
 
             answer = compare.answer(args[1:])
         if answer is None and args[0] == "dashboard":
+            from rffl_pl.cli import dashboard
+
             answer = dashboard.answer(args[1:])
         if answer is None and args[0] == "study":
+            from rffl_pl.cli import study
+
             sys.exit(study.main(args[1:], run))
+        if answer is None and args[0] == "paper":
+            from rffl_pl.cli import paper
+
+            sys.exit(paper.main(args[1:], run))
     except UserError as mistake:
         tell(str(mistake))
         sys.exit(2)
     if answer is None and args[0] == "completion":
+        from rffl_pl.cli import completion
+
         answer = completion.script(run)
     if answer is not None:
         print(answer)

@@ -25,6 +25,7 @@ COMMANDS = {
         "rffl compare runs/digits/*",
     ),
     "study": ("run a study's cells that have no result yet, or show its tables", "rffl study studies/digits.yaml"),
+    "paper": ("the paper's tables and figures, published beside measured", "rffl paper table accuracy --reduced"),
     "dashboard": (
         "build a workspace and a report in Weights & Biases that compare runs",
         "rffl dashboard --entity me --project rffl_pl",

@@ -71,9 +71,9 @@ def sentence(error: BaseException) -> str:
             f"Expected W&B at {wandb_url()} to take this run, but got: {text}; give WANDB_MODE=offline to upload it "
             "later, or --run.wandb false."
         )
-    unknown = _unknown_class(str(error))
-    if unknown:
-        return unknown
+    ours = _unknown_class(str(error)) or _no_choice(str(error)) or _left_out(str(error))
+    if ours:
+        return ours
     text += _nearest_option(str(error))
     text = re.sub(r"- Does not validate.*|Does not validate against any of the Union subtypes", "", text).strip()
     if "is abstract" in text:
@@ -88,7 +88,7 @@ def _of_wandb(error: BaseException) -> bool:
 
 def _unknown_class(message: str) -> str | None:
     """What is said of a class that does not exist, with the nearest names of those that do."""
-    key = ".".join(re.findall(r'Parser key "([\w.]+)"', message)).replace("init_args.", "")
+    key = _key(message)
     name = re.search(r"Expected a dot import path string: (\S+)|module '\S+' has no attribute '(\w+)'", message)
     if name is None or key not in CLASSES:
         return None
@@ -98,6 +98,31 @@ def _unknown_class(message: str) -> str | None:
         f"Expected --{key} to be a class, but got {given}{near}{' Give' if near else '; give'} one of this package "
         "or of torch and Lightning by its name, or your own as my_package.MyClass."
     )
+
+
+def _no_choice(message: str) -> str | None:
+    """What is said of a value that is none of those that an option takes."""
+    found = re.search(r"Expected a typing\.Literal\[(.+)\]\. Got value: (.+)", message)
+    if found is None:
+        return None
+    choices = found[1].replace("'", "").split(", ")
+    near = catalogue.nearest(found[2], choices) or "."
+    return f"Expected --{_key(message)} to be one of {', '.join(choices)}, but got {found[2]}{near}"
+
+
+def _left_out(message: str) -> str | None:
+    """What is said where a class is named, but not what it needs."""
+    found = re.search(r"class_path '[\w.]*?(\w+)':\s+the following arguments are required: (.+)", message)
+    if found is None:
+        return None
+    key = _key(message)
+    options = " and ".join(f"--{key}.{name}" for name in found[2].split(", "))
+    return f"Expected {options}, which {found[1]} needs, but got none; see `rffl fit --{key}.help {found[1]}`."
+
+
+def _key(message: str) -> str:
+    """The option that the parser speaks of, as it is typed."""
+    return ".".join(re.findall(r'Parser key "([\w.]+)"', message)).replace("init_args.", "")
 
 
 def _nearest_option(message: str) -> str:

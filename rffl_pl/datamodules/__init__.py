@@ -1,15 +1,21 @@
 """One file per data set; the base class turns any map-style dataset of (x, y) into a federation's shards."""
 
 from rffl_pl.datamodules.base import FederatedDataModule, Sources
-from rffl_pl.datamodules.cifar10 import CIFAR10
+from rffl_pl.datamodules.cifar10 import CIFAR10, CIFAR100
 from rffl_pl.datamodules.digits import Digits
-from rffl_pl.datamodules.mnist import MNIST
+from rffl_pl.datamodules.emnist import EMNIST
+from rffl_pl.datamodules.hf_dataset import HFDataset
+from rffl_pl.datamodules.hf_text import HFText
+from rffl_pl.datamodules.image_folder import ImageFolder
+from rffl_pl.datamodules.mnist import MNIST, FashionMNIST
 from rffl_pl.datamodules.reviews import MR, SST
 from rffl_pl.datamodules.splits import CLA, DIR, POW, UNI, Pool, Split
+from rffl_pl.datamodules.svhn import SVHN
 from rffl_pl.datamodules.text import TextDataModule, Texts
 from rffl_pl.datamodules.text_file import TextFile
 
 __all__ = [
-    "CIFAR10", "CLA", "DIR", "MNIST", "MR", "POW", "SST", "UNI", "Digits", "FederatedDataModule", "Pool", "Sources",
-    "Split", "TextDataModule", "TextFile", "Texts",
+    "CIFAR10", "CIFAR100", "CLA", "DIR", "EMNIST", "MNIST", "MR", "POW", "SST", "SVHN", "UNI", "Digits", "FashionMNIST",
+    "FederatedDataModule", "HFDataset", "HFText", "ImageFolder", "Pool", "Sources", "Split", "TextDataModule",
+    "TextFile", "Texts",
 ]  # fmt: skip

@@ -1,26 +1,19 @@
-"""CIFAR-10, as torchvision reads and downloads it."""
+"""CIFAR-10 and CIFAR-100, as torchvision reads and downloads them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torchvision.datasets
 from torch import Tensor
-from torch.utils.data import TensorDataset
-from torchvision.datasets import CIFAR10 as TorchvisionCIFAR10
 
-from rffl_pl.datamodules.base import FederatedDataModule, Sources
-from rffl_pl.datamodules.files import data_dir, ensure
+from rffl_pl.datamodules.torchvision_images import TorchvisionImages
 from rffl_pl.federation import Federation
 
-_MD5 = {
-    **dict(TorchvisionCIFAR10.train_list),
-    **dict(TorchvisionCIFAR10.test_list),
-    TorchvisionCIFAR10.meta["filename"]: TorchvisionCIFAR10.meta["md5"],
-}
 
-
-class CIFAR10(FederatedDataModule):
+class CIFAR10(TorchvisionImages):
     """60,000 colour images ``[3, 32, 32]`` in 10 classes, standardised per channel by the training images.
 
     Args:
@@ -32,6 +25,9 @@ class CIFAR10(FederatedDataModule):
         kwargs: See `FederatedDataModule`.
     """
 
+    title = "CIFAR-10"
+    folder = "cifar-10-batches-py"
+    reader = torchvision.datasets.CIFAR10
     num_classes = 10
 
     def __init__(
@@ -43,23 +39,39 @@ class CIFAR10(FederatedDataModule):
         validation: float = 0.2,
         **kwargs: Any,
     ) -> None:
-        super().__init__(federation, examples_per_participant=examples_per_participant, validation=validation, **kwargs)
-        self.data_dir = data_dir
-
-    def prepare_data(self) -> None:
-        root = data_dir(self.data_dir)
-        ensure("CIFAR-10", root / "cifar-10-batches-py", _MD5, lambda: TorchvisionCIFAR10(str(root), download=True))
-
-    def load(self) -> Sources:
-        root = str(data_dir(self.data_dir))
-        train, test = TorchvisionCIFAR10(root, train=True), TorchvisionCIFAR10(root, train=False)
-        x, x_test = _channels_first(train.data), _channels_first(test.data)
-        deviation, mean = torch.std_mean(x, dim=(0, 2, 3), keepdim=True)
-        return Sources(
-            train=TensorDataset((x - mean) / deviation, torch.tensor(train.targets)),
-            test=TensorDataset((x_test - mean) / deviation, torch.tensor(test.targets)),
+        super().__init__(
+            federation,
+            data_dir=data_dir,
+            examples_per_participant=examples_per_participant,
+            validation=validation,
+            **kwargs,
         )
 
+    def checksums(self) -> Mapping[str, str | None]:
+        files = dict([*self.reader.train_list, *self.reader.test_list])
+        return files | {self.reader.meta["filename"]: self.reader.meta["md5"]}
 
-def _channels_first(images: Any) -> Tensor:
-    return torch.from_numpy(images).permute(0, 3, 1, 2).float().div(255)
+    def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(dataset.data).permute(0, 3, 1, 2).float().div_(255), torch.tensor(dataset.targets)
+
+
+class CIFAR100(CIFAR10):
+    """60,000 colour images ``[3, 32, 32]`` in 100 classes, standardised per channel by the training images.
+
+    Args:
+        federation: Who takes part.
+        data_dir: Folder with ``cifar-100-python``; by default ``RFFL_DATA_DIR``, else ``data``. Downloaded when
+            absent.
+        examples_per_participant: Average size of the honest participants' shards, by default as with CIFAR-10.
+        validation: Share of the training data that is held out for watching, by default as with CIFAR-10.
+        kwargs: See `FederatedDataModule`.
+    """
+
+    title = "CIFAR-100"
+    folder = "cifar-100-python"
+    reader = torchvision.datasets.CIFAR100
+    num_classes = 100
+
+    def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
+        self.class_names = tuple(dataset.classes)
+        return super().tensors(dataset)

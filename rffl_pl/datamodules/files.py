@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,13 +18,13 @@ def data_dir(given: str | None) -> Path:
     return Path(given or os.environ.get("RFFL_DATA_DIR") or "data")
 
 
-def ensure(name: str, folder: Path, checksums: dict[str, str], download: Callable[[], object]) -> None:
+def ensure(name: str, folder: Path, checksums: Mapping[str, str | None], download: Callable[[], object]) -> None:
     """See that all files are there and whole; download them if not.
 
     Args:
         name: The data set, for messages.
         folder: Where the files are expected.
-        checksums: MD5 of every file by its name.
+        checksums: MD5 of every file by its name; None where it is not known.
         download: Puts the files there.
 
     Raises:
@@ -52,10 +52,10 @@ def unpack_from(url: str, folder: Path) -> None:
         download_and_extract_archive(url, temporary, extract_root=folder)
 
 
-def _faults(folder: Path, checksums: dict[str, str]) -> list[str]:
+def _faults(folder: Path, checksums: Mapping[str, str | None]) -> list[str]:
     faults = [f"{file} is missing" for file in checksums if not (folder / file).is_file()]
-    present = [file for file in checksums if (folder / file).is_file()]
-    return faults + [f"{file} is damaged" for file in present if _md5(folder / file) != checksums[file]]
+    present = [(file, md5) for file, md5 in checksums.items() if md5 and (folder / file).is_file()]
+    return faults + [f"{file} is damaged" for file, md5 in present if _md5(folder / file) != md5]
 
 
 def _md5(path: Path) -> str:

@@ -1,16 +1,15 @@
-"""MNIST, as torchvision reads and downloads it."""
+"""MNIST and Fashion-MNIST, as torchvision reads and downloads them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import torchvision.datasets
 from torch import Tensor
-from torch.nn.functional import pad
-from torch.utils.data import TensorDataset
-from torchvision.datasets import MNIST as TorchvisionMNIST
 
-from rffl_pl.datamodules.base import FederatedDataModule, Sources
-from rffl_pl.datamodules.files import data_dir, ensure
+from rffl_pl.datamodules.torchvision_images import TorchvisionImages, padded
 from rffl_pl.federation import Federation
 
 _MD5 = {
@@ -21,7 +20,7 @@ _MD5 = {
 }
 
 
-class MNIST(FederatedDataModule):
+class MNIST(TorchvisionImages):
     """70,000 images ``[1, 32, 32]`` of handwritten digits, padded from 28x28 and standardised by the training images.
 
     Args:
@@ -31,6 +30,9 @@ class MNIST(FederatedDataModule):
         kwargs: See `FederatedDataModule`.
     """
 
+    title = "MNIST"
+    folder = "MNIST/raw"
+    reader = torchvision.datasets.MNIST
     num_classes = 10
 
     def __init__(
@@ -41,23 +43,29 @@ class MNIST(FederatedDataModule):
         examples_per_participant: int | None = 600,
         **kwargs: Any,
     ) -> None:
-        super().__init__(federation, examples_per_participant=examples_per_participant, **kwargs)
-        self.data_dir = data_dir
+        super().__init__(federation, data_dir=data_dir, examples_per_participant=examples_per_participant, **kwargs)
 
-    def prepare_data(self) -> None:
-        root = data_dir(self.data_dir)
-        ensure("MNIST", root / "MNIST" / "raw", _MD5, lambda: TorchvisionMNIST(str(root), download=True))
+    def checksums(self) -> Mapping[str, str | None]:
+        return _MD5
 
-    def load(self) -> Sources:
-        root = str(data_dir(self.data_dir))
-        train, test = TorchvisionMNIST(root, train=True), TorchvisionMNIST(root, train=False)
-        x, x_test = _padded(train.data), _padded(test.data)
-        deviation, mean = x.std(), x.mean()
-        return Sources(
-            train=TensorDataset((x - mean) / deviation, train.targets),
-            test=TensorDataset((x_test - mean) / deviation, test.targets),
-        )
+    def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
+        return padded(dataset.data), dataset.targets
 
 
-def _padded(images: Tensor) -> Tensor:
-    return pad(images.unsqueeze(1).float().div(255), (2, 2, 2, 2))
+class FashionMNIST(MNIST):
+    """70,000 images ``[1, 32, 32]`` of clothes in 10 classes, in MNIST's format and treated alike.
+
+    Args:
+        federation: Who takes part.
+        data_dir: Folder with ``FashionMNIST/raw``; by default ``RFFL_DATA_DIR``, else ``data``. Downloaded when absent.
+        examples_per_participant: Average size of the honest participants' shards, by default as with MNIST.
+        kwargs: See `FederatedDataModule`.
+    """
+
+    title = "Fashion-MNIST"
+    folder = "FashionMNIST/raw"
+    reader = torchvision.datasets.FashionMNIST
+    class_names = tuple(torchvision.datasets.FashionMNIST.classes)
+
+    def checksums(self) -> Mapping[str, str | None]:
+        return {Path(archive).stem: None for archive, _ in self.reader.resources}

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, get_wo
 
 from rffl_pl.datamodules.border import collated
 from rffl_pl.datamodules.sentences import Sentences
+from rffl_pl.errors import UserError
 
 Batch = tuple[Tensor, Tensor]
 
@@ -72,10 +73,13 @@ class Reader:
             generator=torch.Generator(),  # of its own, so that starting workers takes nothing from the stream
         )
 
-    def _checked(self, batch: Batch, indices: Tensor) -> Batch:
+    def _checked(self, batch: Any, indices: Tensor) -> Batch:
+        if isinstance(batch, UserError):
+            raise batch
         if self.check is not None and not self.in_memory:
             self.check(indices, batch)
-        return batch
+        checked: Batch = batch
+        return checked
 
 
 class Batches:
@@ -128,5 +132,9 @@ def _start_streams(seed: int) -> None:
 
 
 def _collected(dataset: Dataset[Any], indices: list[int]) -> Any:
+    """The batch, or the user's mistake that a dataset met: a worker's exception would come with its traceback."""
     together = getattr(dataset, "__getitems__", None)
-    return collated(together(indices) if together else [dataset[i] for i in indices])
+    try:
+        return collated(together(indices) if together else [dataset[i] for i in indices])
+    except UserError as mistake:
+        return mistake

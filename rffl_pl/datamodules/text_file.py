@@ -66,7 +66,7 @@ class TextFile(TextDataModule):
             order = torch.randperm(len(train), generator=generator).tolist()
             count = max(1, round(self.test_share * len(train)))
             test, train = [train[i] for i in order[:count]], [train[i] for i in order[count:]]
-        names = sorted({label for _, label in train}, key=_by_number)
+        names = sorted({label for _, label in train}, key=by_number)
         if len(names) < 2:
             raise UserError(
                 f"Expected at least two classes in column {self.label} of --data.train_file {self.train_file}, but "
@@ -132,6 +132,6 @@ class TextFile(TextDataModule):
         return row
 
 
-def _by_number(label: str) -> tuple[bool, int, str]:
+def by_number(label: str) -> tuple[bool, int, str]:
     """Numbers by their value, before other labels."""
     return not label.isdecimal(), int(label) if label.isdecimal() else 0, label

@@ -13,7 +13,7 @@ class ReadAs(Metric):
     """Share of the examples of one class that a model reads as a certain class; NaN without such examples.
 
     Read as what they are, it is the target accuracy of a label-flipping attack, read as what adversaries call them, its
-    success rate (Xu & Lyu 2021, Section 5).
+    success rate (Xu & Lyu 2021, Section 4).
 
     Args:
         source: The class whose examples count.

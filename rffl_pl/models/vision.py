@@ -9,13 +9,16 @@ from torch import nn
 
 
 class MNISTCNN(nn.Sequential):
-    """The paper's network for MNIST, D = 104,242: images ``[B, 1, 32, 32]`` to logits ``[B, 10]``.
+    """The paper's network for MNIST, D = 104,242: images ``[B, 1, 32, 32]`` to logits ``[B, classes]``.
 
     Convolution 1 to 64 (3x3), tanh, max-pool 2; convolution 64 to 16 (7x7), tanh, max-pool 2; 256 to 200, tanh; 200
     to 10.
+
+    Args:
+        classes: Number of classes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, classes: int = 10) -> None:
         super().__init__(
             nn.Conv2d(1, 64, 3),
             nn.MaxPool2d(2),
@@ -26,17 +29,20 @@ class MNISTCNN(nn.Sequential):
             nn.Flatten(),
             nn.Linear(256, 200),
             nn.Tanh(),
-            nn.Linear(200, 10),
+            nn.Linear(200, classes),
         )
 
 
 class CIFAR10CNN(nn.Sequential):
-    """The paper's network for CIFAR-10: images ``[B, 3, 32, 32]`` to logits ``[B, 10]``.
+    """The paper's network for CIFAR-10: images ``[B, 3, 32, 32]`` to logits ``[B, classes]``.
 
     Convolutions 3 to 32 to 64 to 64 (3x3), each with ReLU, max-pool 2 after the first two; 1024 to 64, ReLU; 64 to 10.
+
+    Args:
+        classes: Number of classes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, classes: int = 10) -> None:
         super().__init__(
             nn.Conv2d(3, 32, 3),
             nn.MaxPool2d(2),
@@ -49,7 +55,7 @@ class CIFAR10CNN(nn.Sequential):
             nn.Flatten(),
             nn.Linear(1024, 64),
             nn.ReLU(),
-            nn.Linear(64, 10),
+            nn.Linear(64, classes),
         )
 
 

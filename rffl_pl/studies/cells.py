@@ -11,18 +11,19 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from rffl_pl import __version__
 from rffl_pl.errors import UserError
-from rffl_pl.runs import RunFolder, Summary
-from rffl_pl.studies.study import Place, Study, said
+from rffl_pl.runs import RunFolder
+from rffl_pl.studies.study import Place, Study, lies_in, said
 
 PACKAGE = Path(__file__).parent.parent
 Settings = dict[str, Any]
@@ -46,6 +47,7 @@ class Cell:
         seed: Of everything.
         rounds: As many as it is to have.
         words: Of the command line, without the folder.
+        settings: A digest of its options, without seed, code and data.
         digest: Of all that its result depends on; the name of its folder.
     """
 
@@ -53,34 +55,45 @@ class Cell:
     seed: int
     rounds: int
     words: list[str]
+    settings: str
     digest: str
 
     def __str__(self) -> str:
         return f"{said(self.place)} seed={self.seed}"
 
 
-def cells_of(study: Study, seeds: Sequence[int], rounds: int | None, resolve: Resolve) -> list[Cell]:
-    """Every cell of a study.
+def cells_of(
+    study: Study,
+    seeds: Sequence[int],
+    rounds: int | None,
+    resolve: Resolve,
+    only: Mapping[str, Iterable[str]] = MappingProxyType({}),
+) -> list[Cell]:
+    """The cells of a study.
 
     Args:
         study: The study.
         seeds: One cell each at every place.
         rounds: Instead of the configuration's.
         resolve: Every option that words of a command line stand for; a UserError if they stand for none.
+        only: Labels by axis to which it is narrowed.
 
     Raises:
-        UserError: If words say no run, or two places are the same run.
+        UserError: If words say no run, two places are the same run, or no cell is left.
     """
     asked = ["--trainer.max_epochs", str(rounds)] if rounds is not None else []
     known: dict[str, Place] = {}
     cells = []
     for place in study.places():
+        if not lies_in(place, only):
+            continue
         words = [*study.words(place), *asked]
         try:
             settings = resolve(words)
         except UserError as mistake:
             raise UserError(f"Expected a run at {said(place)} of {study.name}, but: {mistake}") from mistake
-        base = _digest(settings)
+        matter = _matter(settings)
+        base = _digest(matter, code(), torch.__version__)
         if base in known:
             raise UserError(
                 f"Expected every cell of {study.name} to be another run, but {said(known[base])} and {said(place)} "
@@ -88,16 +101,23 @@ def cells_of(study: Study, seeds: Sequence[int], rounds: int | None, resolve: Re
             )
         known[base] = place
         for seed in seeds:
-            digest = hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16]
-            seeded = [*words, "--seed_everything", str(seed), "--run.study", study.name]
             cells.append(
-                Cell(place=place, seed=seed, rounds=settings["trainer"]["max_epochs"], words=seeded, digest=digest)
+                Cell(
+                    place=place,
+                    seed=seed,
+                    rounds=settings["trainer"]["max_epochs"],
+                    words=[*words, "--seed_everything", str(seed), "--run.study", study.name],
+                    settings=_digest(matter)[:12],
+                    digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
+                )
             )
+    if not cells:
+        raise UserError(f"Expected --only to leave a cell of {study.name}, but exclude leaves out all of them.")
     return cells
 
 
-def _digest(settings: Settings) -> str:
-    """Of the options that matter, of what lies in the user's files and of the code."""
+def _matter(settings: Settings) -> Settings:
+    """The options that matter, and what lies in the user's files that they name."""
     matter = {
         group: {name: value for name, value in options.items() if name not in _NO_MATTER.get(group, ())}
         if isinstance(options, dict)
@@ -105,7 +125,10 @@ def _digest(settings: Settings) -> str:
         for group, options in settings.items()
         if group not in _NO_MATTER[""]
     }
-    parts = (_settled(matter), code(), torch.__version__)
+    return dict(_settled(matter))
+
+
+def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -139,7 +162,7 @@ def _content(file: Path) -> str:
 def code() -> str:
     """A digest of the package's code, but for the rooms that no result depends on."""
     files = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-    matter = [path for path in files if path.parts[0] not in ("cli", "dashboard", "studies")]
+    matter = [path for path in files if path.parts[0] not in ("cli", "comparison", "dashboard", "paper", "studies")]
     text = "".join(f"{path.as_posix()} {_content(PACKAGE / path)}\n" for path in matter)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -182,11 +205,13 @@ class CellFolder:
                 file.flush()
             yield mine
 
-    def summary(self) -> Summary | None:
-        """The result, if there is a whole one."""
+    def finished(self) -> RunFolder | None:
+        """The run that has a whole result, if there is one."""
         for path in sorted(self.path.glob("*/summary.json"), reverse=True):
+            run = RunFolder(path.parent)
             with suppress(UserError, TypeError):  # half written: the run was interrupted there
-                return RunFolder(path.parent).summary()
+                run.summary()
+                return run
         return None
 
     def checkpoint(self) -> Path | None:

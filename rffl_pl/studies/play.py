@@ -52,7 +52,7 @@ def play(cell: Cell, root: Path, run: Run, patience: float = 0) -> Outcome:
     with folder.held(patience) as mine:
         if not mine:
             return Outcome("busy")
-        if folder.summary() is None:
+        if folder.finished() is None:
             start, words, spoken = time.monotonic(), folder.words(cell), _size(folder.log)
             try:
                 with _undisturbed(folder.log):
@@ -61,7 +61,7 @@ def play(cell: Cell, root: Path, run: Run, patience: float = 0) -> Outcome:
                 return Outcome("interrupted")
             finally:
                 folder.note(time.monotonic() - start, words)
-            if folder.summary() is None:
+            if folder.finished() is None:
                 said = sentence or _last_error(folder.log, spoken) or "The run left no result; it says why in log.txt."
                 return Outcome("failed", folder.record()["seconds"], said)
         return Outcome("done", folder.record().get("seconds", 0.0))
@@ -135,11 +135,19 @@ def in_turn(cells: Sequence[Cell], root: Path, run: Run) -> Outcomes:
             yield cell, outcome
 
 
-def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int) -> Outcomes:
-    """Run several cells at a time, each in one of ``jobs`` processes with an equal share of the cores.
+def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int, devices: Sequence[str] = ()) -> Outcomes:
+    """Run several cells at a time, each in one of ``jobs`` processes with an equal share of the cores and GPUs.
 
     Workers are forked by a server that has imported what they need: one import for all of them. One that dies takes
     its cell with it, and another one starts. Whoever stops iterating ends them.
+
+    Args:
+        cells: The cells.
+        root: Folder of all cells.
+        run: Runs a command line.
+        jobs: Number of workers.
+        devices: GPUs as ``CUDA_VISIBLE_DEVICES`` names them; each worker sees one, several may see the same.
+            Without any, workers see what this process does.
     """
     waiting = deque((cell, 0.0) for cell in cells)
     idle: list[_Worker] = []
@@ -147,7 +155,8 @@ def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int) -> Outcom
     try:
         while waiting or busy:
             while waiting and len(busy) < jobs:
-                worker = idle.pop() if idle else _Worker(root, run, jobs)
+                seen = [worker.device for worker in busy.values()]
+                worker = idle.pop() if idle else _Worker(root, run, jobs, min(devices, key=seen.count, default=None))
                 busy[worker.pipe] = worker
                 worker.give(*waiting.popleft())
             for pipe in wait(list(busy)):
@@ -172,10 +181,12 @@ class _Worker:
 
     cell: Cell
 
-    def __init__(self, root: Path, run: Run, jobs: int) -> None:
+    def __init__(self, root: Path, run: Run, jobs: int, device: str | None) -> None:
+        self.device = device
         context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, root, run, dict(os.environ), jobs))
+        environment = dict(os.environ) | ({} if device is None else {"CUDA_VISIBLE_DEVICES": device})
+        self.process = context.Process(target=_serve, args=(theirs, root, run, environment, jobs))
         self.process.start()
         theirs.close()  # so that its death is the end of the pipe
 

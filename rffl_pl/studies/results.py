@@ -1,19 +1,23 @@
-"""The results of a study in long form: a row per cell, participant and measure."""
+"""The results of a study in long form: a row per cell, participant and measure, and the same of every round."""
 
 from __future__ import annotations
 
 import csv
 import fcntl
-from collections.abc import Iterable, Iterator
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rffl_pl.errors import UserError
-from rffl_pl.studies.study import COLUMNS, Place, Study, lies_in
+from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS, Place, Study, lies_in
 
 if TYPE_CHECKING:
-    from rffl_pl.runs import Summary
+    from rffl_pl.runs import Round, Summary
     from rffl_pl.studies.cells import Cell
 
 Row = dict[str, str]
@@ -25,21 +29,38 @@ _COUNTED = ("honest", "rounds", "attacks")  # what is no measure
 def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) -> Iterator[Row]:
     """The rows of a finished cell, one per measure and participant that has a value."""
     content = asdict(summary)
-    about: dict[str, Any] = {
-        "study": study,
-        **cell.place,
-        "seed": cell.seed,
-        "rounds": cell.rounds,
-        "cell": cell.digest,
-    }
-    about |= {column: record.get(column, "") for column in COLUMNS[COLUMNS.index("seconds") :]}
+    about = _about(study, cell) | {column: record.get(column, "") for column in COLUMNS[COLUMNS.index("seconds") :]}
     for name, value in content.items():
         measured = enumerate(value) if isinstance(value, list) else [("", value)]
         for participant, number in measured:
             if number is not None and name not in _COUNTED:
-                row = {**about, "participant": participant, "role": _role(participant, content["honest"])}
-                row |= {"measure": NAMES.get(name, name), "value": number}
-                yield {key: str(item) for key, item in row.items()}
+                yield _row(about, participant, content["honest"], NAMES.get(name, name), number)
+
+
+def curves_of(study: Study, cell: Cell, rounds: Sequence[Round]) -> Iterator[Row]:
+    """The rows of every round of a finished cell, one per measure and participant that has a value."""
+    for entry in rounds:
+        for name in study.curves:
+            for participant, number in enumerate(entry.measures.get(name, [])):
+                if not math.isnan(number):
+                    about = _about(study.name, cell) | {"round": entry.number}
+                    yield _row(about, participant, entry.honest, name, number)
+
+
+def _about(study: str, cell: Cell) -> dict[str, Any]:
+    return {
+        "study": study,
+        **cell.place,
+        "seed": cell.seed,
+        "rounds": cell.rounds,
+        "settings": cell.settings,
+        "cell": cell.digest,
+    }
+
+
+def _row(about: dict[str, Any], participant: int | str, honest: int, measure: str, number: float) -> Row:
+    row = {**about, "participant": participant, "role": _role(participant, honest), "measure": measure}
+    return {key: str(item) for key, item in row.items()} | {"value": f"{number:.9g}"}
 
 
 def _role(participant: int | str, honest: int) -> str:
@@ -48,27 +69,38 @@ def _role(participant: int | str, honest: int) -> str:
     return "honest" if participant < honest else "adversary"
 
 
-def read(study: Study, file: Path) -> list[Row]:
+def read(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Row]:
     """The results that are kept and fit the study as it is now.
+
+    Args:
+        study: The study.
+        file: A CSV file, compressed if its name ends with ``.gz``.
+        columns: `COLUMNS`, or `CURVE_COLUMNS` of the file of every round.
 
     Raises:
         UserError: If the file holds no results of this study.
     """
     if not file.is_file():
         raise UserError(f"Expected the results of {study.name} in {file}, but there are none; run the study first.")
-    with file.open(newline="") as lines:
-        table = csv.DictReader(lines)
-        lacking = {"study", *study.axes, *COLUMNS} - set(table.fieldnames or ())
-        if lacking:
-            raise UserError(
-                f"Expected {file} to be the results of {study.name}, but it has no column {sorted(lacking)[0]}; "
-                "remove it or give the study another name."
-            )
-        fitting = (row for row in table if lies_in(row, study.axes))
-        return [row for row in fitting if not any(lies_in(row, out) for out in study.exclude)]
+    try:
+        raw = file.read_bytes()
+        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UserError(
+            f"Expected {file} to be the results of {study.name}, but it cannot be read: {error}."
+        ) from error
+    table = csv.DictReader(io.StringIO(text))
+    lacking = {"study", *study.axes, *columns} - set(table.fieldnames or ())
+    if lacking:
+        raise UserError(
+            f"Expected {file} to be the results of {study.name}, but it has no column {sorted(lacking)[0]}; "
+            "remove it or give the study another name."
+        )
+    fitting = (row for row in table if lies_in(row, study.axes))
+    return [row for row in fitting if not any(lies_in(row, out) for out in study.exclude)]
 
 
-def keep(study: Study, file: Path, new: Iterable[Row]) -> int:
+def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = COLUMNS) -> int:
     """Add rows to the results; those of the same place, seed and rounds give way.
 
     Returns:
@@ -83,22 +115,56 @@ def keep(study: Study, file: Path, new: Iterable[Row]) -> int:
         with (file.parent / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the same study
             fresh = {_which(study, row) for row in new}
-            kept = [row for row in (read(study, file) if file.exists() else []) if _which(study, row) not in fresh]
-            _write(study, file, sorted([*kept, *new], key=lambda row: _order(study, row)))
-            return len(kept) + len(new)
+            before = read(study, file, columns) if file.exists() else []
+            kept = [row for row in before if _which(study, row) not in fresh]
+            rows = sorted([*kept, *new], key=lambda row: _order(study, row))
+            _write(file, ["study", *study.axes, *columns], rows)
+            return len(rows)
     except OSError as error:
         raise UserError(
             f"Expected {file} to be a file that can be written, but {error.strerror}: {error.filename}."
         ) from error
 
 
-def _write(study: Study, file: Path, rows: Iterable[Row]) -> None:
+def _write(file: Path, header: Sequence[str], rows: Iterable[Row]) -> None:
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, header, extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    raw = text.getvalue().encode()
     partial = file.with_name(f".{file.name}")
-    with partial.open("w", newline="") as lines:
-        table = csv.DictWriter(lines, ["study", *study.axes, *COLUMNS], extrasaction="ignore")
-        table.writeheader()
-        table.writerows(rows)
+    partial.write_bytes(gzip.compress(raw, mtime=0) if file.suffix == ".gz" else raw)
     partial.replace(file)  # at once: a reader never sees half a file
+
+
+def curves_beside(file: Path) -> Path:
+    """The file of every round: ``results.curves.csv`` beside ``results.csv``."""
+    name, dot, endings = file.name.partition(".")
+    return file.with_name(f"{name}.curves{dot}{endings}")
+
+
+def keep_curves(study: Study, file: Path, new: Iterable[Row]) -> None:
+    """Add rows to the file of every round that lies beside the results."""
+    keep(study, curves_beside(file), new, CURVE_COLUMNS)
+
+
+def seconds_of(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool = False) -> dict[str, float]:
+    """The seconds of every cell that the results have, by digest.
+
+    Args:
+        cells: The cells.
+        rows: The results.
+        whatever_code: Whether a cell is known by options, seed and rounds alone, and not also by code and data.
+    """
+    by_digest = {row["cell"]: row["seconds"] for row in rows}
+    by_options = {(row["settings"], row["seed"], row["rounds"]): row["seconds"] for row in rows if whatever_code}
+    found = {}
+    for cell in cells:
+        options = (cell.settings, str(cell.seed), str(cell.rounds))
+        seconds = by_digest.get(cell.digest, by_options.get(options))
+        if seconds is not None:
+            found[cell.digest] = float(seconds or 0)
+    return found
 
 
 def _which(study: Study, row: Row) -> tuple[str, ...]:

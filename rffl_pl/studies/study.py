@@ -14,12 +14,14 @@ import yaml
 
 from rffl_pl.errors import UserError, nearest
 
-KEYS = ("name", "base", "axes", "seeds", "exclude")
+KEYS = ("name", "base", "reduced", "axes", "also", "seeds", "exclude", "curves")
 COLUMNS = (
-    "seed", "rounds", "participant", "role", "measure", "value", "cell", "seconds", "rffl_pl", "torch", "python",
-    "machine", "commit",
+    "seed", "rounds", "participant", "role", "measure", "value", "settings", "cell", "seconds", "rffl_pl", "torch",
+    "python", "machine", "commit",
 )  # fmt: skip
 """Columns of the results beside ``study`` and one for every axis."""
+CURVE_COLUMNS = ("seed", "rounds", "round", "participant", "role", "measure", "value", "settings", "cell")
+"""Likewise of the results of every round."""
 OURS = ("--run.name", "--run.root", "--seed_everything", "--ckpt_path")
 
 Place = dict[str, str]
@@ -33,16 +35,22 @@ class Study:
     Attributes:
         name: The name of its folder.
         base: Words of every cell.
+        reduced: Words that make the study small, behind the base's where that is asked for.
         axes: By axis and label the words that come behind the base's, in the order of the axes.
+        also: Words that come last at some places: labels by axis, and the words.
         seeds: Of every place on the axes there is a cell with each of these.
         exclude: Places that are left out: labels by axis, of all axes that are named.
+        curves: Measures of which the results keep every round.
     """
 
     name: str
     base: list[str]
     axes: dict[str, dict[str, list[str]]]
     seeds: list[int]
+    reduced: list[str] = field(default_factory=list)
+    also: list[tuple[dict[str, list[str]], list[str]]] = field(default_factory=list)
     exclude: list[dict[str, list[str]]] = field(default_factory=list)
+    curves: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> Study:
@@ -72,16 +80,28 @@ class Study:
             for axis, labels in _mapping(content.get("axes"), "axes").items()
             if _mapping(labels, f"axes.{axis}")
         }
-        taken = [axis for axis in axes if axis in ("study", *COLUMNS)]
+        taken = [axis for axis in axes if axis in ("study", *COLUMNS, *CURVE_COLUMNS)]
         if taken:
             raise UserError(f"Expected another name for the axis {taken[0]}: the results have a column of that name.")
-        study = cls(name=name, base=_words(content.get("base"), "base"), axes=axes, seeds=[])
-        exclude = [study._named(entry) for entry in _list(content.get("exclude", []), "exclude")]
-        return replace(study, seeds=checked_seeds(_list(content.get("seeds", [1]), "seeds")), exclude=exclude)
+        base, reduced = _words(content.get("base"), "base"), _words(content.get("reduced"), "reduced")
+        study = cls(name=name, base=base, reduced=reduced, axes=axes, seeds=[])
+        return replace(
+            study,
+            seeds=checked_seeds(_list(content.get("seeds", [1]), "seeds")),
+            also=[study._added(entry) for entry in _list(content.get("also", []), "also")],
+            exclude=[study._named(entry, "exclude") for entry in _list(content.get("exclude", []), "exclude")],
+            curves=[str(measure) for measure in _list(content.get("curves", []), "curves")],
+        )
 
-    def _named(self, entry: Any) -> dict[str, list[str]]:
-        """Labels by axis of one entry of ``exclude``; an axis has one label or a list of them."""
-        named = _mapping(entry, "every entry of exclude")
+    def _added(self, entry: Any) -> tuple[dict[str, list[str]], list[str]]:
+        """One entry of ``also``: where, and which words."""
+        where = dict(_mapping(entry, "every entry of also"))
+        words = _words(where.pop("words", None), "also.words")
+        return self._named(where, "also"), words
+
+    def _named(self, entry: Any, key: str) -> dict[str, list[str]]:
+        """Labels by axis of one entry of ``exclude`` or ``also``; an axis has one label or a list of them."""
+        named = _mapping(entry, f"every entry of {key}")
         labels = {str(axis): label if isinstance(label, list) else [label] for axis, label in named.items()}
         return {axis: [self.known_label(axis, str(label)) for label in given] for axis, given in labels.items()}
 
@@ -123,7 +143,19 @@ class Study:
 
     def words(self, place: Place) -> list[str]:
         """The words of ``rffl fit`` at a place, without a seed."""
-        return [*self.base, *(word for axis, label in place.items() for word in self.axes[axis][label])]
+        of_axes = (word for axis, label in place.items() for word in self.axes[axis][label])
+        added = (word for where, words in self.also if lies_in(place, where) for word in words)
+        return [*self.base, *of_axes, *added]
+
+    def small(self) -> Study:
+        """The study as its ``reduced`` makes it, with a name of its own.
+
+        Raises:
+            UserError: If its file does not say how.
+        """
+        if not self.reduced:
+            raise UserError(f"Expected the study {self.name} to have the key reduced for --reduced, but it has none.")
+        return replace(self, name=f"{self.name}-reduced", base=[*self.base, *self.reduced], reduced=[])
 
 
 def lies_in(place: Mapping[str, str], named: Mapping[str, Iterable[str]]) -> bool:

@@ -6,8 +6,8 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from rffl_pl.errors import UserError, nearest
@@ -20,12 +20,27 @@ _NO_SHARES = ("fairness", "rank_fairness", "reputation", "examples", "removed_in
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with half the width of its 95 % interval, None of one seed."""
+    """A mean over seeds.
+
+    Attributes:
+        mean: The mean.
+        half: Half the width of its 95 % interval; None of one seed.
+        seeds: How many.
+        rounds: How many each run had.
+        effect: Of differences: Cohen's d, their mean over their standard deviation.
+    """
 
     mean: float
     half: float | None
     seeds: int
     rounds: int
+    effect: float | None = None
+
+    def text(self, factor: float, digits: int, sign: str = "") -> str:
+        """For people: ``89.1 ± 0.3``; ``sign`` is ``+`` where a plus is to be seen."""
+        half = "" if self.half is None else f" ± {factor * self.half:.{digits}f}"
+        effect = "" if self.effect is None else f", d = {self.effect:.1f}"
+        return f"{factor * self.mean:{sign}.{digits}f}{half}{effect}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,29 +52,31 @@ class Table:
     rows: Sequence[str]
     columns: Sequence[str]
     entries: Mapping[tuple[str, str], Estimate]
+    paired: bool = False
 
     def caption(self) -> str:
         """What is shown: measure, interval, number of seeds and rounds."""
         seeds = _range(entry.seeds for entry in self.entries.values())
         single = seeds == "1"
-        interval = "" if single else "mean ± 95 % interval of Student's t over "
+        mean = "mean difference of the same seeds" if self.paired else "mean"
+        interval = "" if single else f"{mean} ± 95 % interval of Student's t over "
         unit = "" if self.measure in _NO_SHARES else " in %"
         rounds = _range(entry.rounds for entry in self.entries.values())
         where = f"; {said(self.rest)}" if self.rest else ""
+        effect = "; d is that mean over the differences' standard deviation" if self.paired and not single else ""
         return (
             f"{self.measure}{unit}: {interval}{seeds} seed{'' if single else 's'}{', no interval' if single else ''}, "
-            f"after the last round, {rounds}{where}."
+            f"after the last round, {rounds}{where}{effect}."
         )
 
-    def cell(self, row: str, column: str, sign: str = "±") -> str:
+    def cell(self, row: str, column: str) -> str:
         """An entry for people; it says how many seeds it has if others have more."""
         entry = self.entries.get((row, column))
         if entry is None:
             return "-"
         factor, digits = (1, 3) if self.measure in _NO_SHARES else (100, 1)
-        half = "" if entry.half is None else f" {sign} {factor * entry.half:.{digits}f}"
         fewer = entry.seeds < max(other.seeds for other in self.entries.values())
-        return f"{factor * entry.mean:.{digits}f}{half}" + (f" (n={entry.seeds})" if fewer else "")
+        return entry.text(factor, digits, "+" if self.paired else "") + (f" (n={entry.seeds})" if fewer else "")
 
 
 def interval(values: Sequence[float]) -> float | None:
@@ -85,6 +102,7 @@ def tables(
     measure: str,
     only: Mapping[str, set[str]],
     rounds: int | None,
+    between: Sequence[str] | None = None,
 ) -> Iterator[Table]:
     """A table for every place on the axes that are neither rows nor columns.
 
@@ -95,9 +113,10 @@ def tables(
         measure: What is shown; of one that participants have, the mean over the honest.
         only: Labels that are shown by axis, of all that are not named.
         rounds: Only results of so many rounds.
+        between: Two labels of the axis of the columns: instead of them, how much the first is above the second.
 
     Raises:
-        UserError: If there is no such axis, measure or result, or a cell would mix runs of different length.
+        UserError: If there is no such axis, label, measure or result, or a cell would mix runs of different length.
     """
     for axis in axes:
         if axis not in study.axes:
@@ -107,6 +126,10 @@ def tables(
             )
     if len(axes) not in (1, 2) or len(set(axes)) < len(axes):
         raise UserError(f"Expected --table to name the axis of the rows and another of the columns, but got {axes}.")
+    if between and len(axes) < 2:
+        raise UserError("Expected --table to name the axis of the rows and that of the two columns of --between.")
+    for label in between or ():
+        study.known_label(axes[1], label)
     measures = {row["measure"] for row in results}
     if results and measure not in measures:
         raise UserError(
@@ -124,14 +147,21 @@ def tables(
         here = [row for row in chosen if all(row[axis] == label for axis, label in rest.items())]
         if here:
             several = {axis: label for axis, label in rest.items() if len(study.axes[axis]) > 1}
-            yield _table(study, here, axes, measure, several)
+            table = _table(study, here, axes, measure, several)
+            yield _difference(study, here, axes, table, *between) if between else table
 
 
-def _table(study: Study, results: Sequence[Row], axes: Sequence[str], measure: str, rest: Place) -> Table:
+def _by_entry(results: Sequence[Row], axes: Sequence[str], measure: str) -> dict[tuple[str, str], dict[str, list[Row]]]:
+    """Rows by place in the table and by seed."""
     by_entry: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for row in results:
         entry = (row[axes[0]], row[axes[1]] if len(axes) == 2 else measure)
         by_entry.setdefault(entry, {}).setdefault(row["seed"], []).append(row)
+    return by_entry
+
+
+def _table(study: Study, results: Sequence[Row], axes: Sequence[str], measure: str, rest: Place) -> Table:
+    by_entry = _by_entry(results, axes, measure)
     columns = list(study.axes[axes[1]]) if len(axes) == 2 else [measure]
     return Table(
         measure=measure,
@@ -142,15 +172,49 @@ def _table(study: Study, results: Sequence[Row], axes: Sequence[str], measure: s
     )
 
 
+def _difference(
+    study: Study, results: Sequence[Row], axes: Sequence[str], table: Table, first: str, second: str
+) -> Table:
+    """A column of differences in place of two; rows without both of them are left out."""
+    by_entry, column = _by_entry(results, axes, table.measure), f"{first} - {second}"
+    entries = {}
+    for row in table.rows:
+        pair = by_entry.get((row, first), {}), by_entry.get((row, second), {})
+        if common := [seed for seed in pair[0] if seed in pair[1]]:
+            entries[row, column] = _paired(*({seed: side[seed] for seed in common} for side in pair))
+    if not entries:
+        raise UserError(
+            f"Expected results of {study.name} at {first} and {second} with the same seeds, but there are none."
+        )
+    rows = [row for row in table.rows if (row, column) in entries]
+    return replace(table, rows=rows, columns=[column], entries=entries, paired=True)
+
+
+def _paired(first: Mapping[str, Sequence[Row]], second: Mapping[str, Sequence[Row]]) -> Estimate:
+    rounds = _rounds([*first.values(), *second.values()])
+    differences = [_value(first[seed]) - _value(second[seed]) for seed in first]
+    spread = stdev(differences) if len(differences) > 1 else 0.0
+    effect = fmean(differences) / spread if spread else None
+    return Estimate(fmean(differences), interval(differences), len(differences), rounds, effect)
+
+
 def _estimate(by_seed: Mapping[str, Sequence[Row]]) -> Estimate:
-    rounds = {int(row["rounds"]) for rows in by_seed.values() for row in rows}
+    values = [_value(rows) for rows in by_seed.values()]
+    return Estimate(fmean(values), interval(values), len(values), _rounds(by_seed.values()))
+
+
+def _value(rows: Sequence[Row]) -> float:
+    return fmean(float(row["value"]) for row in rows)
+
+
+def _rounds(several: Iterable[Sequence[Row]]) -> int:
+    rounds = {int(row["rounds"]) for rows in several for row in rows}
     if len(rounds) > 1:
         there = " and ".join(map(str, sorted(rounds)))
         raise UserError(
             f"Expected results of one number of rounds, but there are some of {there}; choose with --rounds."
         )
-    values = [fmean(float(row["value"]) for row in rows) for rows in by_seed.values()]
-    return Estimate(fmean(values), interval(values), len(values), rounds.pop())
+    return rounds.pop()
 
 
 def written(shown: Sequence[Table], axes: Sequence[str], how: str) -> str:
@@ -163,29 +227,34 @@ def written(shown: Sequence[Table], axes: Sequence[str], how: str) -> str:
     """
     if how == "csv":
         return _csv(shown, axes)
-    return "\n\n".join((_markdown if how == "md" else _latex)(table, axes[0]) for table in shown)
+    write = markdown if how == "md" else latex
+    return "\n\n".join(write(table.caption(), _grid(table, axes[0])) for table in shown)
 
 
-def _markdown(table: Table, corner: str) -> str:
-    head = [corner, *table.columns]
+def _grid(table: Table, corner: str) -> list[list[str]]:
     lines = [[label, *(table.cell(label, column) for column in table.columns)] for label in table.rows]
-    text = [f"| {' | '.join(line)} |" for line in (head, *lines)]
-    text.insert(1, "|---|" + "---:|" * len(table.columns))
-    return "\n".join([f"Table: {table.caption()}", "", *text])
+    return [[corner, *table.columns], *lines]
 
 
-def _latex(table: Table, corner: str) -> str:
-    lines = [[label, *(table.cell(label, column) for column in table.columns)] for label in table.rows]
-    body = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in ([corner, *table.columns], *lines)]
+def markdown(caption: str, grid: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown: the first line of the grid is its head, the first column is aligned left."""
+    text = [f"| {' | '.join(line)} |" for line in grid]
+    text.insert(1, "|---|" + "---:|" * (len(grid[0]) - 1))
+    return "\n".join([f"Table: {caption}", "", *text])
+
+
+def latex(caption: str, grid: Sequence[Sequence[str]]) -> str:
+    """Likewise in LaTeX, as it compiles without packages."""
+    head, *body = (" & ".join(_escaped(cell) for cell in line) + r" \\" for line in grid)
     return "\n".join(
         [
             r"\begin{table}",
-            rf"\caption{{{_escaped(table.caption())}}}",
-            rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+            rf"\caption{{{_escaped(caption)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(grid[0]) - 1)}}}",
             r"\hline",
-            body[0],
+            head,
             r"\hline",
-            *body[1:],
+            *body,
             r"\hline",
             r"\end{tabular}",
             r"\end{table}",
@@ -194,7 +263,13 @@ def _latex(table: Table, corner: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special = {
+        "\\": r"\textbackslash{}",
+        "±": r"$\pm$",
+        "≠": r"$\neq$",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
     special |= {character: f"\\{character}" for character in "%_&#${}"}
     return "".join(special.get(character, character) for character in text)
 
@@ -204,13 +279,14 @@ def _csv(shown: Sequence[Table], axes: Sequence[str]) -> str:
     text = io.StringIO()
     names = [*axes, *shown[0].rest]
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*names, "measure", "mean", "half_width_95_student_t", "seeds", "rounds"])
+    table.writerow([*names, "measure", "mean", "half_width_95_student_t", "seeds", "rounds", "cohens_d"])
     for one in shown:
         for row, column in itertools.product(one.rows, one.columns):
             if entry := one.entries.get((row, column)):
                 place = [row, column][: len(axes)]
-                half = "" if entry.half is None else entry.half
-                table.writerow([*place, *one.rest.values(), one.measure, entry.mean, half, entry.seeds, entry.rounds])
+                numbers = (entry.mean, entry.half, entry.seeds, entry.rounds, entry.effect)
+                known = ["" if number is None else number for number in numbers]
+                table.writerow([*place, *one.rest.values(), one.measure, *known])
     return text.getvalue().rstrip("\n")
 
 

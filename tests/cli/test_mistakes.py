@@ -20,6 +20,14 @@ MISTAKES = {
     "unknown network": (("--model.network", "Nope"), "Nope"),
     "wrong network for the data": (("--model.network", "MNISTCNN"), "--model.network MNISTCNN to take inputs"),
     "unknown split": (("--data.split", "XYZ"), "--data.split to be one of UNI, POW, CLA, DIR"),
+    "none of the choices": (
+        ("--data.watch", "tests"),
+        "Expected --data.watch to be one of validation, test, but got tests; did you mean test?",
+    ),
+    "an option that a class needs": (
+        ("--data", "TextFile"),
+        "Expected --data.train_file, which TextFile needs, but got none; see `rffl fit --data.help TextFile`.",
+    ),
     "no participants": (("--federation.participants", 0), "--federation.participants to be at least 1, but got 0"),
     "negative adversaries": (("--federation.adversaries", -1), "--federation.adversaries to be 0 or more, but got -1"),
     "adversaries without attack": (("--adversaries", "[]"), "--adversaries to say what the 1 adversaries do"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,8 +43,8 @@ def test_a_study_runs_every_cell_once_and_keeps_its_results(rffl: Run, tmp_path:
     summary = json.loads((cell / "summary.json").read_text())
     here = [row for row in results if row["cell"] == cells["FedAvg", "UNI", "2"]]
     values = {(row["measure"], row["participant"]): float(row["value"]) for row in here}
-    assert values["accuracy_mean", ""] == summary["mean"]
-    assert [values["accuracy", str(i)] for i in range(6)] == summary["final"]
+    assert values["accuracy_mean", ""] == pytest.approx(summary["mean"], rel=1e-8)
+    assert [values["accuracy", str(i)] for i in range(6)] == pytest.approx(summary["final"], rel=1e-8)
     assert [row["role"] for row in here if row["measure"] == "accuracy"] == ["honest"] * 5 + ["adversary"]
     assert all(row["rounds"] == "2" and float(row["seconds"]) > 0 and row["torch"] for row in here)
 
@@ -55,6 +56,11 @@ def test_a_study_runs_every_cell_once_and_keeps_its_results(rffl: Run, tmp_path:
     (mended,) = (path for path in cell.parent.glob("*/") if path != cell)
     assert json.loads((mended / "summary.json").read_text()) == summary
     assert {row["seed"] for row in rows(root / "small" / "results.csv")} == {"1", "2", "3"}
+
+    shutil.rmtree(root / "cells")  # disk is dear; what the results have is not run again
+    once_more = rffl("study", file, "--root", root, "--only", "split=UNI", "--seeds", 2, 3)
+    assert "small: 4 cells, 4 of them finished" in once_more.out
+    assert not (root / "cells").exists()
 
 
 def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path) -> None:
@@ -149,6 +155,37 @@ axes:
     cut, resumed = sorted(held.glob("*/metrics.csv"))
     assert 0 < len(rows(cut)) < 25
     assert [int(float(row["round"])) for row in rows(resumed)] == list(range(1, 26))
+
+
+@pytest.mark.distributed
+def test_a_scheduler_ends_a_study_and_its_workers(tmp_path: Path) -> None:
+    """Workers go on without their study after SIGTERM, or the study does not say that it can be resumed."""
+    text = f"base: {DIGITS} --trainer.max_epochs 10000\naxes:\n  server: {{RFFL: '', FedAvg: --server FedAvg}}\n"
+    root = tmp_path / "studies"
+    words = ["study", str(study(tmp_path, text, "long.yaml")), "--root", str(root), "--jobs", "2"]
+    command = [sys.executable, "-m", "rffl_pl", *words]
+    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        wait_for(root, "cells/*/*/checkpoints/last.ckpt/run.pt")
+        started.terminate()
+        _, err = started.communicate(timeout=90)
+        assert started.returncode == 130
+        assert "Interrupted; the same command goes on where every cell was." in err
+        until = time.monotonic() + 30
+        while _alive(started.pid):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    finally:
+        if _alive(started.pid):
+            os.killpg(started.pid, signal.SIGKILL)
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def wait_for(folder: Path, pattern: str, seconds: float = 120) -> None:

@@ -85,6 +85,29 @@ def test_a_table_for_every_place_on_the_other_axes(rffl: Run, tmp_path: Path, ma
     assert lines[-1].endswith(f"| {shown(values, 'Fed_Avg', 'POW', 'flip')} (n=2) |")
 
 
+def test_how_much_one_column_is_above_another(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """The difference's interval is that of scipy for the same seeds, paired, and d is Cohen's of the differences."""
+    file, values = made
+    words = ("--table", "split", "server", "--between", "RFFL", "Fed_Avg")
+    ended = rffl("study", file, "--root", tmp_path / "studies", *words, "--only", "attack=none", "--format", "csv")
+    assert ended.code == 0, ended.err
+    head, *lines = csv.reader(ended.out.splitlines())
+    for (split, column, _, measure, *numbers), expected in zip(lines, ("UNI", "POW"), strict=True):
+        assert (split, column, measure) == (expected, "RFFL - Fed_Avg", "accuracy_mean")
+        pairs = [(values["RFFL", split, "none", s], values["Fed_Avg", split, "none", s]) for s in (1, 2, 3)]
+        test = stats.ttest_rel(*zip(*pairs, strict=True))
+        low, high = test.confidence_interval(0.95)
+        differences = np.array([first - second for first, second in pairs])
+        effect = differences.mean() / differences.std(ddof=1)
+        wanted = [differences.mean(), (high - low) / 2, 3, 5, effect]
+        assert [float(number) for number in numbers] == pytest.approx(wanted)
+    assert head[-1] == "cohens_d"
+    shown = rffl("study", file, "--root", tmp_path / "studies", *words)
+    assert "mean difference of the same seeds ± 95 % interval" in shown.out
+    first = next(line for line in shown.out.splitlines() if line.startswith("| UNI"))
+    assert f"{100 * float(lines[0][4]):+.1f} ±" in first
+
+
 def test_a_table_in_csv_and_latex(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
     """CSV is unrounded; of what participants have, the mean of the honest; LaTeX escapes what it must."""
     file, values = made

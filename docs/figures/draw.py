@@ -1,0 +1,137 @@
+"""Draw the figures of the servers' and attacks' pages from the cells of `figures.yaml`.
+
+python docs/figures/draw.py runs/studies
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from PIL import Image
+
+from rffl_pl.runs import RunFolder
+from rffl_pl.studies import Study, results
+
+HERE = Path(__file__).parent
+HONEST, ADVERSARY, QUIET = "#2f6f9f", "#c1121f", "#8a8a8a"
+Values = dict[tuple[str, str], list[float]]
+"""Values over seeds by server and attack."""
+
+
+def main(root: Path) -> None:
+    """All figures and the table."""
+    study = Study.read(HERE / "figures.yaml")
+    rows = results.read(study, root / study.name / "results.csv")
+    found: dict[str, Values] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["role"] == "all":
+            found[row["measure"]][row["server"], row["attack"]].append(float(row["value"]))
+    cells = {(row["server"], row["attack"]): row["cell"] for row in rows if row["seed"] == "1"}
+    servers, attacks = list(study.axes["server"]), list(study.axes["attack"])
+    for server in servers:
+        run = next((root / "cells" / cells[server, "FreeRider"]).glob("*/config.yaml")).parent
+        save(of_a_server(server, attacks, found["accuracy_mean"], RunFolder(run)), server)
+    for attack in attacks[1:]:
+        save(of_an_attack(attack, servers, found), attack)
+    (HERE / "accuracy.md").write_text(table(servers, attacks, found["accuracy_mean"]))
+
+
+def of_a_server(server: str, attacks: list[str], accuracy: Values, run: RunFolder) -> Figure:
+    """What every upload weighs with two free-riders, and what every attack does to the honest."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.3), width_ratios=(1.1, 1), layout="constrained")
+    rounds = run.rounds()
+    shown, name = ("reputation", "reputation") if server in ("RFFL", "CFFL") else ("weight", "weight of the upload")
+    if shown not in rounds[-1].measures:
+        shown, name = "accuracy", "validation accuracy"
+    curves(left, np.array([entry.measures[shown] for entry in rounds]), rounds[-1].honest)
+    left.set(xlabel="round", title=f"{name[0].upper()}{name[1:]}, two free-riders")
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    names = ["no attack", *attacks[1:]]
+    dots(right, names, [accuracy[server, attack] for attack in attacks], HONEST, "o")
+    right.set_title("Mean accuracy of the honest")
+    return figure
+
+
+def curves(axes: Axes, values: np.ndarray, honest: int) -> None:
+    """Honest participants as thin lines, adversaries as dashed ones."""
+    numbers = np.arange(1, len(values) + 1)
+    for i, curve in enumerate(values.T):
+        bad = i >= honest
+        look: dict[str, Any] = {"color": HONEST, "linewidth": 1.2}
+        if bad:
+            look = {"color": ADVERSARY, "linewidth": 2, "linestyle": "--"}
+        label = {0: "honest", honest: "free-riders"}.get(i)
+        axes.plot(numbers, curve, label=label, marker="x" if bad else ".", markersize=4, **look)
+    axes.set_ylim(bottom=min(0, np.nanmin(values)))
+    axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.14))
+
+
+def of_an_attack(attack: str, servers: list[str], found: dict[str, Values]) -> Figure:
+    """What an attack does under every server; of flipped labels also how often they succeed."""
+    accuracy, success = found["accuracy_mean"], found["attack_success"]
+    flips = any(success.get((server, attack)) for server in servers)
+    figure, panels = plt.subplots(1, 1 + flips, figsize=(9, 4.4), layout="constrained", sharey=True, squeeze=False)
+    axes = panels[0, 0]
+    dots(axes, servers, [accuracy[server, "none"] for server in servers], QUIET, "s", "no attack", shift=-0.19)
+    dots(axes, servers, [accuracy[server, attack] for server in servers], ADVERSARY, "o", attack, shift=0.19)
+    axes.set_title("Mean accuracy of the honest, two adversaries of ten")
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2, fontsize=9)
+    if flips:
+        dots(panels[0, 1], servers, [success[server, attack] for server in servers], ADVERSARY, "o")
+        panels[0, 1].set_title("Ones that are read as sevens")
+    return figure
+
+
+def dots(
+    axes: Axes, names: list[str], values: list[list[float]], colour: str, marker: str, label: str = "", shift: float = 0
+) -> None:
+    """A row per name: the mean, the range over seeds, and the mean in figures."""
+    where = np.arange(len(names)) + shift
+    means = np.array([np.mean(value) for value in values])
+    spans = np.array([[mean - min(value), max(value) - mean] for mean, value in zip(means, values, strict=True)]).T
+    axes.errorbar(means, where, xerr=spans, fmt=marker, color=colour, markersize=5, capsize=3, label=label or None)
+    for mean, y, high in zip(means, where, spans[1], strict=True):
+        axes.annotate(f"{mean:.0%}", (mean + high, y), (7, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set(yticks=range(len(names)), yticklabels=names, xlim=(0, 1.12), ylim=(len(names) - 0.5, -0.5))
+    axes.set_xticks(np.linspace(0, 1, 6))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.grid(axis="x", color="0.9")
+    axes.set_axisbelow(True)
+
+
+def table(servers: list[str], attacks: list[str], accuracy: Values) -> str:
+    """Mean accuracies in Markdown, and over how many seeds."""
+    words = [re.sub("(?<=[a-z])(?=[A-Z])", " ", attack) for attack in attacks[1:]]  # wrap in a narrow column
+    head = ["server", "no attack", *words]
+    rows = [[server, *(f"{np.mean(accuracy[server, attack]):.1%}"[:-1] for attack in attacks)] for server in servers]
+    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---", *["---:"] * len(attacks)], *rows]]
+    seeds = min(len(value) for value in accuracy.values())
+    return "\n".join([*lines, "", f"Mean over {seeds} seed{'s' if seeds > 1 else ''}."]) + "\n"
+
+
+def save(figure: Figure, name: str) -> None:
+    """Write a small PNG."""
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.title.set_fontsize(11)
+    file = HERE / f"{name}.png"
+    figure.savefig(file, dpi=130)
+    plt.close(figure)
+    Image.open(file).convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(file, optimize=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

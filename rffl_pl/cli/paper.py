@@ -1,0 +1,191 @@
+"""``rffl paper``: the paper's tables and figures, published beside measured."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rffl_pl.cli.session import Machine, Run, Session
+from rffl_pl.cli.study import check_alone, packaged
+from rffl_pl.cli.words import Words
+from rffl_pl.errors import UserError, nearest
+from rffl_pl.paper import FIGURES, TABLES, places_of, published
+from rffl_pl.paper.measured import Kept
+from rffl_pl.paper.tables import SETTINGS, PaperTable
+from rffl_pl.studies import Study, tables
+from rffl_pl.studies.study import Place, checked_seeds
+
+VERBS = ("list", "table", "figure", "all")
+
+
+def parser() -> Words:
+    """The command's options."""
+    made = Words(
+        "rffl paper",
+        "The tables and figures of Xu & Lyu 2021 beside what is measured here: `list` names them, `table NAME` prints "
+        "one, `figure NAME` draws one, `all` writes every one into a folder.",
+    )
+    made.add_argument("verb", choices=VERBS)
+    made.add_argument("name", nargs="?", help="of a table or figure")
+    made.add_argument("--results", type=Path, default=Path("results"), help="folder of what was measured: %(default)s")
+    made.add_argument("--run", action="store_true", help="run what has no result there yet, and keep it there")
+    made.add_argument("--dry-run", action="store_true", help="list what --run would run, and about how long that takes")
+    made.add_cells("runs/studies")
+    made.add_argument("--format", choices=tables.FORMATS, default="md", help="of a table: %(default)s")
+    made.add_argument("--out", type=Path, default=Path("paper"), help="folder of pictures and of `all`: %(default)s")
+    return made
+
+
+def main(args: Sequence[str], run: Run) -> int:
+    """Answer ``rffl paper`` with these words.
+
+    Args:
+        args: The words behind ``paper``.
+        run: Runs the words of another command in this process.
+
+    Returns:
+        The exit code: 1 if a cell failed, 130 if the user interrupted.
+
+    Raises:
+        UserError: If the words say nothing that can be done.
+    """
+    check_alone("paper")
+    given = parser().read(args)
+    shown = _shown(given)
+    if given.verb == "list":
+        print(_overview())
+        return 0
+    kept = Kept(given.results, _studies(given.reduced))
+    code = 0
+    if given.run or given.dry_run:
+        code = _run(given, kept, shown, run)
+    if not given.dry_run and code != 130:
+        _draw(given, kept, shown)
+    return code
+
+
+def _shown(given: argparse.Namespace) -> list[str]:
+    """The tables and figures that are asked for."""
+    if given.verb in ("list", "all"):
+        if given.name is not None:
+            raise UserError(f"Expected nothing behind rffl paper {given.verb}, but got {given.name}.")
+        return [*TABLES, *FIGURES]
+    known = list(TABLES if given.verb == "table" else FIGURES)
+    if given.name not in known:
+        near = nearest(given.name or "", known) or "."
+        raise UserError(
+            f"Expected a {given.verb} of the paper, but got {given.name or 'none'}{near} `rffl paper list` names all."
+        )
+    return [given.name]
+
+
+def _overview() -> str:
+    width = max(map(len, [*TABLES, *FIGURES]))
+    kinds = {"tables": TABLES, "figures": FIGURES}
+    return "\n\n".join(
+        "\n".join([f"{kind}:", *(f"  {name:{width}}  {title}" for name, title in known.items())])
+        for kind, known in kinds.items()
+    )
+
+
+def _studies(reduced: bool) -> dict[str, Study]:
+    files = {Path(name).stem: path for name, path in packaged().items() if name.startswith("studies/paper/")}
+    studies = {name: Study.read(path) for name, path in files.items()}
+    return {name: study.small() for name, study in studies.items()} if reduced else studies
+
+
+def _run(given: argparse.Namespace, kept: Kept, shown: Sequence[str], run: Run) -> int:
+    """Run or list the cells behind what is shown; returns the worst exit code."""
+    from rffl_pl.strategy import leave_process_group
+
+    machine = Machine.given(given.root / "cells", run, given.jobs, given.devices)
+    if given.run:
+        machine.warm()
+    worst = 0
+    try:
+        for name, only in _needed(shown).items():
+            study = kept.studies[name]
+            if given.seeds:
+                study = replace(study, seeds=checked_seeds(given.seeds))
+            session = Session.of(study, only, given.rounds, machine, kept.file(name), whatever_code=True)
+            worst = max(worst, session.list() if given.dry_run else session.play())
+            if worst == 130:
+                break
+    finally:
+        leave_process_group()
+    return worst
+
+
+def _needed(shown: Sequence[str]) -> dict[str, dict[str, set[str]]]:
+    """The labels on the axes of every study that tables and figures show."""
+    places: list[tuple[str, Place]] = []
+    for name in shown:
+        if name in TABLES:
+            places += [(entry.study, entry.place) for entry in published(name) if name != SETTINGS]
+        else:
+            places += places_of(name)
+    needed: dict[str, dict[str, set[str]]] = {}
+    for study, place in places:
+        for axis, label in place.items():
+            needed.setdefault(study, {}).setdefault(axis, set()).add(label)
+    return needed
+
+
+def _draw(given: argparse.Namespace, kept: Kept, shown: Sequence[str]) -> None:
+    if given.verb == "table":
+        print(_table(shown[0], kept).written(given.format))
+        return
+    from rffl_pl.paper.figures import draw, save  # matplotlib is imported by what needs it alone
+
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+        written = [path for name in shown if name in FIGURES for path in save(draw(name, kept), given.out, name)]
+        for name in shown:
+            if name in TABLES:
+                table = _table(name, kept)
+                for how in tables.FORMATS:
+                    path = given.out / f"{name}.{how}"
+                    path.write_text(table.written(how) + "\n")
+                    written.append(path)
+    except OSError as error:
+        raise UserError(
+            f"Expected --out to be a folder that can be written to, but {error.strerror}: {error.filename}."
+        ) from error
+    print("\n".join(map(str, written)))
+
+
+def _table(name: str, kept: Kept) -> PaperTable:
+    return PaperTable(name, kept, _options(kept) if name == SETTINGS else {})
+
+
+def _options(kept: Kept) -> dict[tuple[str, str], Any]:
+    """What the studies configure of the options in `SETTINGS`, by study and name."""
+    from rffl_pl.cli.resolve import Resolver
+
+    resolve = Resolver()
+    found: dict[tuple[str, str], Any] = {}
+    by_study = {entry.study: entry.place for entry in published(SETTINGS)}
+    for name, where in by_study.items():
+        study = kept.studies[name]
+        place = next(p for p in study.places() if p["server"] == "RFFL" and where.items() <= p.items())
+        settings = resolve(study.words(place))
+        for entry in published(SETTINGS):
+            if entry.study == name:
+                found[name, entry.measure] = _option(settings, entry.measure)
+    return found
+
+
+def _option(settings: dict[str, Any], path: str) -> Any:
+    """``data.batch_size``, be it an argument of the class or of the group."""
+    value: Any = settings
+    for name in path.split("."):
+        value = value[name] if name in value else value["init_args"][name]
+    return value
+
+
+def options() -> list[str]:
+    """For completion."""
+    return parser().options()

@@ -1,0 +1,230 @@
+"""Runs the cells of a study that have no result yet, tells how far it is, and keeps the results."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rffl_pl.errors import UserError
+from rffl_pl.studies import Study, results
+
+if TYPE_CHECKING:
+    from rffl_pl.studies.cells import Cell
+    from rffl_pl.studies.play import Outcomes
+
+Run = Callable[[list[str]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What runs cells.
+
+    Attributes:
+        root: Folder of all cells.
+        run: Runs a command line in this process.
+        jobs: Cells at a time.
+        devices: GPUs by number; each cell sees one.
+    """
+
+    root: Path
+    run: Run
+    jobs: int = 1
+    devices: Sequence[str] = ()
+
+    @classmethod
+    def given(cls, root: Path, run: Run, jobs: int | None, devices: Sequence[str] | None) -> Machine:
+        """As the options ``--jobs`` and ``--devices`` say: by default a cell at a time on each GPU that is named.
+
+        Raises:
+            UserError: If there are fewer cells at a time than GPUs, or none.
+        """
+        devices = devices or ()
+        jobs = max(1, len(devices)) if jobs is None else jobs
+        if jobs < max(1, len(devices)):
+            least = f"{len(devices)}, one for each of --devices" if devices else "1"
+            raise UserError(f"Expected --jobs to be at least {least}, but got {jobs}.")
+        return cls(root=root, run=run, jobs=jobs, devices=devices)
+
+    def warm(self) -> None:
+        """Let the workers' server import what they need, while this process imports it too."""
+        if self.jobs > 1:
+            multiprocessing.set_forkserver_preload(["rffl_pl.cli.arguments", "rffl_pl.studies.play"])
+            forkserver.ensure_running()
+        elif self.devices:
+            os.environ["CUDA_VISIBLE_DEVICES"] = self.devices[0]
+
+    def play(self, cells: Sequence[Cell]) -> Outcomes:
+        """Run cells, and tell how each of them ended."""
+        from rffl_pl.studies.play import in_turn, in_workers
+
+        if self.jobs > 1 and len(cells) > 1:
+            return in_workers(cells, self.root, self.run, min(self.jobs, len(cells)), self.devices)
+        return in_turn(cells, self.root, self.run)
+
+
+class Session:
+    """The cells of one call, and what is told of them.
+
+    Args:
+        study: The study.
+        cells: Those of the study that are asked for.
+        machine: What runs them.
+        file: The study's results.
+        kept: Seconds of the cells that need no run, whatever lies in their folders, by digest.
+    """
+
+    def __init__(
+        self, study: Study, cells: Sequence[Cell], machine: Machine, file: Path, kept: dict[str, float]
+    ) -> None:
+        self.study, self.cells, self.machine, self.file = study, cells, machine, file
+        took = {cell.digest: self._seconds(cell) for cell in cells}
+        self.seconds = kept | {digest: seconds for digest, seconds in took.items() if seconds is not None}
+        self.left = [cell for cell in cells if cell.digest not in self.seconds]
+
+    @classmethod
+    def of(
+        cls,
+        study: Study,
+        only: Mapping[str, Iterable[str]],
+        rounds: int | None,
+        machine: Machine,
+        file: Path,
+        whatever_code: bool = False,
+    ) -> Session:
+        """The session of some of a study's cells; what the results have needs no run.
+
+        Args:
+            study: The study.
+            only: Labels by axis to which it is narrowed.
+            rounds: Instead of the study's.
+            machine: What runs them.
+            file: The study's results.
+            whatever_code: Whether results of other code and data will do.
+
+        Raises:
+            UserError: If the study says no runs, or none is left.
+        """
+        from rffl_pl.cli.resolve import Resolver
+        from rffl_pl.studies.cells import cells_of
+
+        cells = cells_of(study, study.seeds, rounds, Resolver(), only)
+        known = results.read(study, file) if file.exists() else []
+        kept = results.seconds_of(cells, known, whatever_code)
+        if not whatever_code:  # a folder that is still there says itself whether its cell is finished
+            kept = {digest: seconds for digest, seconds in kept.items() if not (machine.root / digest).exists()}
+        return cls(study, cells, machine, file, kept)
+
+    def play(self) -> int:
+        """Run what has no result; returns the exit code: 1 if a cell failed, 130 if the user interrupted."""
+        results.keep(self.study, self.file, [])  # now: not after hours of running
+        print(
+            f"{self.study.name}: {len(self.cells)} cells, {len(self.cells) - len(self.left)} of them finished",
+            flush=True,
+        )
+        try:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's wish to end is Ctrl-C
+            failed = self._play()
+        except KeyboardInterrupt:
+            print("Interrupted; the same command goes on where every cell was.", file=sys.stderr)
+            return 130
+        finally:
+            self._keep()
+        for cell, sentence in failed:
+            log = self.machine.root / cell.digest / "log.txt"
+            print(f"Failed: {cell}: {sentence} ({log})", file=sys.stderr)
+        return 1 if failed else 0
+
+    def _play(self) -> list[tuple[Cell, str]]:
+        """Run them; returns those that failed, with what they said."""
+        start, failed, total = time.monotonic(), [], len(self.left)
+        with contextlib.closing(self.machine.play(self.left)) as turn:
+            for number, (cell, outcome) in enumerate(turn, 1):
+                if outcome.state == "interrupted":
+                    raise KeyboardInterrupt
+                if outcome.state == "failed":
+                    failed.append((cell, outcome.sentence))
+                else:
+                    self.seconds[cell.digest] = outcome.seconds
+                rest = (total - number) * (time.monotonic() - start) / number
+                done = "failed" if outcome.state == "failed" else f"{outcome.seconds:.1f} s"
+                ahead = f"; about {_time(rest)} left" if rest else ""
+                print(f"[{number}/{total}] {cell}: {done}{ahead}", flush=True)
+        return failed
+
+    def _keep(self) -> None:
+        """Write the results of all cells whose folders have one."""
+        from rffl_pl.studies.cells import CellFolder
+
+        rows: list[results.Row] = []
+        curves: list[results.Row] = []
+        for cell in self.cells:
+            folder = CellFolder(self.machine.root, cell.digest)
+            if (run := folder.finished()) is not None:
+                rows += results.rows_of(self.study.name, cell, run.summary(), folder.record())
+                if self.study.curves:
+                    curves += results.curves_of(self.study, cell, run.rounds())
+        if rows:
+            print(f"results: {self.file} ({results.keep(self.study, self.file, rows)} rows)", flush=True)
+        if curves:
+            results.keep_curves(self.study, self.file, curves)
+
+    def _seconds(self, cell: Cell) -> float | None:
+        """How long a cell took whose folder has its result; None if there is none."""
+        from rffl_pl.studies.cells import CellFolder
+
+        folder = CellFolder(self.machine.root, cell.digest)
+        return None if folder.finished() is None else folder.record().get("seconds", 0.0)
+
+    def list(self) -> int:
+        """Tell which cells there are, and about how long those take that have no result; returns the exit code."""
+        for cell in self.cells:
+            seconds = self.seconds.get(cell.digest)
+            state = "to run" if seconds is None else f"finished in {seconds:.1f} s"
+            print(f"{cell}: {cell.rounds} rounds, {state}")
+        each, how = self._estimate(self.left[0]) if self.left else (0.0, "")
+        total = each * len(self.left) / self.machine.jobs
+        much = f", about {_time(total)} with --jobs {self.machine.jobs}{how}" if self.left else ""
+        print(f"{len(self.cells)} cells, {len(self.left)} to run{much}")
+        return 0
+
+    def _estimate(self, first: Cell) -> tuple[float, str]:
+        """Seconds of a cell: what finished ones took, or what the first one's first rounds take in a folder of no use.
+
+        A run of r rounds takes a + b r seconds: b is what two more rounds take, after a run that imports and caches.
+        """
+        if self.seconds:
+            known = list(self.seconds.values())
+            return sum(known) / len(known), f", as the {len(known)} that are finished"
+        with tempfile.TemporaryDirectory() as folder:
+            roots = (Path(folder) / name for name in "abc")
+            _, short, long = (self._measured(first, rounds, next(roots)) for rounds in (1, 1, 3))
+        each = max(0.0, (long - short) / 2)
+        return short + each * (first.rounds - 1), f", measured on three rounds of {first}"
+
+    def _measured(self, cell: Cell, rounds: int, root: Path) -> float:
+        from rffl_pl.studies.play import play
+
+        reference = ["--standalone.cache_dir", str(root / "standalone")]
+        short = [*cell.words, "--trainer.max_epochs", str(min(rounds, cell.rounds)), *reference]
+        outcome = play(replace(cell, words=short), root, self.machine.run)
+        if outcome.state == "interrupted":
+            raise KeyboardInterrupt
+        if outcome.state == "failed":
+            raise UserError(f"Expected {cell} to run, so as to measure it, but: {outcome.sentence}")
+        return outcome.seconds
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

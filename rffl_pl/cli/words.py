@@ -1,0 +1,56 @@
+"""The options of the commands that train nothing themselves, read with argparse; mistakes are one sentence."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rffl_pl.errors import UserError, nearest
+
+
+class Words(argparse.ArgumentParser):
+    """A command's options; a mistake is raised, not printed.
+
+    Args:
+        command: Its name, ``rffl study``.
+        description: What it does.
+    """
+
+    def __init__(self, command: str, description: str) -> None:
+        super().__init__(command, description=description, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"Expected words that {self.prog} knows, but {message}; `{self.prog} --help` lists them.")
+
+    def options(self) -> list[str]:
+        """Every option, for completion too."""
+        words = [option for action in self._actions for option in action.option_strings]
+        return [option for option in words if option.startswith("--")]
+
+    def read(self, args: Sequence[str]) -> argparse.Namespace:
+        """What the words say.
+
+        Raises:
+            UserError: If one of them is unknown, or a number is none.
+        """
+        known = self.options()
+        for word in args:
+            option = word.partition("=")[0]
+            if option.startswith("--") and option not in known:
+                raise UserError(f"Expected an option of {self.prog}, but got {option}{nearest(option, known) or '.'}")
+        given = self.parse_args(list(args))
+        rounds = getattr(given, "rounds", None)
+        if rounds is not None and rounds < 1:
+            raise UserError(f"Expected --rounds to be at least 1, but got {rounds}.")
+        return given
+
+    def add_cells(self, root: str) -> None:
+        """The options of commands that run a study's cells."""
+        self.add_argument("--reduced", action="store_true", help="the small version, which two cores can run")
+        self.add_argument("--seeds", metavar="SEED", type=int, nargs="+", help="instead of the study's")
+        self.add_argument("--rounds", type=int, help="communication rounds of every cell, instead of the study's")
+        self.add_argument("--jobs", type=int, help="cells at a time, each with its share of the cores")
+        self.add_argument("--devices", metavar="GPU", nargs="+", help="GPUs by number; cells take turns on them")
+        self.add_argument("--root", type=Path, default=Path(root), help="folder of all cells' folders: %(default)s")

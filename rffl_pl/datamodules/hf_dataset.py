@@ -1,0 +1,119 @@
+"""A Hugging Face data set of images or numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
+
+from rffl_pl.datamodules.base import Sources
+from rffl_pl.datamodules.hugging_face import HuggingFaceData, Labelled
+from rffl_pl.datamodules.pictures import Channels, Pixels
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+
+
+class HFDataset(HuggingFaceData):
+    """A Hugging Face data set of images or numbers, from a folder or the hub, by the names of its columns.
+
+    Images are decoded as they are needed, brought to one size and to values in -1 .. 1, as by `ImageFolder`. Numbers,
+    lists and arrays of them are read into memory and every entry is standardised by the training examples. The extra
+    ``datasets`` reads the files.
+
+    Args:
+        federation: Who takes part.
+        inputs: The column of images, lists or arrays; or several columns, which are put side by side as ``[features]``.
+        image_size: Height and width of images in pixels.
+        channels: ``rgb`` or ``grey``: three channels of an image or one.
+        kwargs: See `HuggingFaceData` and `FederatedDataModule`.
+
+    Raises:
+        UserError: As `HuggingFaceData`, and if columns hold neither images nor numbers of one shape.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        inputs: list[str] | str = "image",
+        image_size: int = 32,
+        channels: Channels = "rgb",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(federation, **kwargs)
+        self.inputs = [inputs] if isinstance(inputs, str) else list(inputs)
+        if not self.inputs:
+            raise UserError("Expected --data.inputs to name at least one column, but got none.")
+        self.pixels = Pixels(image_size, channels)
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.inputs, "--data.inputs")
+
+    def load(self) -> Sources:
+        train, val, test = self.parts()
+        if len(self.inputs) == 1 and type(train.rows.features[self.inputs[0]]).__name__ == "Image":
+            return Sources(
+                train=Images(train, self.inputs[0], self.pixels),
+                test=Images(test, self.inputs[0], self.pixels),
+                validation=None if val is None else Images(val, self.inputs[0], self.pixels),
+            )
+        x = self._numbers(train)
+        finite = x[x.isfinite().flatten(1).all(1)]  # the others are refused, by their own numbers
+        deviation, mean = torch.std_mean(finite, dim=0, correction=0)
+        deviation[deviation == 0] = 1  # an entry that never changes
+
+        def standardised(part: Labelled) -> TensorDataset:
+            return TensorDataset((self._numbers(part) - mean) / deviation, torch.tensor(part.labels))
+
+        return Sources(
+            train=standardised(train), test=standardised(test), validation=None if val is None else standardised(val)
+        )
+
+    def _numbers(self, part: Labelled) -> Tensor:
+        """The inputs ``[n, ...]`` of one column, or ``[n, features]`` of several."""
+        values = part.rows.select_columns(self.inputs).with_format("numpy")[:]
+        columns = []
+        for name in self.inputs:
+            column = values[name]
+            if getattr(column, "dtype", np.dtype(object)).kind not in "biuf":
+                raise UserError(
+                    f"Expected column {name} of --data.inputs to hold images, or numbers of one shape without a gap, "
+                    f"but it holds {part.rows.features[name]}; name another, or take --data HFText for text."
+                )
+            numbers = torch.from_numpy(column.astype(np.float32))
+            columns.append(numbers.unsqueeze(1) if numbers.dim() == 1 else numbers)
+        return columns[0] if len(columns) == 1 else torch.cat([column.flatten(1) for column in columns], dim=1)
+
+
+class Images(Dataset[tuple[Tensor, int]]):
+    """The images of one part, decoded one at a time.
+
+    Args:
+        part: The rows and their classes.
+        column: The column of images.
+        pixels: Makes an input of an image.
+    """
+
+    def __init__(self, part: Labelled, column: str, pixels: Pixels) -> None:
+        self.rows, self.column, self.pixels = part.rows.select_columns([column]), column, pixels
+        self.targets = torch.tensor(part.labels)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        try:
+            picture = self.rows[index][self.column]
+            if picture is None:
+                raise ValueError("there is none")
+            return self.pixels(picture), int(self.targets[index])
+        except Exception as error:  # whatever a decoder can meet in a damaged image
+            raise UserError(
+                f"Expected an image in column {self.column} of --data.inputs in every example, but number {index} "
+                f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())}); mend it or leave it out."
+            ) from error

@@ -1,0 +1,48 @@
+"""A Hugging Face data set of sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rffl_pl.datamodules.hugging_face import HuggingFaceData, Labelled
+from rffl_pl.datamodules.text import TextDataModule, Texts
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+
+
+class HFText(HuggingFaceData, TextDataModule):
+    """A Hugging Face data set of sentences, from a folder or the hub, by the names of its columns.
+
+    The extra ``datasets`` reads the files.
+
+    Args:
+        federation: Who takes part.
+        text: The column of sentences.
+        kwargs: See `HuggingFaceData` and `TextDataModule`.
+
+    Raises:
+        UserError: As `HuggingFaceData`, and if the column holds no sentences.
+    """
+
+    def __init__(self, federation: Federation, *, text: str = "text", **kwargs: Any) -> None:
+        super().__init__(federation, **kwargs)
+        self.text = text
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return {self.text: "--data.text"}
+
+    def read(self) -> tuple[Texts, Texts | None, Texts]:
+        train, val, test = self.parts()
+        return self._texts(train), None if val is None else self._texts(val), self._texts(test)
+
+    def _texts(self, part: Labelled) -> Texts:
+        sentences = list(part.rows.select_columns([self.text])[:][self.text])
+        other = next((i for i, sentence in enumerate(sentences) if not isinstance(sentence, str)), None)
+        if other is not None:
+            raise UserError(
+                f"Expected sentences in column {self.text} of --data.path {self.path}, but example {other} has "
+                f"{type(sentences[other]).__name__}; name another column with --data.text or leave such examples out."
+            )
+        return Texts(sentences=sentences, labels=part.labels)

@@ -1,0 +1,227 @@
+"""Data sets of Hugging Face's ``datasets``: where they lie, which splits are what, and what the classes are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rffl_pl.datamodules.base import FederatedDataModule
+from rffl_pl.datamodules.text_file import by_number
+from rffl_pl.errors import UserError, nearest
+from rffl_pl.federation import Federation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """One part of a data set.
+
+    Attributes:
+        rows: A ``datasets.Dataset``.
+        labels: The class of each row, from 0 on.
+    """
+
+    rows: Any
+    labels: Sequence[int]
+
+
+class HuggingFaceData(FederatedDataModule):
+    """Base of data modules that read a Hugging Face data set by the names of its splits and columns.
+
+    Args:
+        federation: Who takes part.
+        path: A folder, either saved with ``save_to_disk`` or of Parquet, CSV, JSON or image files; else the name of a
+            data set on the hub, which is downloaded.
+        name: Which configuration, where it has several.
+        label: Column of the label: class labels, whole numbers or strings, which sorted are the classes.
+        train: Split for training.
+        test: Split for the test; by default ``test``, unless ``test_share`` is given.
+        val: Split for watching; by default a share of the training examples is held out.
+        test_share: Share of the training split that becomes the test set, where there is no split for it.
+        kwargs: See `FederatedDataModule`.
+
+    Raises:
+        UserError: If an argument is out of range, and in `prepare_data` and `setup` if the data set cannot be read,
+            lacks a split or a column, or its labels are no classes.
+    """
+
+    num_classes = 0
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        path: str,
+        name: str | None = None,
+        label: str = "label",
+        train: str = "train",
+        test: str | None = None,
+        val: str | None = None,
+        test_share: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(federation, **kwargs)
+        if test_share is not None and not 0 < test_share < 1:
+            raise UserError(f"Expected --data.test_share to lie between 0 and 1, but got {test_share}; try 0.1.")
+        if test_share is not None and test is not None:
+            raise UserError(
+                f"Expected --data.test or --data.test_share, but got both, {test} and {test_share}; leave one out."
+            )
+        self.path, self.configuration, self.label, self.test_share = path, name, label, test_share
+        self.split_names = {"train": train, "test": test or "test", "val": val}
+
+    @property
+    @abstractmethod
+    def columns(self) -> Mapping[str, str]:
+        """The columns that the inputs are made of, each with the option that names it."""
+
+    def prepare_data(self) -> None:
+        self._found()
+
+    def parts(self) -> tuple[Labelled, Labelled | None, Labelled]:
+        """Training, validation and test examples; sets the classes."""
+        found = self._found()
+        train = self._split(found, "train")
+        if self.test_share is None:
+            test = self._split(found, "test")
+        else:
+            train, test = self._divided(train, self.test_share)
+        val = None if self.split_names["val"] is None else self._split(found, "val")
+        names = self._names(train)
+        self.class_names, self.num_classes = tuple(map(str, names)), len(names)
+        return (
+            self._labelled(train, names, "train"),
+            None if val is None else self._labelled(val, names, "val"),
+            self._labelled(test, names, "test"),
+        )
+
+    def _divided(self, rows: Any, share: float) -> tuple[Any, Any]:
+        generator = torch.Generator().manual_seed(self.federation.seed_for("test"))
+        order = torch.randperm(len(rows), generator=generator).tolist()
+        count = max(1, round(share * len(rows)))
+        return rows.select(order[count:]), rows.select(order[:count])
+
+    def _found(self) -> Mapping[str, Any]:
+        """Every split by its name."""
+        datasets = _library()
+        folder = Path(self.path).expanduser()
+        self._check_path(folder)
+        try:
+            if any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
+                found = datasets.load_from_disk(str(folder))
+            else:
+                found = datasets.load_dataset(str(folder) if folder.is_dir() else self.path, self.configuration)
+        except Exception as error:  # whatever formats, files and networks can meet
+            raise UserError(self._cannot_be_read(error, local=folder.is_dir())) from error
+        return found if isinstance(found, dict) else {str(found.split or "train"): found}
+
+    def _check_path(self, folder: Path) -> None:
+        if folder.is_file():
+            raise UserError(
+                f"Expected --data.path to be a folder or a name on the Hugging Face hub, but {folder} is a file; give "
+                "the folder that it lies in."
+            )
+        if not folder.exists() and (self.path.startswith((".", "/", "~")) or self.path.count("/") > 1):
+            raise UserError(
+                "Expected --data.path to be a folder or a name on the Hugging Face hub, but there is no folder "
+                f"{folder}."
+            )
+
+    def _cannot_be_read(self, error: Exception, *, local: bool) -> str:
+        cause = error.__cause__ or error
+        reason = " ".join(str(cause).partition("Example of usage")[0].split()).rstrip(".")
+        if "config" in reason.lower():
+            remedy = "name one of its configurations with --data.name"
+        elif local:
+            remedy = "mend what it says, or write the folder anew"
+        else:
+            remedy = "is the name right, and is there a network?"
+        return (
+            f"Expected --data.path {self.path} to be a data set that Hugging Face's datasets can read, but it cannot "
+            f"({type(cause).__name__}: {reason}); {remedy}{'' if remedy.endswith('?') else '.'}"
+        )
+
+    def _split(self, found: Mapping[str, Any], which: str) -> Any:
+        name = self.split_names[which]
+        assert name is not None
+        if name not in found:
+            share = ", or hold out a share for the test with --data.test_share 0.1" if which == "test" else ""
+            raise UserError(
+                f"Expected --data.{which} to be a split of --data.path {self.path}, but got {name} and it has "
+                f"{', '.join(found)}{_nearest(name, found)} one with --data.{which}{share}."
+            )
+        if which != "train" and name == self.split_names["train"]:
+            raise UserError(
+                f"Expected --data.{which} to be another split than --data.train, but both are {name}; a model would "
+                "be measured on what it was trained on."
+            )
+        rows = found[name]
+        for column, option in {**self.columns, self.label: "--data.label"}.items():
+            if column not in rows.column_names:
+                near = _nearest(column, rows.column_names)
+                raise UserError(
+                    f"Expected {option} to be a column of split {name} of --data.path {self.path}, but got {column} "
+                    f"and it has {', '.join(rows.column_names)}{near} yours with {option}."
+                )
+        return rows
+
+    def _names(self, train: Any) -> Sequence[Any]:
+        """What the classes are called."""
+        feature = train.features[self.label]
+        if hasattr(feature, "names"):
+            return list(feature.names)
+        values = [value for value in _column(train, self.label) if value is not None]
+        if not all(isinstance(value, int | str) for value in values):
+            raise UserError(
+                f"Expected whole numbers or strings as labels in column {self.label} of --data.path {self.path}, but "
+                f"it holds {feature}; name another column with --data.label."
+            )
+        strings = any(isinstance(value, str) for value in values)
+        names = sorted(set(values), key=by_number if strings else None)
+        if not 2 <= len(names) < len(values):
+            number = f"{len(names)} in {len(values)} examples"
+            raise UserError(
+                f"Expected at least two classes in column {self.label} of --data.path {self.path}, and several "
+                f"examples of some, but there are {number}; name another column with --data.label."
+            )
+        return names
+
+    def _labelled(self, rows: Any, names: Sequence[Any], which: str) -> Labelled:
+        """A part with its labels as numbers of classes."""
+        feature, values = rows.features[self.label], _column(rows, self.label)
+        if hasattr(feature, "names"):  # numbers below 0 stand for no label, as in tests whose answers are kept secret
+            values = [feature.names[value] if value is not None and value >= 0 else None for value in values]
+        numbers = {name: number for number, name in enumerate(names)}
+        unknown = next((i for i, value in enumerate(values) if value not in numbers), None)
+        if unknown is not None:
+            given = "no label" if values[unknown] is None else f"label {values[unknown]}, which no training example has"
+            raise UserError(
+                f"Expected a label in column {self.label} of every example of --data.{which}, but example {unknown} "
+                f"has {given}; name another split or column, or leave such examples out."
+            )
+        return Labelled(rows=rows, labels=[numbers[value] for value in values])
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """What may have been meant, and the beginning of what to do."""
+    near = nearest(name, known)
+    return f"{near} Name" if near else "; name"
+
+
+def _column(rows: Any, name: str) -> list[Any]:
+    return list(rows.select_columns([name]).with_format(None)[:][name])
+
+
+def _library() -> Any:
+    try:
+        import datasets  # here: it takes seconds to import, and is an extra
+    except ImportError as error:
+        raise UserError(
+            "Expected the package datasets for --data HFDataset and HFText, but it cannot be imported "
+            f"({' '.join(str(error).split())}); install it with pip install datasets."
+        ) from error
+    return datasets

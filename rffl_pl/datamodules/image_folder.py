@@ -1,0 +1,100 @@
+"""Your own images in folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+from torchvision.datasets import ImageFolder as TorchvisionImageFolder
+
+from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.pictures import Channels, Pixels
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+
+
+class ImageFolder(FederatedDataModule):
+    """Your own images in folders ``train`` and ``test``, and ``val`` if there is one, with a folder per class in each.
+
+    Images are read as they are needed, so that not all need to fit into memory; ``num_workers`` processes read ahead.
+    The shorter side is brought to ``image_size``, the middle of the longer one kept; values lie in -1 .. 1.
+
+    Args:
+        federation: Who takes part.
+        folder: Where ``train`` and ``test`` lie; the names of the folders in them are the classes.
+        image_size: Height and width of the network's inputs in pixels.
+        channels: ``rgb`` or ``grey``: three channels or one.
+        kwargs: See `FederatedDataModule`.
+
+    Raises:
+        UserError: If an argument is out of range, in `setup` if a folder is missing, has no images or other classes
+            than ``train``, and from loaders with the name of an image that cannot be read.
+    """
+
+    num_classes = 0
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        folder: str,
+        image_size: int = 32,
+        channels: Channels = "rgb",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(federation, **kwargs)
+        self.folder = Path(folder).expanduser()
+        self.pixels = Pixels(image_size, channels)
+
+    def load(self) -> Sources:
+        train, test = self._read("train"), self._read("test")
+        val = self._read("val") if (self.folder / "val").is_dir() else None
+        if len(train.classes) < 2:
+            raise UserError(
+                f"Expected at least two class folders in {self.folder / 'train'} of --data.folder, but there is "
+                f"{train.classes[0]} alone."
+            )
+        for other in (test, val):
+            if other is not None:
+                self._compare(train, other)
+        self.class_names, self.num_classes = tuple(train.classes), len(train.classes)
+        return Sources(train=train, test=test, validation=val)
+
+    def _read(self, part: str) -> TorchvisionImageFolder:
+        folder = self.folder / part
+        if not folder.is_dir():
+            missing = part if self.folder.is_dir() else "the folder itself"
+            raise UserError(
+                f"Expected --data.folder {self.folder} to have the folders train and test with a folder per class in "
+                f"each, but {missing} is missing."
+            )
+        try:
+            return TorchvisionImageFolder(str(folder), transform=self.pixels, loader=_opened)
+        except (FileNotFoundError, PermissionError) as error:
+            raise UserError(
+                f"Expected {folder} of --data.folder to have images in a folder per class, but torchvision says: "
+                f"{' '.join(str(error).split())}"
+            ) from error
+
+    @staticmethod
+    def _compare(train: TorchvisionImageFolder, other: TorchvisionImageFolder) -> None:
+        unequal = sorted(set(train.classes) ^ set(other.classes))
+        if unequal:
+            has, lacks = (train, other) if unequal[0] in train.classes else (other, train)
+            raise UserError(
+                f"Expected the same class folders in {train.root} and {other.root} of --data.folder, but "
+                f"{unequal[0]} is in {has.root} and not in {lacks.root} ({len(unequal)} differ)."
+            )
+
+
+def _opened(path: str) -> PIL.Image.Image:
+    try:
+        with PIL.Image.open(path) as image:
+            image.load()
+            return image
+    except Exception as error:  # whatever a decoder can meet in a damaged file
+        raise UserError(
+            f"Expected images below --data.folder, but {path} cannot be read ({type(error).__name__}: "
+            f"{' '.join(str(error).split())}); mend it or take it out."
+        ) from error

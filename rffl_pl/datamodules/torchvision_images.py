@@ -1,0 +1,87 @@
+"""What the image data sets share that torchvision reads and downloads."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.data import TensorDataset
+
+from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.files import data_dir, ensure
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+
+
+class TorchvisionImages(FederatedDataModule):
+    """Base of the image data sets that torchvision downloads and reads, standardised by the training images.
+
+    Args:
+        federation: Who takes part.
+        data_dir: The folder that torchvision calls ``root``.
+        kwargs: See `FederatedDataModule`.
+
+    Raises:
+        UserError: If files are missing and cannot be downloaded, or cannot be read.
+    """
+
+    title: ClassVar[str]
+    """What the data set is called."""
+    folder: ClassVar[str]
+    """Where its files lie in ``data_dir``."""
+    reader: ClassVar[type[Any]]
+    """torchvision's class."""
+
+    def __init__(self, federation: Federation, *, data_dir: str | None = None, **kwargs: Any) -> None:
+        super().__init__(federation, **kwargs)
+        self.data_dir = data_dir
+
+    @abstractmethod
+    def checksums(self) -> Mapping[str, str | None]:
+        """MD5 of every file by its name; None where only the archive's is published."""
+
+    @abstractmethod
+    def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
+        """Images ``[n, channels, height, width]`` from 0 to 1 and classes ``[n]`` of what the reader has read."""
+
+    def opened(self, *, train: bool, download: bool = False) -> Any:
+        """The reader's training or test images."""
+        return self.reader(str(data_dir(self.data_dir)), train=train, download=download)
+
+    def prepare_data(self) -> None:
+        def download() -> None:
+            for train in (True, False):
+                self.opened(train=train, download=True)
+
+        ensure(self.title, data_dir(self.data_dir) / self.folder, self.checksums(), download)
+
+    def load(self) -> Sources:
+        (x, y), (x_test, y_test) = self._read(train=True), self._read(train=False)
+        grey = x.shape[1] == 1
+        deviation, mean = (x.std(), x.mean()) if grey else torch.std_mean(x, dim=(0, 2, 3), keepdim=True)
+        for images in (x, x_test):
+            images.sub_(mean).div_(deviation)
+        return Sources(train=TensorDataset(x, y), test=TensorDataset(x_test, y_test))
+
+    def _read(self, *, train: bool) -> tuple[Tensor, Tensor]:
+        try:
+            x, y = self.tensors(self.opened(train=train))
+            if len(x) != len(y):
+                raise ValueError(f"{len(x)} images, but {len(y)} labels")
+        except Exception as error:  # whatever a reader can meet in a damaged file
+            raise UserError(
+                f"Expected the {'training' if train else 'test'} files of {self.title} in "
+                f"{data_dir(self.data_dir) / self.folder}/ to be as published, but torchvision cannot read them "
+                f"({type(error).__name__}: {' '.join(str(error).split())}); delete them there, and they are "
+                "downloaded again."
+            ) from error
+        return x, y
+
+
+def padded(images: Tensor) -> Tensor:
+    """Grey images ``[n, 28, 28]`` of bytes as ``[n, 1, 32, 32]`` from 0 to 1, with a frame of background."""
+    return pad(images.unsqueeze(1), (2, 2, 2, 2)).float().div_(255)

@@ -1,0 +1,147 @@
+"""The paper's figures, drawn from the results that are kept: lines are means over seeds, bars 95 % intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from rffl_pl.paper.contents import FIGURES, SERVERS, places_of
+from rffl_pl.paper.measured import Kept
+from rffl_pl.studies.results import Row
+from rffl_pl.studies.study import Place
+from rffl_pl.studies.tables import interval
+
+_LOOKS = (("#332288", "o"), ("#d17a00", "s"), ("#0b5d1e", "^"), ("#c1121f", "D"), ("#7a1f5c", "v"))
+_LABEL_FLIPS = {
+    "target_accuracy": "accuracy on the flipped class",
+    "attack_success": "attack success",
+    "reputation": "reputation",
+}
+
+
+def draw(name: str, kept: Kept) -> Figure:
+    """A figure of the paper.
+
+    Args:
+        name: One of `FIGURES`.
+        kept: The results; what they lack is left empty and says so.
+    """
+    if name == "final_accuracies":
+        return _final_accuracies(kept)
+    places = [place for _, place in places_of(name)]
+    study = places_of(name)[0][0]
+    measures = _LABEL_FLIPS if study == "label_flip" else {"reputation": "reputation"}
+    across = len(measures) > 1
+    rows, columns = (len(places), len(measures)) if across else (1, len(places))
+    figure = Figure(figsize=(3.6 * columns, 2.9 * rows + 0.6), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for number, place in enumerate(places):
+        curves = kept.curves(study, place)
+        for column, (measure, label) in enumerate(measures.items()):
+            axes = panels[number][column] if across else panels[0][number]
+            _curves(axes, [row for row in curves if row["measure"] == measure], measure == "reputation")
+            axes.set_ylabel(label)
+            axes.set_title(_title(place), loc="left", fontsize=10)
+            axes.set_xlabel("round")
+    return _finished(figure, panels.flat, FIGURES[name])
+
+
+def _title(place: Place) -> str:
+    if "adversaries" in place:
+        return f"5 honest, {place['adversaries']} adversaries"
+    return f"{place['split']}, {place['attack'].replace('_', '-')}"
+
+
+def _curves(axes: Axes, rows: Sequence[Row], adversaries_too: bool) -> None:
+    """A line per participant, means over seeds: adversaries dashed and with crosses."""
+    rounds = sorted({int(row["round"]) for row in rows})
+    participants = sorted({int(row["participant"]) for row in rows})
+    for participant in participants:
+        mine = [row for row in rows if int(row["participant"]) == participant]
+        bad = mine[0]["role"] == "adversary"
+        if bad and not adversaries_too:
+            continue
+        means = [fmean(float(row["value"]) for row in mine if int(row["round"]) == number) for number in rounds]
+        look: dict[str, Any] = {"color": "#332288", "linewidth": 1.3, "alpha": 0.8}
+        if bad:
+            look = {"color": "#c1121f", "linestyle": "--", "marker": "x", "markersize": 4, "linewidth": 1.1}
+        axes.plot(rounds, means, **look, label="adversary" if bad else "honest")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if not rows:
+        _empty(axes)
+
+
+def _final_accuracies(kept: Kept) -> Figure:
+    figure = Figure(figsize=(12, 7), layout="constrained")
+    panels = figure.subplots(2, 3, squeeze=False)
+    for row, (study, label) in enumerate((("mnist", "MNIST"), ("cifar10", "CIFAR-10"))):
+        for column, split in enumerate(("UNI", "POW", "CLA")):
+            axes = panels[row][column]
+            axes.set_title(f"{label}, {split}", loc="left", fontsize=10)
+            axes.set_xlabel("participant")
+            axes.set_ylabel("test accuracy in %")
+            _participants(axes, lambda server, s=study, p=split: kept.at(s, _place(p, server)))  # type: ignore[misc]
+    return _finished(figure, panels.flat, FIGURES["final_accuracies"])
+
+
+def _place(split: str, server: str) -> Place:
+    return {"participants": "10", "split": split, "server": server}
+
+
+def _participants(axes: Axes, rows_of: Callable[[str], list[Row]]) -> None:
+    """A line per server and one of who trains alone, over the participants."""
+    found = False
+    for server, (colour, marker) in zip(SERVERS, _LOOKS, strict=True):
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2, "capsize": 2}
+        found |= _bars(axes, rows_of(server), "accuracy", server, look)
+    look = {"color": "black", "linestyle": ":", "linewidth": 1.6}
+    found |= _bars(axes, rows_of("RFFL"), "standalone", "Standalone", look)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if not found:
+        _empty(axes)
+
+
+def _bars(axes: Axes, rows: Sequence[Row], measure: str, label: str, look: dict[str, Any]) -> bool:
+    values: dict[int, list[float]] = {}
+    for row in rows:
+        if row["measure"] == measure and row["role"] == "honest":
+            values.setdefault(int(row["participant"]), []).append(100 * float(row["value"]))
+    who = sorted(values)
+    if who:
+        halves = [interval(values[i]) or 0.0 for i in who]
+        axes.errorbar([i + 1 for i in who], [fmean(values[i]) for i in who], halves, **look, label=label)
+    return bool(who)
+
+
+def _empty(axes: Axes) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.text(0.5, 0.5, "not measured yet", transform=axes.transAxes, ha="center", va="center", color="0.4")
+
+
+def _finished(figure: Figure, panels: Iterable[Axes], title: str) -> Figure:
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if entries:
+        figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9)
+    figure.suptitle(title, fontsize=12)
+    return figure
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and, for papers, as PDF."""
+    paths = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # journals refuse matplotlib's default, Type 3
+        for path in paths:
+            figure.savefig(path, dpi=150)
+    return paths

@@ -1,0 +1,303 @@
+"""Data sets of Hugging Face's `datasets`, by the names of splits and columns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rffl_pl.datamodules import FederatedDataModule, HFDataset, HFText
+from rffl_pl.datamodules.hf_dataset import Images
+from rffl_pl.datamodules.sentences import Sentences
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from tests.conftest import QUICK, Ended
+from tests.datamodules.test_real_data import tensors_of
+
+datasets: Any = pytest.importorskip("datasets", reason="datasets, an extra, is not installed")
+
+SMALL = (
+    "--federation.participants", 3, "--data.split", "UNI", "--data.batch_size", 8, "--trainer.max_epochs", 1, *QUICK,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is prepared lies in the test's own folder, and nothing waits for a network."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    datasets.disable_progress_bars()
+
+
+def table(count: int, label: Callable[[int], Any] = lambda i: i % 3) -> dict[str, list[Any]]:
+    """Columns of several kinds."""
+    return {
+        "width": [float(i) for i in range(count)],
+        "height": [2 * i for i in range(count)],
+        "point": [[i, -i, 7.0] for i in range(count)],
+        "big": [i % 2 == 0 for i in range(count)],
+        "gap": [None if i == 5 else i for i in range(count)],
+        "ragged": [[1.0] * (1 + i % 2) for i in range(count)],
+        "review": [f"film {i} is {('good', 'bad')[i % 2]}" for i in range(count)],
+        "label": [label(i) for i in range(count)],
+    }
+
+
+def saved(path: Path, **splits: Any) -> str:
+    """A folder as `save_to_disk` leaves it."""
+    made = {name: datasets.Dataset.from_dict(columns) for name, columns in splits.items()}
+    datasets.DatasetDict(made).save_to_disk(str(path))
+    return str(path)
+
+
+def photos(path: Path) -> str:
+    """Images, 60 for training and 20 for the test, with three named classes."""
+    features = datasets.Features(
+        {"photo": datasets.Image(), "animal": datasets.ClassLabel(names=["cat", "dog", "emu"])}
+    )
+    parts = {}
+    for name, count in (("train", 60), ("test", 20)):
+        pictures = [Image.fromarray(np.full((8, 12, 3), i, dtype=np.uint8)) for i in range(count)]
+        columns = {"photo": pictures, "animal": [i % 3 for i in range(count)]}
+        parts[name] = datasets.Dataset.from_dict(columns, features=features)
+    datasets.DatasetDict(parts).save_to_disk(str(path))
+    return str(path)
+
+
+def ready(kind: type[FederatedDataModule], path: str, **options: Any) -> Any:
+    data = kind(Federation(participants=2), path=path, **options)  # type: ignore[call-arg]
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+def test_images(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Images are decoded one at a time to the asked size and channels, classes keep their names, a round is trained."""
+    path = photos(tmp_path / "photos")
+    data = ready(HFDataset, path, inputs="photo", label="animal", image_size=8, channels="grey")
+    assert (data.num_classes, data.class_names) == (3, ("cat", "dog", "emu"))
+    assert isinstance(data.sources.train, Images)
+    x, y = data.sources.train[44]
+    assert (x.shape, type(x), y) == ((1, 8, 8), torch.Tensor, 2)
+    assert torch.allclose(x, torch.tensor(44 / 255 * 2 - 1), atol=1e-6)
+    ended = rffl(
+        "fit", "--data", "HFDataset", "--data.path", path, "--data.inputs", "photo", "--data.label", "animal",
+        "--data.image_size", 8, "--data.num_workers", 1, "--model.network", "Perceptron", "--model.network.inputs", 192,
+        "--model.network.classes", 3, *SMALL,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+
+
+def test_several_columns_of_numbers(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """They lie side by side, every entry standardised by the training examples; one that never changes is 0."""
+    path = saved(tmp_path / "numbers", train=table(60), test=table(20))
+    x, y, x_test, _ = tensors_of(ready(HFDataset, path, inputs=["width", "height", "point"]))
+    numbers = np.arange(60.0)
+    scaled = (numbers - numbers.mean()) / numbers.std()
+    expected = np.stack([scaled, scaled, scaled, -scaled, np.zeros(60)], axis=1)
+    assert np.allclose(x, expected, atol=1e-5)
+    assert np.allclose(x_test, expected[:20], atol=1e-5)
+    assert y.tolist() == [i % 3 for i in range(60)]
+    ended = rffl(
+        "fit", "--data", "HFDataset", "--data.path", path, "--data.inputs", "[width, height]", "--model.network",
+        "Perceptron", "--model.network.inputs", 2, "--model.network.classes", 3, *SMALL,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+
+
+def test_one_column_of_lists_keeps_its_shape(tmp_path: Path) -> None:
+    """A row of three numbers is an input of three; a number or a truth value is an input of one."""
+    path = saved(tmp_path / "numbers", train=table(60), test=table(20))
+    assert tensors_of(ready(HFDataset, path, inputs="point"))[0].shape == (60, 3)
+    assert tensors_of(ready(HFDataset, path, inputs="width"))[0].shape == (60, 1)
+    assert tensors_of(ready(HFDataset, path, inputs="big"))[0].flatten().tolist() == [1, -1] * 30
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_text(rffl: Callable[..., Ended], ending: str, tmp_path: Path) -> None:
+    """A folder of plain files: their names are the splits, strings as labels are sorted, and a network reads words."""
+    folder = tmp_path / "films"
+    folder.mkdir()
+    for name, count in (("train", 60), ("test", 20)):
+        columns = table(count, lambda i: ("yes", "no")[i % 2])
+        rows = datasets.Dataset.from_dict({key: columns[key] for key in ("review", "label")})
+        write = {"csv": rows.to_csv, "parquet": rows.to_parquet, "jsonl": rows.to_json}[ending]
+        write(str(folder / f"{name}.{ending}"))
+    data = ready(HFText, str(folder), text="review", vocabulary_size=50)
+    assert data.class_names == ("no", "yes")
+    assert isinstance(data.sources.train, Sentences)
+    assert data.sources.train.labels.tolist() == [1, 0] * 30
+    if ending == "csv":
+        ended = rffl(
+            "fit", "--data", "HFText", "--data.path", folder, "--data.text", "review", "--data.vocabulary_size", 50,
+            "--model.network", "TextCNN", "--model.network.vocabulary", 50, *SMALL,
+        )  # fmt: skip
+        assert ended.code == 0, ended.err
+
+
+def test_a_share_for_the_test_is_asked_for(tmp_path: Path) -> None:
+    """Without a split for the test there is a sentence, or the share that is named, apart from training examples."""
+    path = str(tmp_path / "one")
+    datasets.Dataset.from_dict(table(60)).save_to_disk(path)
+    with pytest.raises(UserError, match=r"but got test and it has train; name one with .* --data.test_share 0.1"):
+        ready(HFDataset, path, inputs="width")
+    x, _, x_test, _ = tensors_of(ready(HFDataset, path, inputs="width", test_share=0.25))
+    assert (len(x), len(x_test)) == (45, 15)
+    assert len(torch.cat([x, x_test]).unique()) == 60
+
+
+def test_a_split_for_watching(tmp_path: Path) -> None:
+    """It is watched, and nothing is held out of the training examples."""
+    path = saved(tmp_path / "three", train=table(60), test=table(20), dev=table(30))
+    data = ready(HFDataset, path, inputs="width", val="dev")
+    assert sum(len(y) for _, y in data.held_out_dataloader()) == 30
+    assert sum(data.shard_sizes) == 60
+
+
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        (lambda i: (10, -1, 9)[i % 3], ("-1", "9", "10")),
+        (lambda i: str((10, 2)[i % 2]), ("2", "10")),
+        (lambda i: i % 2 == 0, ("False", "True")),
+    ],
+)
+def test_labels_of_every_kind(label: Callable[[int], Any], names: tuple[str, ...], tmp_path: Path) -> None:
+    """Whole numbers, whatever they are, numbers as strings and truth values: sorted, they are the classes."""
+    data = ready(HFDataset, saved(tmp_path / "l", train=table(60, label), test=table(20, label)), inputs="width")
+    assert data.class_names == names
+    assert [names[y] for y in tensors_of(data)[1]] == [str(label(i)) for i in range(60)]
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "no such column": ({"inputs": "widht"}, r"--data.inputs to be a column of split train .*did you mean width\?"),
+    "one of several": ({"inputs": ["width", "depth"]}, "but got depth and it has width, height, point,"),
+    "no column at all": ({"inputs": []}, "--data.inputs to name at least one column"),
+    "no such label": ({"inputs": "width", "label": "lable"}, r"--data.label to be .*did you mean label\? Name yours"),
+    "no such split": ({"inputs": "width", "train": "training"}, r"--data.train to be a split .*did you mean train\?"),
+    "no split to watch": ({"inputs": "width", "val": "dev"}, "--data.val to be a split .*but got dev"),
+    "the same split twice": ({"inputs": "width", "test": "train"}, "to be another split than --data.train"),
+    "a share and a split": ({"inputs": "width", "test": "test", "test_share": 0.1}, "but got both, test and 0.1"),
+    "share": ({"inputs": "width", "test_share": 1.5}, "--data.test_share to lie between 0 and 1, but got 1.5"),
+    "text as numbers": ({"inputs": "review"}, "column review .* holds Value.*string.*--data HFText"),
+    "lists of several lengths": ({"inputs": "ragged"}, "column ragged .* numbers of one shape"),
+    "a number that is missing": ({"inputs": "gap"}, "training example 5 has NaN|column gap .*without a gap"),
+    "decimals as labels": ({"inputs": "height", "label": "width"}, "column width .* holds Value.*float"),
+    "everybody its own class": ({"inputs": "width", "label": "height"}, "but there are 60 in 60 examples"),
+    "a class in the test alone": (
+        {"inputs": "width", "test": "more"},
+        "of --data.test, but example 3 has label 3, which no",
+    ),
+    "no label": ({"inputs": "width", "test": "secret"}, "every example of --data.test, but example 0 has no label"),
+}
+
+
+@pytest.fixture(scope="module")
+def mistaken(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Splits with which something can go wrong."""
+    path = tmp_path_factory.mktemp("data") / "set"
+    return saved(
+        path, train=table(60), test=table(20), more=table(20, lambda i: i % 4), secret=table(20, lambda i: None)
+    )
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake(mistake: str, mistaken: str) -> None:
+    """One sentence with the option as typed and what there is instead."""
+    options, expected = MISTAKES[mistake]
+    with pytest.raises(UserError, match=expected) as caught:
+        ready(HFDataset, mistaken, **options)
+    assert str(caught.value).startswith("Expected ")
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_as_text(mistaken: str) -> None:
+    """A column without sentences is named."""
+    with pytest.raises(UserError, match=r"sentences in column width .* example 0 has float; .*--data.text"):
+        ready(HFText, mistaken, text="width")
+
+
+def test_a_test_without_answers(tmp_path: Path) -> None:
+    """Class labels of -1, as the hub has in tests whose answers are kept secret, are no class."""
+    features = datasets.Features({"width": datasets.Value("float32"), "label": datasets.ClassLabel(names=["a", "b"])})
+    made = {
+        name: datasets.Dataset.from_dict({"width": [0.5] * 9, "label": labels}, features=features)
+        for name, labels in (("train", [0, 1, 0] * 3), ("test", [-1] * 9))
+    }
+    datasets.DatasetDict(made).save_to_disk(str(tmp_path / "secret"))
+    with pytest.raises(UserError, match=r"every example of --data.test, but example 0 has no label"):
+        ready(HFDataset, str(tmp_path / "secret"), inputs="width")
+
+
+def test_an_image_that_cannot_be_read(tmp_path: Path) -> None:
+    """The example is named when it is met."""
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    good = {"image": [Image.new("L", (4, 4))] * 8, "label": [0, 1] * 4}
+    bad = {"image": [{"bytes": b"broken", "path": None}] * 8, "label": [0, 1] * 4}
+    made = {"train": datasets.Dataset.from_dict(bad, features=features)}
+    made["test"] = datasets.Dataset.from_dict(good, features=features)
+    datasets.DatasetDict(made).save_to_disk(str(tmp_path / "images"))
+    with pytest.raises(UserError, match=r"image in column image of --data.inputs .*number 0 cannot be read"):
+        ready(HFDataset, str(tmp_path / "images"))
+
+
+def unreadable(folder: Path) -> None:
+    (folder / "train.parquet").write_text("this is no Parquet")
+
+
+def half(folder: Path) -> None:
+    (folder / "train.jsonl").write_text('{"label": 1}\n{"label": \n')
+
+
+def several(folder: Path) -> None:
+    (folder / "a.csv").write_text("label\n1\n")
+    configs = "".join(f"  - config_name: {name}\n    data_files: a.csv\n" for name in ("big", "small"))
+    (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda folder: None, "doesn't contain any data files.*write the folder anew"),
+        (unreadable, r"cannot \(ArrowInvalid: Parquet .*mend what it says"),
+        (half, "cannot .*JSON"),
+        (several, r"available configs: \['big', 'small'\].*--data.name"),
+    ],
+)
+def test_a_folder_that_cannot_be_read(spoil: Callable[[Path], None], expected: str, tmp_path: Path) -> None:
+    """The sentence has the folder, the reason and what to do."""
+    folder = tmp_path / "set"
+    folder.mkdir()
+    spoil(folder)
+    with pytest.raises(UserError, match=expected) as caught:
+        ready(HFDataset, str(folder))
+    assert f"--data.path {folder}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_neither_a_folder_nor_a_network(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """A name on the hub that cannot be reached, a folder that is not there and a file end with a sentence each."""
+    (tmp_path / "a.csv").write_text("label\n1\n")
+    ended = rffl(
+        "fit", "--data", "HFText", "--data.path", "somebody/something", "--model.network", "TextCNN", *SMALL
+    )  # fmt: skip
+    assert ended.code == 2
+    (error,) = [line for line in ended.err.splitlines() if line.startswith("Error: ")]
+    assert "Expected --data.path somebody/something to be a data set" in error
+    assert "is there a network?" in error
+    for path, expected in ((tmp_path / "nowhere", "there is no folder"), (tmp_path / "a.csv", "is a file; give")):
+        with pytest.raises(UserError, match=expected):
+            ready(HFText, str(path))
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What to install is said."""
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"Expected the package datasets .*pip install datasets"):
+        HFText(Federation(participants=2), path="anything").prepare_data()

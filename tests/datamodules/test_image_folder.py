@@ -1,0 +1,167 @@
+"""Images in folders, as people have them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rffl_pl.datamodules import ImageFolder
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from tests.conftest import QUICK, Ended
+
+SMALL = (
+    "--federation.participants", 3, "--data.split", "UNI", "--data.batch_size", 8, "--data.image_size", 8,
+    "--model.network", "Perceptron", "--model.network.inputs", 192, "--trainer.max_epochs", 1, *QUICK,
+)  # fmt: skip
+
+
+def write_part(folder: Path, each: int, classes: tuple[str, ...] = ("cat", "dog")) -> None:
+    """Images 20 wide and 10 high in a folder per class: its own grey with a red left and a blue right edge."""
+    for number, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for i in range(each):
+            pixels = np.full((10, 20, 3), 100 * number + i, dtype=np.uint8)
+            pixels[:, :4], pixels[:, 16:] = (255, 0, 0), (0, 0, 255)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Thirty training and ten test images of each of two classes."""
+    write_part(tmp_path / "images" / "train", 30)
+    write_part(tmp_path / "images" / "test", 10)
+    return tmp_path / "images"
+
+
+def made(folder: Path, **options: Any) -> ImageFolder:
+    data = ImageFolder(Federation(participants=2), folder=str(folder), **options)
+    data.setup("fit")
+    return data
+
+
+def test_inputs_are_the_images(folder: Path) -> None:
+    """Classes are the folders in order, and an input is the middle of its image, from -1 to 1."""
+    data = made(folder, image_size=10)
+    assert (data.num_classes, data.class_names) == (2, ("cat", "dog"))
+    assert data.sources is not None
+    x, y = data.sources.train[37]
+    assert (x.shape, x.dtype, type(x), y) == ((3, 10, 10), torch.float32, torch.Tensor, 1)
+    assert torch.allclose(x, torch.tensor((100 + data_number(37)) / 255 * 2 - 1), atol=1e-6)
+    assert len(data.held_out) == 6
+    assert sum(data.shard_sizes) == 54
+
+
+def data_number(index: int) -> int:
+    """The number in the name of the dog that comes ``index``-th: names are sorted as words."""
+    return int(sorted(map(str, range(30)))[index - 30])
+
+
+def test_grey_images_of_another_size(folder: Path) -> None:
+    """One channel, and the shorter side is brought to the size that is asked for."""
+    data = made(folder, image_size=5, channels="grey")
+    assert data.sources is not None
+    assert data.sources.test[0][0].shape == (1, 5, 5)
+
+
+def test_images_for_watching(folder: Path) -> None:
+    """A third folder is what is watched; then nothing is held out."""
+    write_part(folder / "val", 4)
+    data = made(folder)
+    held_out = data.held_out_dataloader()
+    assert held_out is not None
+    assert sum(len(y) for _, y in held_out) == 8
+    assert sum(data.shard_sizes) == 60
+
+
+def test_a_round(rffl: Callable[..., Ended], folder: Path) -> None:
+    """A round is trained with an image's reading in a loader process."""
+    options = ("--data", "ImageFolder", "--data.folder", folder, "--data.num_workers", 1, *SMALL)
+    ended = rffl("fit", *options, "--model.network.classes", 2)
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_cannot_be_read(rffl: Callable[..., Ended], folder: Path, workers: int) -> None:
+    """Its file is named in one sentence, without a worker's traceback."""
+    victim = folder / "train" / "dog" / "7.png"
+    victim.write_bytes(victim.read_bytes()[:40])
+    options = ("--data", "ImageFolder", "--data.folder", folder, "--data.num_workers", workers, *SMALL)
+    ended = rffl("fit", *options, "--model.network.classes", 2)
+    assert ended.code == 2
+    (error,) = [line for line in ended.err.splitlines() if "Expected" in line]
+    assert f"Expected images below --data.folder, but {victim} cannot be read" in error
+    assert "Traceback" not in ended.err
+
+
+def without_test(folder: Path) -> str:
+    shutil.rmtree(folder / "test")
+    return "test is missing"
+
+
+def without_folder(folder: Path) -> str:
+    shutil.rmtree(folder)
+    return "the folder itself is missing"
+
+
+def without_classes(folder: Path) -> str:
+    shutil.rmtree(folder / "train")
+    (folder / "train").mkdir()
+    return "Couldn't find any class folder"
+
+
+def without_images(folder: Path) -> str:
+    shutil.rmtree(folder / "test" / "dog")
+    (folder / "test" / "dog").mkdir()
+    (folder / "test" / "dog" / "notes.txt").write_text("no image")
+    return "Found no valid file for the classes dog"
+
+
+def one_class(folder: Path) -> str:
+    for part in ("train", "test"):
+        shutil.rmtree(folder / part / "cat")
+    return "there is dog alone"
+
+
+def class_without_test(folder: Path) -> str:
+    shutil.rmtree(folder / "test" / "dog")
+    return f"dog is in {folder}/train and not in {folder}/test"
+
+
+def class_without_training(folder: Path) -> str:
+    (folder / "test" / "dog").rename(folder / "test" / "dogs")
+    return r"dog is in .*/train and not in .*/test \(2 differ\)"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        without_test,
+        without_folder,
+        without_classes,
+        without_images,
+        one_class,
+        class_without_test,
+        class_without_training,
+    ],
+)
+def test_a_folder_that_is_not_as_expected(spoil: Callable[[Path], str], folder: Path) -> None:
+    """It is refused with what is missing and the option."""
+    expected = spoil(folder)
+    with pytest.raises(UserError, match=expected) as caught:
+        made(folder)
+    assert "--data.folder" in str(caught.value)
+
+
+@pytest.mark.parametrize(("option", "value"), [("image_size", 0), ("channels", "rgba")])
+def test_an_option_out_of_range(option: str, value: object, folder: Path) -> None:
+    """It is refused by its name."""
+    with pytest.raises(UserError, match=f"--data.{option} to be .* but got {value}"):
+        made(folder, **{option: value})

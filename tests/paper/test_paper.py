@@ -1,0 +1,182 @@
+"""``rffl paper``: published beside measured, from results that are kept."""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from rffl_pl.cli.paper import _needed as needed
+from rffl_pl.cli.resolve import Resolver
+from rffl_pl.cli.study import packaged
+from rffl_pl.paper import published
+from rffl_pl.studies import Study, results
+from rffl_pl.studies.cells import cells_of
+from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS
+from tests.cli.folders import Run
+from tests.studies.test_mistakes import assert_one_sentence
+
+ATTACKS = Study.read(packaged()["studies/paper/attacks.yaml"]).small()
+TABLE = "untargeted_freerider_uniform"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of the cells of one table, drawn at random: three seeds; of the median only one, of FoolsGold none."""
+    folder, generator = tmp_path_factory.mktemp("results"), random.Random(1)
+    only = needed([TABLE])["attacks"]
+    rows = []
+    for cell in cells_of(ATTACKS, [1, 2, 3], None, Resolver(), only):
+        server = cell.place["server"]
+        if server == "FoolsGold" or (server == "Median" and cell.seed > 1):
+            continue
+        about = dict.fromkeys(COLUMNS, "") | cell.place | {"study": ATTACKS.name, "measure": "accuracy"}
+        about |= {"seed": str(cell.seed), "rounds": "12", "settings": cell.settings, "cell": "of other code"}
+        rows += [
+            about | {"participant": str(i), "role": "honest" if i < 10 else "adversary", "value": str(value)}
+            for i in range(12)
+            for value in [generator.uniform(0.9, 0.94)]
+        ]
+    results.keep(ATTACKS, folder / "attacks-reduced.csv.gz", rows)
+    return folder
+
+
+def test_a_table_from_what_is_kept(rffl: Run, kept: Path) -> None:
+    """An entry is not the mean and interval of its own participant over seeds, or a mark is where none belongs."""
+    ended = rffl("paper", "table", TABLE, "--reduced", "--results", kept, "--format", "csv")
+    assert ended.code == 0, ended.err
+    lines = list(csv.DictReader(ended.out.splitlines()))
+    assert len(lines) == len(published(TABLE))
+    rows = results.read(ATTACKS, kept / "attacks-reduced.csv.gz")
+    for line in lines:
+        mine = [r for r in rows if r["server"] == line["row"] and r["participant"] == line["participant"]]
+        values = [100 * float(row["value"]) for row in mine]
+        assert (line["mean"] == "") == (not values)
+        if len(values) == 3:
+            low, high = stats.t.interval(0.95, 2, sum(values) / 3, stats.sem(values))
+            assert float(line["mean"]) == pytest.approx(sum(values) / 3)
+            assert float(line["half_width_95_student_t"]) == pytest.approx((high - low) / 2)
+            outside = float(line["published"]) + 0.5 < low or float(line["published"]) - 0.5 > high
+            assert line["parts"] == str(outside)
+        elif values:
+            assert (line["half_width_95_student_t"], line["parts"]) == ("", "False")
+    assert {"True", "False"} <= {line["parts"] for line in lines if line["row"] != "Median"}
+
+
+def test_the_table_says_what_it_is(rffl: Run, kept: Path) -> None:
+    """A reader cannot tell the schedule, seeds and rounds, which figures part, or that some were never measured."""
+    ended = rffl("paper", "table", TABLE, "--reduced", "--results", kept)
+    caption, _, head, _, *lines = ended.out.splitlines()
+    for words in ("reduced schedule", "over 1 to 3 seeds (of one there is none)", "last round, 12; ", "1 runs are mis"):
+        assert words in caption
+    by_name = {line.split("|")[1].strip(): line for line in lines}
+    assert len(by_name) == 12
+    assert by_name["FedAvg, published"].count(" 97 ") == 10
+    assert by_name["FedAvg, measured"].count("≠") == 10
+    assert by_name["FoolsGold, measured"].count(" - ") == 10
+    assert "≠" not in by_name["Median, measured"]
+    assert head.count("|") == 12
+    tex = rffl("paper", "table", TABLE, "--reduced", "--results", kept, "--format", "tex").out
+    assert tex.count(r"$\neq$") == ended.out.count("≠")
+    assert tex.count(r"\\") == len(lines) + 1
+
+
+def test_without_results_the_paper_alone(rffl: Run, tmp_path: Path) -> None:
+    """It fails, or does not say how to measure."""
+    ended = rffl("paper", "table", "accuracy", "--results", tmp_path / "none")
+    assert ended.code == 0, ended.err
+    assert "Nothing is measured yet: --run" in ended.out
+    assert "| RFFL, published | 96 (96) | 95 (96) | 73 (94) |" in ended.out
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_is_kept_is_not_run_again(rffl: Run, kept: Path) -> None:
+    """Results of another machine's code are run again, or a cell that has none is left out."""
+    words = ("paper", "table", TABLE, "--reduced", "--results", kept, "--dry-run", "--seeds", 1, 2, 3)
+    listed = rffl(*words, "--rounds", 12)
+    states = [line for line in listed.out.splitlines() if ": 12 rounds, " in line]
+    to_run = [line.split(":")[0] for line in states if line.endswith("to run")]
+    assert len(states) == 18
+    place = "setting=UNI 10+2 attack=free_rider server="
+    assert to_run == [
+        *(f"{place}FoolsGold seed={seed}" for seed in (1, 2, 3)), f"{place}Median seed=2", f"{place}Median seed=3",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("RFFL_DATA_DIR" not in os.environ, reason="RFFL_DATA_DIR, the folder with MNIST, is not set")
+def test_what_is_missing_is_run_and_kept(rffl: Run, tmp_path: Path) -> None:
+    """The table does not have what was just measured, or the results lose the seed that was there."""
+    folder = tmp_path / "results"
+    words = ("paper", "table", "targeted_poisoning", "--reduced", "--results", folder, "--run", "--rounds", 1)
+    for seed in (1, 2):
+        ended = rffl(*words, "--seeds", seed, "--root", tmp_path / "studies", "--jobs", 2)
+        assert ended.code == 0, ended.err
+    rows = results.read(ATTACKS, folder / "attacks-reduced.csv.gz")
+    assert {(row["server"], row["seed"]) for row in rows} == {
+        (server, seed) for server in ATTACKS.axes["server"] for seed in "12"
+    }
+    assert "over 2 seeds, after the last round, 1;" in ended.out
+    assert " - |" not in ended.out
+
+
+def test_every_figure_is_drawn(rffl: Run, tmp_path: Path, kept: Path) -> None:
+    """A picture is not written, or hides that a panel has no data."""
+    flips = Study.read(packaged()["studies/paper/label_flip.yaml"]).small()
+    rows = [
+        dict.fromkeys(CURVE_COLUMNS, "") | {"split": "UNI", "adversaries": "2", "seed": "1", "rounds": "3"}
+        | {"round": str(number), "participant": str(i), "role": "honest" if i < 5 else "adversary"}
+        | {"measure": measure, "value": str(0.1 * i + 0.01 * number)}
+        for measure in flips.curves for number in (1, 2, 3) for i in range(7)
+    ]  # fmt: skip
+    results.keep_curves(flips, tmp_path / "label_flip-reduced.csv.gz", rows)
+    for name in ("label_flip_uniform", "free_riders"):
+        ended = rffl("paper", "figure", name, "--reduced", "--results", tmp_path, "--out", tmp_path / "out")
+        assert ended.code == 0, ended.err
+        for ending, magic in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
+            assert (tmp_path / "out" / f"{name}.{ending}").read_bytes()[:4] == magic
+    assert set(ended.out.split()) == {str(tmp_path / "out" / f"free_riders.{ending}") for ending in ("png", "pdf")}
+
+
+def test_all_of_it_in_one_folder(rffl: Run, tmp_path: Path, kept: Path) -> None:
+    """A table or figure of the list is not written."""
+    ended = rffl("paper", "all", "--reduced", "--results", kept, "--out", tmp_path / "paper")
+    assert ended.code == 0, ended.err
+    listed = [line.split()[0] for line in rffl("paper", "list").out.splitlines() if line.startswith("  ")]
+    assert len(listed) == 25
+    written = {path.stem for path in (tmp_path / "paper").iterdir()}
+    assert written == set(listed)
+    assert len(list((tmp_path / "paper").iterdir())) == 20 * 3 + 5 * 2
+
+
+def test_settings_are_those_that_would_run(rffl: Run) -> None:
+    """The table shows a copy of the paper's numbers, not what is configured."""
+    ours = [line for line in rffl("paper", "table", "fi_hyperparameters").out.splitlines() if "measured" in line]
+    assert ours[0] == "| MNIST, measured | 16 | 0.15 | 0.977 | 60 | 1 |"
+    assert not any("≠" in line for line in ours)
+    reduced = rffl("paper", "table", "fi_hyperparameters", "--reduced").out
+    assert "| MNIST, measured | 16 | 0.15 | 0.977 | 12 ≠ | 1 |" in reduced
+
+
+MISTAKES = {
+    "no verb": ((), "the following arguments are required: verb"),
+    "an unknown verb": (("tabel", "accuracy"), "invalid choice: 'tabel'"),
+    "an unknown table": (("table", "acuracy"), "but got acuracy; did you mean accuracy"),
+    "a figure that is a table": (("figure", "accuracy"), "Expected a figure of the paper, but got accuracy"),
+    "no name": (("table",), "Expected a table of the paper, but got none"),
+    "a name too many": (("all", "accuracy"), "Expected nothing behind rffl paper all, but got accuracy"),
+    "an unknown option": (("list", "--result", "x"), "but got --result; did you mean --results"),
+    "no place to write": (("figure", "free_riders", "--out", "/proc/x"), "Expected --out to be a folder that can be"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence(rffl: Run, mistake: str) -> None:
+    """It ends in a traceback, or another code than 2."""
+    words, expected = MISTAKES[mistake]
+    ended = rffl("paper", *words)
+    assert_one_sentence(ended.code, ended.err, expected)

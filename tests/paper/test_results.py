@@ -1,0 +1,18 @@
+"""RESULTS.md says what the kept results say."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.results import RESULTS, commands
+from tests.cli.folders import Run
+from tests.conftest import ROOT
+
+
+def test_the_tables_are_drawn_from_the_results(rffl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table was written by hand, or results came that it does not show: `python -m benchmarks.results`."""
+    monkeypatch.chdir(ROOT)
+    found = commands(RESULTS.read_text())
+    assert found
+    for words, below in found:
+        assert rffl(*words).out.strip() == below, words

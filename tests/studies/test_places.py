@@ -1,0 +1,99 @@
+"""What a study's file says beside axes: words of some places, a small version, curves; and on which GPU a cell runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder
+from rffl_pl.studies.study import Study
+from tests.cli.folders import Run
+from tests.studies.files import DIGITS, rows, study
+
+TEXT = f"""\
+name: both
+base: {DIGITS} --trainer.max_epochs 9
+reduced: --trainer.max_epochs 2
+axes:
+  server: {{RFFL: "", FedAvg: --server FedAvg}}
+  split: {{UNI: --data.split UNI, POW: --data.split POW}}
+also:
+  - {{server: RFFL, split: [POW], words: --server.gamma 0.3}}
+exclude:
+  - {{server: FedAvg, split: UNI}}
+curves: [reputation, accuracy]
+"""
+
+
+def test_words_of_some_places_come_last(tmp_path: Path) -> None:
+    """They reach another place, or are overruled by the axes; the small version's come before both."""
+    read = Study.read(study(tmp_path, TEXT))
+    last = {(place["server"], place["split"]): read.small().words(place)[-2:] for place in read.places()}
+    assert last["RFFL", "POW"] == ["--server.gamma", "0.3"]
+    assert last["RFFL", "UNI"] == ["--data.split", "UNI"]
+    small = read.small()
+    assert small.name == "both-reduced"
+    assert small.words({"server": "RFFL", "split": "UNI"})[-4:-2] == ["--trainer.max_epochs", "2"]
+    with pytest.raises(UserError, match="both-reduced to have the key reduced"):
+        small.small()
+
+
+def test_the_small_version_and_its_curves(rffl: Run, tmp_path: Path) -> None:
+    """Results keep another schedule's rows, or a round's value is not the one that the run measured."""
+    root = tmp_path / "studies"
+    ended = rffl("study", study(tmp_path, TEXT), "--root", root, "--reduced", "--only", "server=RFFL")
+    assert ended.code == 0, ended.err
+    kept = rows(root / "both-reduced" / "results.csv")
+    assert {row["rounds"] for row in kept} == {"2"}
+    curves = rows(root / "both-reduced" / "results.curves.csv")
+    for split in ("UNI", "POW"):
+        (cell,) = {row["cell"] for row in curves if row["split"] == split}
+        (folder,) = (root / "cells" / cell).glob("*/")
+        rounds = RunFolder(folder).rounds()
+        for measure in ("reputation", "accuracy"):
+            here = [row for row in curves if (row["split"], row["measure"]) == (split, measure)]
+            found = {(int(row["round"]), int(row["participant"])): float(row["value"]) for row in here}
+            wanted = {(e.number, i): value for e in rounds for i, value in enumerate(e.measures[measure])}
+            assert found == pytest.approx(wanted)
+    roles = {(row["participant"], row["role"]) for row in curves}
+    assert ("4", "honest") in roles
+    assert ("5", "adversary") in roles
+
+
+@pytest.mark.distributed
+def test_each_cell_sees_one_of_the_gpus(rffl: Run, tmp_path: Path) -> None:
+    """Two workers see the same GPU, or all of them, or what the user's own environment named."""
+    text = f"""\
+base: {DIGITS} --trainer.max_epochs 1 --trainer.accelerator cpu --trainer.callbacks+=tests.studies.seen.Device
+axes:
+  server: {{RFFL: "", FedAvg: --server FedAvg}}
+seeds: [1, 2]
+"""
+    root = tmp_path / "studies"
+    ended = rffl("study", study(tmp_path, text, "gpus.yaml"), "--root", root, "--devices", 6, 7)
+    assert ended.code == 0, ended.err
+    seen = [line for log in (root / "cells").glob("*/log.txt") for line in log.read_text().splitlines()]
+    devices = [line.removeprefix("sees GPU ") for line in seen if line.startswith("sees GPU ")]
+    assert set(devices) == {"6", "7"}
+    assert len(devices) == 4
+
+
+def test_results_that_are_compressed(tmp_path: Path) -> None:
+    """A file that ends with .gz is written as plain text, or its bytes depend on the hour."""
+    from rffl_pl.studies import results
+
+    read = Study.read(study(tmp_path, TEXT))
+    file = tmp_path / "both.csv.gz"
+    row = dict.fromkeys(("role", "measure", "value"), "x") | {"server": "RFFL", "split": "UNI", "seed": "1"}
+    results.keep(read, file, [row | {"rounds": "2"}])
+    first = file.read_bytes()
+    results.keep(read, file, [row | {"rounds": "2"}])
+    assert file.read_bytes() == first
+    assert first[:2] == b"\x1f\x8b"
+    (again,) = results.read(read, file)
+    assert (again["server"], again["rounds"], again["measure"]) == ("RFFL", "2", "x")
+    file.write_bytes(first[:20])
+    with pytest.raises(UserError, match="cannot be read"):
+        results.read(read, file)

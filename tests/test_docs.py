@@ -1,0 +1,183 @@
+"""What the site shows is run as it is written: code, commands, and a page for every server and attack."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import rffl_pl
+from rffl_pl import RunFolder, adversaries, servers
+from tests.conftest import QUICK, ROOT, Ended, only_run
+
+DOCS = ROOT / "docs"
+OWN = [path.stem for path in sorted((DOCS / "own").glob("*.md")) if path.stem != "index"]
+
+
+def files(page: str) -> dict[str, str]:
+    """The files that a page shows, by name."""
+    return dict(re.findall(r"```{code-block} \w+\n:caption: (\S+)\n\n(.*?)```", (DOCS / page).read_text(), re.S))
+
+
+def commands(page: Path) -> list[str]:
+    """The commands of ``rffl`` that a page shows, torchrun's too."""
+    blocks = "".join(re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)).replace("\\\n", "")
+    return re.findall(r"^(?:torchrun .*-m rffl_pl|rffl) (.*)$", blocks, re.M)
+
+
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if commands(page)]
+
+
+@pytest.fixture
+def user(rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
+    """A user in an empty folder, who runs ``rffl`` there."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def run(words: list[str]) -> Ended:
+        ended = rffl(*words)
+        assert ended.code == 0, ended.err
+        return ended
+
+    return run
+
+
+@pytest.mark.parametrize("page", OWN)
+def test_own_code_runs_as_written(user: Callable[..., Ended], tmp_path: Path, page: str) -> None:
+    """The classes of a page work under the commands below them, and the run shows that it was they who worked."""
+    shown = files(f"own/{page}.md")
+    for name, code in shown.items():
+        (tmp_path / name).write_text(code)
+    lines = [line for line in commands(DOCS / "own" / f"{page}.md") if "my_" in line]
+    assert len(lines) == len(shown) > 0
+    for number, line in enumerate(lines):
+        words = [*shlex.split(line), *QUICK, "--trainer.max_epochs", "2", "--run.name", str(number)]
+        user(words)
+        run = RunFolder.open(only_run(tmp_path / "runs", str(number)))
+        used = re.search(r"my_\w+\.(\w+)", line)
+        assert used is not None
+        check_own(page, used[1], run)
+
+
+def check_own(page: str, name: str, run: RunFolder) -> None:
+    """What only this page's class can have left in the run."""
+    summary, last = run.summary(), run.rounds()[-1]
+    assert name in run.config_file.read_text()
+    assert min(value for value in summary.final[: summary.honest] if value is not None) >= 0
+    if page == "model":
+        assert run.weights(0)["features.0.weight"].shape == (8, 1, 3, 3)
+    elif page == "data":
+        assert summary.mean is not None
+        assert summary.mean > 0.7
+    elif page == "split":
+        assert set(summary.examples[:5]) <= {99, 100, 101, 102}
+    elif page == "server":
+        assert ("length" in last.measures) == (name == "EqualLengths")
+        assert name == "EqualLengths" or last.measures["quota"] != [1.0] * 6
+    elif page == "attack":
+        assert summary.attacks.count(name) == 1
+    else:
+        assert all(0 <= value <= 1 for value in last.measures["worst_class"])
+
+
+def test_the_tutorial_runs(user: Callable[..., Ended], tmp_path: Path) -> None:
+    """Its commands work one after the other, shortened; the program of another page reads what they leave."""
+    lines = commands(DOCS / "tutorial.md")
+    assert {line.split()[0] for line in lines} == {"fit", "compare", "study"}
+    said = {}
+    for line in lines:
+        first = min((tmp_path / "runs" / "digits").glob("*"), default=tmp_path)
+        words = shlex.split(line.replace("RUN", first.name))
+        if "--ckpt_path" in words:
+            words[words.index("--trainer.max_epochs") + 1] = "2"
+        elif words[0] == "fit":
+            words += [*QUICK, "--trainer.max_epochs", "1"]
+        elif "--table" not in words and words[0] == "study":
+            words += ["--rounds", "1", "--seeds", "1", "2", "--only", "server=RFFL", "--only", "attack=free_rider"]
+        said[line] = user(words).out
+    assert "success" in said[lines[1]]
+    assert "FedAvg" in said["compare runs/digits/*"]
+    assert "±" in said["study studies/digits.yaml --table server attack"]
+    assert [entry.number for entry in RunFolder.open(max((tmp_path / "runs" / "digits").glob("*"))).rounds()] == [1, 2]
+
+
+def test_a_run_is_read_back(user: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that reads a run folder says what the run's own table says."""
+    out = user(["fit", "--config", "digits.yaml", *QUICK, "--trainer.max_epochs", "1"]).out
+    (tmp_path / "read_run.py").write_text(files("runs.md")["read_run.py"])
+    monkeypatch.setattr(sys, "argv", ["read_run.py", str(only_run(tmp_path / "runs"))])
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):
+        runpy.run_path(str(tmp_path / "read_run.py"))
+    mean = re.search(r"^mean (\S+)", out, re.M)
+    assert mean is not None
+    assert told.getvalue().startswith(f"{mean[1]} on average")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_a_command_is_understood(user: Callable[..., Ended], page: Path) -> None:
+    """Every option that a page names exists, and its values are taken."""
+    for line in commands(page):
+        words = shlex.split(line.replace("configs/", ""))
+        if words[0] == "fit" and not re.search(r"/RUN/|my_\w+\.", line):  # these are run by the tests above
+            assert "max_epochs" in user([*words, "--print_config"]).out
+
+
+@pytest.mark.parametrize(("folder", "room"), [("servers", servers), ("attacks", adversaries)])
+def test_everything_has_a_page(folder: str, room: ModuleType) -> None:
+    """Every server and every attack that can be chosen has a page with its figure and its options, and no other."""
+    bases = {"Consensus", "Server", "ParticipantSide", "Adversary", "OmniscientAdversary"}
+    kinds = (servers.Server, adversaries.Adversary)
+    chosen = {name for name in room.__all__ if issubclass(getattr(room, name), kinds)} - bases
+    pages = [page.read_text() for page in (DOCS / folder).glob("*.md") if page.stem != "index"]
+    shown = {name for page in pages for name in re.findall(r"autoclass:: rffl_pl\.\w+\.(\w+)", page)}
+    assert shown == chosen
+    for name in chosen:
+        assert (DOCS / "figures" / f"{name}.png").is_file()
+        assert sum(f"figures/{name}.png" in page for page in pages) == 1
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """What a program imports from `rffl_pl` has an entry: constructors, errors, shapes."""
+    pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
+    shown = set(re.findall(r"^\.\. auto\w+:: rffl_pl\.[\w.]*?(\w+)$", pages, re.M))
+    assert set(rffl_pl.__all__) - {"__version__"} - shown == set()
+
+
+def test_the_sbatch_file_is_bash(tmp_path: Path) -> None:
+    """Slurm's script has no slip of the pen."""
+    (tmp_path / "train.sbatch").write_text(files("nodes.md")["train.sbatch"])
+    assert subprocess.run(["bash", "-n", tmp_path / "train.sbatch"], check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_the_sbatch_file_trains(tmp_path: Path) -> None:
+    """Slurm's script trains on one node without GPUs, where srun and scontrol do what Slurm's would with one node."""
+    (tmp_path / "train.sbatch").write_text(files("nodes.md")["train.sbatch"])
+    stands_for = {
+        "srun": 'exec "$@"',
+        "scontrol": "echo localhost",
+        "torchrun": f'exec {sys.executable} -m torch.distributed.run "$@"',
+    }
+    for name, line in stands_for.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "7"}
+    here = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(
+        ["bash", "train.sbatch", "digits.yaml", *QUICK, "--trainer.max_epochs", "1"],
+        cwd=tmp_path, env={**os.environ, **slurm, **here}, timeout=240, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert only_run(tmp_path / "runs").is_dir()
