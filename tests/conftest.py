@@ -46,7 +46,7 @@ def rffl(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp
     monkeypatch.chdir(ROOT)
 
     def run(*args: object) -> Ended:
-        rootless = ("list", "compare", "paper", "study")
+        rootless = ("list", "compare", "dashboard", "paper", "study")
         root = ("--run.root", str(tmp_path / "runs")) if len(args) > 1 and args[0] not in rootless else ()
         monkeypatch.setattr(sys, "argv", ["rffl_pl", *map(str, args), *root])
         code = 0

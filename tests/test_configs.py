@@ -38,7 +38,9 @@ def test_every_config_is_known_here() -> None:
     assert sorted(path.name for path in (ROOT / "configs").glob("*.yaml")) == sorted(
         [*BASES, *OVERLAYS, *(f"{name}_released.yaml" for name in RELEASED)]
     )
-    assert {path.parent.name for path in (ROOT / "configs").glob("*/*.yaml")} == {"servers", "adversaries", "studies"}
+    assert {path.parent.name for path in (ROOT / "configs").glob("*/*.yaml")} == {
+        "servers", "adversaries", "studies", "sweeps",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("server", SERVERS)

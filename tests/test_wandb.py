@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
 from rffl_pl.callbacks.loggers import MOST
-from rffl_pl.runs.checkpoint import header
 from tests.conftest import QUICK, Ended, only_run
 
 BLOCK, HEADER = 32768, 7
@@ -97,27 +97,6 @@ def logged(offline: Callable[..., tuple[Path, list[Record]]]) -> list[Record]:
     return offline("--trainer.max_epochs", 2, "--server", "tests.extensions.Measured", "--server.gamma", 0.5)[1]
 
 
-def test_a_resumed_run_goes_on_in_the_same_run(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """Both parts have one identity, the second has only its own rounds, and the user is told which goes first."""
-    args = ("--config", "configs/digits.yaml", *QUICK[2:])
-    assert rffl("fit", *args, "--trainer.max_epochs", 2, "--run.name", "first").code == 0
-    first = only_run(tmp_path / "runs")
-    ended = rffl("fit", *args, "--trainer.max_epochs", 3, "--ckpt_path", first / "checkpoints" / "last.ckpt")
-    assert ended.code == 0, ended.err
-    parts = {path.parent.parent.parent: path for path in (tmp_path / "runs").glob("*/*/wandb/offline-run-*/*.wandb")}
-    assert len(parts) == 2
-    (resumed,) = (path for folder, path in parts.items() if folder != first)
-    identities, rounds = {}, {}
-    for path in parts.values():
-        every = list(records(path))
-        identities[path] = {r.run.run_id for r in every if r.WhichOneof("record_type") == "run"}
-        rounds[path] = [entry["round"] for entry in history(every)]
-    (identity,) = set().union(*identities.values())
-    assert rounds == {parts[first]: [1, 2], resumed: [3]}
-    assert header(first / "checkpoints" / "last.ckpt")["wandb"] == identity
-    assert f"it goes on with W&B run {identity}: upload the earlier part first" in ended.out
-
-
 def test_every_round_is_logged_with_the_round_as_axis(logged: list[Record]) -> None:
     """Per participant accuracy, loss, reputation, quota and bytes, removals, and the round that charts go by."""
     first, second = history(logged)
@@ -166,15 +145,47 @@ def test_the_environment_decides_first(
     assert (run.run_group, sorted(run.tags), run.job_type) == ("mine", ["a", "b"], "fit")
 
 
-def test_pictures_are_logged(offline: Callable[..., tuple[Path, list[Record]]]) -> None:
-    """At the end, with the last round, the files that the run folder has."""
-    folder, every = offline("--trainer.max_epochs", 2)
-    shown, number = media(every)
-    assert number == 2
-    assert shown.keys() == {"pictures/reputation", "pictures/accuracy", "pictures/fairness"}
-    for name, picture in shown.items():
-        kept = folder.parent.parent / f"{name.removeprefix('pictures/')}.png"
-        assert (folder / "files" / picture["path"]).read_bytes() == kept.read_bytes()
+STUDY = """\
+base: --config digits.yaml --standalone.enabled false --run.figures false --trainer.max_epochs 2
+axes:
+  fate:
+    breaks: --trainer.callbacks+=tests.interruption.PowerCut --trainer.callbacks.after 1
+    ends: ""
+"""
+
+
+def test_every_cell_of_a_study_has_a_run_of_its_own(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """With the study's name; a cell that breaks leaves no run open, and another study uses the cells nonetheless."""
+    for name in ("attacks", "others"):
+        (tmp_path / f"{name}.yaml").write_text(STUDY)
+    ended = rffl("study", tmp_path / "attacks.yaml", "--root", tmp_path / "studies")
+    assert (ended.code, "power cut" in ended.err) == (1, True), ended.err
+    runs = [list(records(path)) for path in (tmp_path / "studies").glob("cells/*/*/wandb/offline-run-*/*.wandb")]
+    assert len({of_kind(every, "run")[0].run.run_id for every in runs}) == len(runs) == 2
+    for every in runs:
+        assert list(of_kind(every, "run")[0].run.tags)[-1] == "study attacks"
+        assert configured(every)["study"] == "attacks"
+    ends = {of_kind(every, "exit")[0].exit.exit_code: history(every) for every in runs}
+    assert {code: [entry["round"] for entry in rounds] for code, rounds in ends.items()} == {0: [1, 2], 1: [1]}
+    again = rffl("study", tmp_path / "others.yaml", "--root", tmp_path / "studies", "--dry-run")
+    assert "2 cells, 1 to run" in again.out
+
+
+def test_a_login_that_wandb_refuses_is_one_sentence(
+    rffl: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B's own, with what to do instead; no traceback after minutes of waiting."""
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    wandb.teardown()  # what W&B has read of the environment, it keeps as long as the process
+    try:
+        ended = rffl("fit", *DIGITS, *QUICK[2:], "--trainer.max_epochs", 1)
+    finally:
+        wandb.teardown()
+    assert ended.code == 2
+    assert "Error: Expected W&B at https://api.wandb.ai to take this run, but got:" in ended.err
+    assert "API key" in ended.err
+    assert "give WANDB_MODE=offline" in ended.err
 
 
 def test_of_many_participants_there_are_quantiles_and_tables(
@@ -193,6 +204,7 @@ def test_of_many_participants_there_are_quantiles_and_tables(
         assert entry["accuracy/honest_highest"] == pytest.approx(max(known))
         assert entry["accuracy/adversaries_mean"] == pytest.approx(float(row[f"accuracy/participant_{MOST}"]))
         assert entry["honest_members"] == MOST
+        assert {"reputation/honest_median", "reputation/adversaries_mean", "adversary_members"} <= entry.keys()
     tables, _ = media(every)
     assert {"tables/accuracy", "tables/reputation", "tables/bytes_up"} <= tables.keys()
     table = json.loads((folder / "files" / tables["tables/reputation"]["path"]).read_text())

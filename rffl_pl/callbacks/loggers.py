@@ -39,8 +39,15 @@ def log(loggers: Iterable[Logger], entry: Round) -> None:
 
 
 def _log(logger: Logger, entry: Round) -> None:
-    many = isinstance(logger, WandbLogger) and len(entry.members) > MOST
-    logger.log_metrics(entry.digest() if many else entry.metrics(), step=entry.number)
+    """W&B's own step is twice the round, and the odd one behind it is that of the pictures.
+
+    W&B takes no step twice, and an offline run that goes on does not know how far its first part came.
+    """
+    if isinstance(logger, WandbLogger):
+        values = entry.digest() if len(entry.members) > MOST else entry.metrics()
+        logger.experiment.log({**values, "trainer/global_step": entry.number}, step=2 * entry.number, commit=True)
+    else:
+        logger.log_metrics(entry.metrics(), step=entry.number)
 
 
 def end(loggers: Iterable[Logger], history: Sequence[Round], summary: Summary, pictures: Sequence[Path]) -> None:
@@ -52,7 +59,7 @@ def end(loggers: Iterable[Logger], history: Sequence[Round], summary: Summary, p
             logger.experiment.summary.update({**numbers, "result": result})
             media = _pictures(pictures) | (_tables(history) if len(summary.examples) > MOST else {})
             if media:
-                logger.experiment.log({**media, "round": summary.rounds})
+                logger.experiment.log({**media, "round": summary.rounds}, step=2 * summary.rounds + 1, commit=True)
 
 
 def _pictures(files: Sequence[Path]) -> dict[str, Any]:
@@ -69,6 +76,15 @@ def _tables(history: Sequence[Round]) -> dict[str, Any]:
     columns: list[str | int] = ["round", *(f"participant_{i}" for i in range(len(history[0].members)))]
     rows = {name: [[e.number, *e.measures[name]] for e in history if name in e.measures] for name in names}
     return {f"tables/{name}": Table(columns=columns, data=data) for name, data in rows.items()}
+
+
+def close(loggers: Iterable[Logger]) -> None:
+    """End W&B's run, if it has begun, as one that failed."""
+    if any(isinstance(logger, WandbLogger) for logger in loggers):
+        import wandb
+
+        if wandb.run is not None:
+            wandb.run.finish(exit_code=1)
 
 
 def say_where(loggers: Iterable[Logger], resumed: bool) -> None:

@@ -97,7 +97,8 @@ class RunReport(Callback):
         loggers.say_where(trainer.loggers, resumed=self._wandb_run is not None)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Tell whoever interrupted the run how to go on."""
+        """Close the W&B run, so that the next one in this process is another; tell who interrupted how to go on."""
+        loggers.close(trainer.loggers)
         if not isinstance(exception, KeyboardInterrupt | SIGTERMException) or not trainer.is_global_zero:
             return
         if trainer.state.fn != TrainerFn.FITTING:

@@ -12,7 +12,7 @@ import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import ReputationExchange, StandaloneReference
 from rffl_pl.cli.mistakes import sentence
-from rffl_pl.cli.run import ConfigKeeper, Run, callbacks, loggers, ranks_and_precision
+from rffl_pl.cli.run import ConfigKeeper, Run, callbacks, loggers, metrics_file, ranks_and_precision
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -61,8 +61,11 @@ class FederatedCLI(LightningCLI):
         decided = ranks_and_precision(config)
         folder = run.folder(command)
         decided["default_root_dir"] = str(folder)
-        if config["logger"] in (None, True):  # else the user's own
+        given = config["logger"]
+        if given in (None, True):
             decided["logger"] = loggers(command, self.config.get(command, self.config).as_dict(), run, folder)
+        elif given and command == "fit":  # the user's own, and what the run folder is read by
+            decided["logger"] = [*(given if isinstance(given, list) else [given]), metrics_file(folder)]
         # These come last: the report needs what the exchange and the reference leave.
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}

@@ -72,6 +72,21 @@ def configs() -> dict[str, Path]:
     return {path.relative_to(CONFIGS).as_posix(): path for path in paths}
 
 
+def config_text(name: str) -> str:
+    """One of the package's configurations as it is written.
+
+    Raises:
+        UserError: If there is none of that name.
+    """
+    known = configs()
+    if name not in known:
+        raise UserError(
+            f"Expected one of the package's configurations, but got {name}{nearest(name, known) or '.'} `rffl list "
+            "configs` names all."
+        )
+    return known[name].read_text().rstrip()
+
+
 def config_file(given: str) -> str:
     """The file that ``--config`` means: the user's own, else the package's of that name.
 

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable
 
-from rffl_pl.cli import catalogue, compare, paper, study
+from rffl_pl.cli import catalogue, compare, dashboard, paper, study
 from rffl_pl.cli.help import COMMANDS
 from rffl_pl.paper import FIGURES, TABLES
 
@@ -33,6 +33,8 @@ _rffl() {{
         choices="{kinds}"
     elif [[ ${{COMP_WORDS[1]}} == study ]]; then
         choices="{study}"
+    elif [[ ${{COMP_WORDS[1]}} == dashboard ]]; then
+        choices="{dashboard}"
     elif [[ ${{COMP_WORDS[1]}} == paper ]]; then
         choices="{paper}"
     elif [[ ${{COMP_WORDS[1]}} == compare ]]; then
@@ -60,6 +62,7 @@ def script(run: Callable[[list[str]], None]) -> str:
         kinds=" ".join([*catalogue.KINDS, "configs"]),
         compare=" ".join(compare.options()),
         study=" ".join([*study.options(), *study.packaged()]),
+        dashboard=" ".join(dashboard.options()),
         paper=" ".join([*paper.VERBS, *TABLES, *FIGURES, *paper.options()]),
         cases=cases,
         options=" ".join(sorted(_options(run) | deeper)),

@@ -25,6 +25,10 @@ def main(args: list[str] | None = None) -> None:
             from rffl_pl.cli import compare
 
             answer = compare.answer(args[1:])
+        if answer is None and args[0] == "dashboard":
+            from rffl_pl.cli import dashboard
+
+            answer = dashboard.answer(args[1:])
         if answer is None and args[0] == "study":
             from rffl_pl.cli import study
 

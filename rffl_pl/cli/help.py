@@ -26,6 +26,10 @@ COMMANDS = {
     ),
     "study": ("run a study's cells that have no result yet, or show its tables", "rffl study studies/digits.yaml"),
     "paper": ("the paper's tables and figures, published beside measured", "rffl paper table accuracy --reduced"),
+    "dashboard": (
+        "build a workspace and a report in Weights & Biases that compare runs",
+        "rffl dashboard --entity me --project rffl_pl",
+    ),
     "list": (f"name what there is: {', '.join([*catalogue.KINDS, 'configs'])}", "rffl list servers"),
     "completion": ("print a completion script for bash", "rffl completion > ~/.rffl.bash; source ~/.rffl.bash"),
 }
@@ -48,6 +52,8 @@ def answer(args: list[str]) -> str | None:
             return overview()
         case ["list", kind] if kind in catalogue.KINDS or kind == "configs":
             return lines(kind)
+        case ["list", "configs", name]:
+            return catalogue.config_text(name)
         case ["list", *words]:
             kinds = [*catalogue.KINDS, "configs"]
             near = catalogue.nearest(words[0], kinds)
@@ -77,6 +83,7 @@ commands, each with an example:
 
   rffl fit --help lists all options, rffl fit --server.help RFFL those of one class.
   --config takes a file of yours or one of the package's (rffl list configs); later ones overlay earlier ones.
+  rffl list configs digits.yaml prints one.
 
 options:
   -h, --help  this text

@@ -16,6 +16,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.cli import catalogue
+from rffl_pl.cli.login import wandb_url
 from rffl_pl.cli.run import Run
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -46,9 +47,14 @@ GROUPS: dict[str, type] = {
 def mistake_behind(error: BaseException) -> BaseException | None:
     """The user's mistake behind an exception, if there is one; the parser wraps what a constructor raises.
 
-    EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs.
+    EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs, and its
+    TensorBoardLogger none for a package that is not there.
     """
     if isinstance(error, UserError | ArgumentError | MisconfigurationException):
+        return error
+    if isinstance(error, ModuleNotFoundError) and "tensorboard" in str(error):
+        return error
+    if _of_wandb(error):
         return error
     if isinstance(error, RuntimeError) and str(error).startswith("Early stopping conditioned on metric"):
         return error
@@ -60,6 +66,11 @@ def sentence(error: BaseException) -> str:
     noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'NoneType'>")
     lines = (line.strip().removeprefix("- ") for line in str(error).splitlines())
     text = " ".join(line for line in lines if line and not line.startswith(noise))
+    if _of_wandb(error):
+        return (
+            f"Expected W&B at {wandb_url()} to take this run, but got: {text}; give WANDB_MODE=offline to upload it "
+            "later, or --run.wandb false."
+        )
     ours = _unknown_class(str(error)) or _no_choice(str(error)) or _left_out(str(error))
     if ours:
         return ours
@@ -68,6 +79,11 @@ def sentence(error: BaseException) -> str:
     if "is abstract" in text:
         text += "; name a class first, or put --config before the options that change it"
     return text
+
+
+def _of_wandb(error: BaseException) -> bool:
+    """Whether W&B cannot be reached or refuses; not by its class, which takes a second to import."""
+    return type(error).__module__.startswith("wandb.errors")
 
 
 def _unknown_class(message: str) -> str | None:

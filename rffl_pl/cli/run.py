@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import netrc
 import os
 import warnings
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
@@ -19,6 +17,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
+from rffl_pl.cli.login import offline_without_login
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import wandb_run
@@ -37,6 +36,7 @@ class Run:
         wandb_project: The project there.
         figures: Draw pictures at the end.
         checkpoint_every: Leave a checkpoint every so many rounds, and after the last one.
+        study: The study that the run is a cell of; `rffl study` says so.
     """
 
     name: str = "run"
@@ -45,6 +45,7 @@ class Run:
     wandb_project: str = "rffl_pl"
     figures: bool = True
     checkpoint_every: int = 1
+    study: str | None = None
 
     def folder(self, command: str) -> Path:
         """A folder of this run's own, named after the moment and, unless it trains, the command."""
@@ -121,15 +122,22 @@ def loggers(command: str, config: dict[str, Any], run: Run, folder: Path) -> lis
     """
     if command != "fit":
         return False
-    chosen: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)]
+    chosen: list[Logger] = [metrics_file(folder)]
     if run.wandb and _wandb_is_there():
-        _offline_without_login()
+        offline_without_login()
         resumed = config.get("ckpt_path")  # only commands have it, not a parser alone
         earlier = wandb_run(resumed) if resumed else None
         name = None if earlier else f"{run.name}-{folder.name}"
         place: dict[str, Any] = {"name": name, "id": earlier, "save_dir": folder, "project": run.wandb_project}
-        chosen.append(WandbLogger(**place, **_found_by(config)))
+        wandb = WandbLogger(**place, **_found_by(config))
+        wandb._wandb_init.pop("anonymous")  # Lightning always passes it, and W&B warns whoever does
+        chosen.append(wandb)
     return chosen
+
+
+def metrics_file(folder: Path) -> CSVLogger:
+    """Writes ``metrics.csv`` in the run folder."""
+    return CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)
 
 
 def _found_by(config: dict[str, Any]) -> dict[str, Any]:
@@ -153,17 +161,3 @@ def _wandb_is_there() -> bool:
         )
         return False
     return True
-
-
-def _offline_without_login() -> None:
-    """Have W&B run offline if nobody said otherwise and nobody is logged in; it would ask for a key, or fail."""
-    if any(name in os.environ for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
-        return
-    host = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
-    try:
-        known = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
-    except (OSError, netrc.NetrcParseError):
-        known = None
-    if known is None:
-        os.environ["WANDB_MODE"] = "offline"
-        os.environ.setdefault("WANDB_SILENT", "true")  # the report says where the files are

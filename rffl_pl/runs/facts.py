@@ -14,7 +14,8 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         ``dataset``, ``split``, ``server_name`` (``server`` is the configuration's own), ``preset`` where the server
-        has one, ``attack`` (``none``, or all kinds in turn), ``participants``, ``adversaries``, ``seed``, ``rounds``.
+        has one, ``attack`` (``none``, or all kinds in turn), ``participants``, ``adversaries``, ``seed``, ``rounds``,
+        and ``study`` where the run is a cell of one.
     """
     server, federation = config["server"], config["federation"]
     found = {
@@ -27,6 +28,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "adversaries": federation["adversaries"],
         "seed": config["seed_everything"],
         "rounds": config["trainer"]["max_epochs"],
+        "study": config.get("run", {}).get("study"),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -46,10 +48,11 @@ def group(config: Mapping[str, Any]) -> str:
 
 
 def tags(config: Mapping[str, Any]) -> list[str]:
-    """Data set, split, server, its preset, each attack and the seed."""
+    """Data set, split, server, its preset, each attack, the seed, and the study if there is one."""
     known = facts(config)
     words = [known.get(name) for name in ("dataset", "split", "server_name", "preset")]
     every = [*(word for word in words if word), *(kinds(config) or ["no attack"]), f"seed {known['seed']}"]
+    every += [f"study {known['study']}"] if "study" in known else []
     return [tag[:64] for tag in every]  # likewise
 
 

@@ -49,8 +49,13 @@ class Round:
         return f"{accuracy}members {sum(self.members)}/{len(self.members)}"
 
     def metrics(self) -> dict[str, float]:
-        """Flat, for loggers: ``accuracy/participant_3``, ``accuracy/mean`` of the honest and the like."""
+        """Flat, for loggers: ``accuracy/participant_3``, ``accuracy/mean`` of the honest and the like.
+
+        ``reputation/honest_median`` and ``reputation/adversaries_mean`` compare runs with any number of participants.
+        """
         flat: dict[str, float] = {"round": self.number, "members": sum(self.members), "removed": len(self.removed)}
+        flat["honest_members"] = sum(self.members[: self.honest])
+        flat["adversary_members"] = sum(self.members[self.honest :])
         flat |= {f"member/participant_{i}": float(member) for i, member in enumerate(self.members)}
         for name, values in self.measures.items():
             flat |= {f"{name}/participant_{i}": value for i, value in enumerate(values) if not math.isnan(value)}
@@ -61,6 +66,11 @@ class Round:
                 flat[f"{name}/total"] = sum(values)
         if "accuracy/mean" in flat:
             flat["accuracy/max"] = max(_known(self.measures["accuracy"][: self.honest]))
+        reputations = self.measures.get("reputation", [])
+        if honest := _known(reputations[: self.honest]):
+            flat["reputation/honest_median"] = statistics.median(honest)
+        if adversaries := _known(reputations[self.honest :]):
+            flat["reputation/adversaries_mean"] = mean(adversaries)
         return flat
 
     def digest(self) -> dict[str, float]:
@@ -70,7 +80,6 @@ class Round:
         the honest; ``accuracy/adversaries_mean``.
         """
         flat = {name: value for name, value in self.metrics().items() if "/participant_" not in name}
-        flat["honest_members"] = sum(self.members[: self.honest])
         for name, values in self.measures.items():
             honest = _known(values[: self.honest])
             if honest:

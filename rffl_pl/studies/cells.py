@@ -106,7 +106,7 @@ def cells_of(
                     place=place,
                     seed=seed,
                     rounds=settings["trainer"]["max_epochs"],
-                    words=[*words, "--seed_everything", str(seed)],
+                    words=[*words, "--seed_everything", str(seed), "--run.study", study.name],
                     settings=_digest(matter)[:12],
                     digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
                 )
@@ -162,7 +162,7 @@ def _content(file: Path) -> str:
 def code() -> str:
     """A digest of the package's code, but for the rooms that no result depends on."""
     files = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-    matter = [path for path in files if path.parts[0] not in ("cli", "comparison", "paper", "studies")]
+    matter = [path for path in files if path.parts[0] not in ("cli", "comparison", "dashboard", "paper", "studies")]
     text = "".join(f"{path.as_posix()} {_content(PACKAGE / path)}\n" for path in matter)
     return hashlib.sha256(text.encode()).hexdigest()
 

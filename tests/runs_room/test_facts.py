@@ -37,6 +37,15 @@ def test_facts() -> None:
     assert tags(CONFIG) == ["MNIST", "CLA", "RFFL", "paper", "FreeRider", "LabelFlip", "seed 3"]
 
 
+def test_a_cell_says_its_study() -> None:
+    """As a key and as a tag, and in no group: other studies have the same run."""
+    cell = changed(run={"name": "x", "study": "attacks"})
+    assert facts(cell) == facts(CONFIG) | {"study": "attacks"}
+    assert tags(cell) == [*tags(CONFIG), "study attacks"]
+    assert group(cell) == group(CONFIG)
+    assert facts(changed(run={"study": None})) == facts(CONFIG)
+
+
 @pytest.mark.parametrize("server", [{"class_path": "my.Median"}, {"class_path": "my.Median", "init_args": None}])
 def test_what_there_is_not(server: object) -> None:
     """A server without options or preset, data without a split, nobody who attacks."""

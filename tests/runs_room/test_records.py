@@ -163,7 +163,10 @@ def test_metrics_of_somebody_elses_measure() -> None:
 
 def test_metrics_of_the_exchange() -> None:
     """Bytes have a total; reputations and the like no mean, which would say nothing."""
-    flat = measuring(bytes_up=[8, 8, 0], reputation=[0.5, 0.5, 0.0]).metrics()
+    flat = measuring(bytes_up=[8, 8, 0], reputation=[0.5, 0.4, 0.1]).metrics()
+    assert flat["reputation/honest_median"] == pytest.approx(0.45)
+    assert flat["reputation/adversaries_mean"] == pytest.approx(0.1)
+    assert (flat["honest_members"], flat["adversary_members"]) == (2, 0)
     assert flat["bytes_up/total"] == 16
     assert "bytes_up/mean" not in flat
     assert "reputation/mean" not in flat

@@ -1,0 +1,81 @@
+"""``rffl dashboard``: a workspace and a report of W&B that compare runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rffl_pl.cli.login import logged_in, wandb_url
+from rffl_pl.errors import UserError, nearest
+
+
+class _Parser(argparse.ArgumentParser):
+    """Mistakes are raised, as one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"Expected words that rffl dashboard knows, but {message}; `rffl dashboard --help` lists them.")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    made = _Parser(
+        "rffl dashboard",
+        description="Build a workspace and a report in Weights & Biases that compare all runs of a project: accuracy "
+        "and fairness by server and attack, reputations, removals, bytes and seconds. Each call makes new ones.",
+        allow_abbrev=False,
+    )
+    made.add_argument("--entity", required=True, help="user or team of W&B that the project belongs to")
+    made.add_argument("--project", default="rffl_pl", help="as in --run.wandb_project: %(default)s")
+    made.add_argument("--out", metavar="FILE", type=Path, help="write what would be sent as JSON; no network, no login")
+    return made
+
+
+def answer(words: Sequence[str]) -> str:
+    """Build the dashboard.
+
+    Args:
+        words: The words behind ``dashboard``.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        UserError: If the words say nothing that can be done, or W&B does not take it.
+    """
+    given = _given(list(words))
+    if given.out is None and not logged_in():
+        raise UserError(
+            f"Expected a login to W&B, but there is none for {wandb_url()}; give `wandb login`, or --out FILE to write "
+            "the dashboard to a file."
+        )
+    os.environ.setdefault("WANDB_SILENT", "true")  # it is said below where things are
+    try:
+        from rffl_pl.dashboard.specification import specified
+    except ImportError as error:
+        raise UserError(
+            f"Expected W&B's package for dashboards, but {error}; pip install 'rffl_pl[dashboard]'."
+        ) from error
+    dashboard = specified(given.entity, given.project)
+    if given.out is not None:
+        dashboard.write(given.out)
+        return f"dashboard, not sent: {given.out}"
+    from rffl_pl.dashboard.sending import send
+
+    return "\n".join(f"{name}: {url}" for name, url in send(dashboard).items())
+
+
+def options() -> list[str]:
+    """For completion."""
+    return [option for action in parser()._actions for option in action.option_strings if option.startswith("--")]
+
+
+def _given(words: list[str]) -> argparse.Namespace:
+    known = options()
+    for word in words:
+        option = word.partition("=")[0]
+        if option.startswith("--") and option not in known:
+            raise UserError(f"Expected an option of rffl dashboard, but got {option}{nearest(option, known) or '.'}")
+    return parser().parse_args(words)

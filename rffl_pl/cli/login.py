@@ -1,0 +1,29 @@
+"""Whether anybody is logged in to W&B, found out without asking it."""
+
+from __future__ import annotations
+
+import netrc
+import os
+from urllib.parse import urlparse
+
+
+def wandb_url() -> str:
+    """The W&B server: the public one, or the user's own."""
+    return os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+
+
+def logged_in() -> bool:
+    """Whether there is a key or a token."""
+    if any(name in os.environ for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
+        return True
+    try:
+        return netrc.netrc(os.environ.get("NETRC")).authenticators(urlparse(wandb_url()).hostname or "") is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def offline_without_login() -> None:
+    """Have W&B run offline if nobody said otherwise and nobody is logged in; it would ask for a key, or fail."""
+    if "WANDB_MODE" not in os.environ and not logged_in():
+        os.environ["WANDB_MODE"] = "offline"
+        os.environ.setdefault("WANDB_SILENT", "true")  # the report says where the files are
