@@ -16,8 +16,9 @@ from torch import Tensor
 from rffl_pl.datamodules import CLA, DIR, POW, UNI, Digits, Pool, Split
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from tests.conftest import QUICK, Ended, only_run, torchrun
+from tests.conftest import QUICK, Ended, only_run
 from tests.datamodules.small import InMemory, ready
+from tests.ranks import forked
 
 ROUND = ("fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.max_epochs", 1)
 
@@ -153,7 +154,7 @@ def test_a_split_of_ones_own_on_two_ranks(rffl: Callable[..., Ended], tmp_path: 
     """By class path alone, with its option, to the same bits as in one process."""
     own = ("--data.split", "tests.datamodules.test_own_splits.Shifted", "--data.split.width", "3")
     assert rffl(*ROUND, *own).code == 0
-    ended = torchrun(2, *ROUND, *own, root=tmp_path / "two")
+    ended = forked(2, *ROUND, *own, root=tmp_path / "two")
     assert ended.code == 0, ended.err
     assert weights(only_run(tmp_path / "runs")) == weights(only_run(tmp_path / "two"))
 

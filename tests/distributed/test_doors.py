@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from rffl_pl.runs import checkpoint
-from tests.conftest import QUICK, only_run, torchrun
+from tests.conftest import QUICK, only_run
+from tests.ranks import forked
 
 pytestmark = pytest.mark.distributed
 HERE = "tests.extensions"
@@ -30,7 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     found = []
     for ranks in (1, 2):
         root = tmp_path_factory.mktemp(f"ranks{ranks}")
-        ended = torchrun(ranks, *LINE, root=root)
+        ended = forked(ranks, *LINE, root=root)
         assert ended.code == 0, ended.err
         found.append(only_run(root))
     return found

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rffl_pl.runs.checkpoint import read
-from tests.conftest import QUICK, ROOT, torchrun
+from tests.conftest import QUICK, ROOT
+from tests.ranks import forked
 
 pytestmark = pytest.mark.distributed
 # Variants that differ in numbers alone are left out, for time.
@@ -43,7 +44,7 @@ def run_all(ranks: int, lines: list[str], root: Path) -> None:
     """The lines on so many ranks."""
     root.mkdir()
     (root / "lines").write_text("\n".join(lines))
-    ended = torchrun(ranks, root / "lines", root=root, module="tests.distributed.many")
+    ended = forked(ranks, root / "lines", root=root, module="tests.distributed.many")
     assert ended.code == 0, ended.err
 
 

@@ -13,6 +13,7 @@ import torch
 
 from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, Ended, only_run, torchrun
+from tests.ranks import forked
 
 pytestmark = pytest.mark.distributed
 DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.max_epochs", 8, "--server.removal_from", 4)
@@ -22,7 +23,7 @@ DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.max_epoch
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run in one process."""
     root = tmp_path_factory.mktemp("one")
-    ended = torchrun(1, *DIGITS, root=root)
+    ended = forked(1, *DIGITS, root=root)
     assert ended.code == 0, ended.err
     return only_run(root)
 
@@ -46,7 +47,7 @@ def test_ranks_give_the_bits_of_one_process(one_process: Path, tmp_path: Path) -
 
 def test_only_rank_0_holds_uploads_and_reputations(tmp_path: Path) -> None:
     """Elsewhere: no verdict, no traffic, no reputation, no membership of others, no vector of D beyond one's own."""
-    ended = torchrun(
+    ended = forked(
         3, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Witness",
         "--trainer.callbacks.folder", tmp_path, root=tmp_path / "runs",
     )  # fmt: skip
@@ -72,7 +73,7 @@ def test_evaluation_from_a_checkpoint_on_another_number_of_ranks(
     given = ("--config", one_process / "config.yaml", "--ckpt_path", one_process / "checkpoints" / "last.ckpt")
     lines, root = tmp_path / "lines", tmp_path / "two"
     lines.write_text("\n".join(" ".join(map(str, (command, *given))) for command in ("test", "predict")))
-    ended = torchrun(2, lines, root=root, module="tests.distributed.many")
+    ended = forked(2, lines, root=root, module="tests.distributed.many")
     assert ended.code == 0, ended.err
     final = json.loads((one_process / "summary.json").read_text())["final"]
     for i in range(5):
@@ -100,7 +101,7 @@ def test_more_ranks_than_participants_is_one_sentence(tmp_path: Path) -> None:
 
 def test_ranks_that_start_differently_are_refused(tmp_path: Path) -> None:
     """Without a seed every rank draws its own initial weights: one sentence instead of models that differ."""
-    ended = torchrun(2, *DIGITS, "--seed_everything", "false", root=tmp_path, timeout=120)
+    ended = forked(2, *DIGITS, "--seed_everything", "false", root=tmp_path, timeout=120)
     assert ended.code != 0
     sentence = "Error: Expected all ranks to start alike, but the initial weights of rank 1 differ"
     assert ended.err.count(sentence) == 1
@@ -112,7 +113,7 @@ def test_a_mistake_in_the_data_ends_all_ranks(tmp_path: Path) -> None:
     """A missing data folder is seen by one rank and ends the others too."""
     environment = os.environ.get("RFFL_DATA_DIR")
     assert environment is None or Path(environment) != tmp_path
-    ended = torchrun(
+    ended = forked(
         2,
         "fit",
         "--config",
@@ -136,13 +137,13 @@ def test_a_failing_rank_ends_the_run(tmp_path: Path) -> None:
 
 def test_one_participant_per_rank_is_the_default(tmp_path: Path) -> None:
     """Without a number of participants every rank hosts one; the saved configuration says how many there were."""
-    ended = torchrun(2, *DIGITS, "--federation.participants", "null", root=tmp_path)
+    ended = forked(2, *DIGITS, "--federation.participants", "null", root=tmp_path)
     assert ended.code == 0, ended.err
     assert "participants: 1\n" in (only_run(tmp_path) / "config.yaml").read_text()  # and one adversary
 
 
 def test_a_mistake_that_one_rank_alone_sees_is_told(tmp_path: Path) -> None:
     """Whichever rank it is, the sentence is printed once and every rank ends."""
-    ended = torchrun(2, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Mistaken", root=tmp_path, timeout=90)
+    ended = forked(2, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Mistaken", root=tmp_path, timeout=90)
     assert ended.code != 0
     assert ended.err.count("Error: Expected this of rank 1 alone.") == 1

@@ -1,0 +1,100 @@
+"""Ranks as torchrun starts them, but forked from one process that has imported everything: seconds instead of tens.
+
+Some tests start the real torchrun, which this stands for: the variables that it sets, and the end of all ranks when one
+of them fails.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from tests.conftest import ROOT, Ended
+
+PRELOADED = ["rffl_pl.cli.arguments", "rffl_pl.studies.play"]
+"""As `rffl study` has it: one server of a process serves both."""
+
+
+def forked(
+    ranks: int, *args: object, root: Path | None = None, module: str = "rffl_pl", cwd: Path = ROOT, timeout: float = 180
+) -> Ended:
+    """Runs ``python -m MODULE ARGS`` on so many ranks; results lie below ``root`` if it is given.
+
+    The exit code is the highest of the ranks'.
+    """
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    context = multiprocessing.get_context("forkserver")
+    words = [*map(str, args), *(() if root is None else ("--run.root", str(root)))]
+    with TemporaryDirectory() as folder:
+        port = _free_port()
+        said = [Path(folder) / f"{rank}" for rank in range(ranks)]
+        processes = [
+            context.Process(
+                target=_run, args=(module, words, cwd, _environment(rank, ranks, port, folder), str(said[rank]))
+            )
+            for rank in range(ranks)
+        ]
+        for process in processes:
+            process.start()
+        code = _ended(processes, time.monotonic() + timeout)
+        out, err = ("".join(path.with_suffix(kind).read_text() for path in said) for kind in (".out", ".err"))
+    return Ended(code, out, err)
+
+
+def _environment(rank: int, ranks: int, port: int, folder: str) -> dict[str, str]:
+    """What torchrun sets on one node; alone, nothing."""
+    own = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    if ranks == 1:
+        return own
+    attempt = Path(folder) / "attempt_0" / str(rank)
+    attempt.mkdir(parents=True)
+    return own | {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
+        "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": "tests", "TORCHELASTIC_ERROR_FILE": str(attempt / "error.json"),
+    }  # fmt: skip
+
+
+def _run(module: str, words: Sequence[str], cwd: Path, environment: Mapping[str, str], said: str) -> None:
+    """A rank's life."""
+    for number, kind in ((1, ".out"), (2, ".err")):
+        os.dup2(os.open(said + kind, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    sys.path.insert(0, str(cwd))
+    sys.argv = [module, *words]
+    torch.seed()  # as processes of their own have it
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _ended(processes: Sequence[multiprocessing.process.BaseProcess], until: float) -> int:
+    """The highest exit code; when one fails, the others get the time to say why, and are ended then."""
+    while any(process.is_alive() for process in processes) and time.monotonic() < until:
+        if any(process.exitcode for process in processes):
+            until = min(until, time.monotonic() + 3)
+        time.sleep(0.02)
+    late = [process for process in processes if process.is_alive()]
+    for process in late:
+        process.kill()
+        process.join()
+    return max(abs(process.exitcode or 0) for process in processes)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
