@@ -53,7 +53,7 @@ class PaperTable:
             f"interval of Student's t over {_range(seeds)} seed{'' if seeds == {1} else 's'}"
             f"{' (of one there is none)' if 1 in seeds else ''}, after the last round, {_range(rounds)}; "
             f"≠ where they part by more than the interval and the rounding of the print"
-            f"{f'; {lacking} runs are missing' if lacking else ''}."
+            f"{f'; missing: {lacking} run{'' if lacking == 1 else 's'}' if lacking else ''}."
         )
 
     def _schedule(self) -> str:
@@ -120,6 +120,10 @@ def _bracketed(texts: Sequence[str]) -> str:
     """The first, and the second in brackets if there is one."""
     first, *rest = texts
     return f"{first} ({rest[0]})" if rest and set(texts) != {"-"} else first
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _range(numbers: set[int]) -> str:

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+import yaml
 
 from rffl_pl import __version__
 from rffl_pl.errors import UserError
@@ -47,7 +48,7 @@ class Cell:
         seed: Of everything.
         rounds: As many as it is to have.
         words: Of the command line, without the folder.
-        settings: A digest of its options, without seed, code and data.
+        settings: A digest of what its words say, without seed, code and data: new defaults change nothing.
         digest: Of all that its result depends on; the name of its folder.
     """
 
@@ -107,13 +108,22 @@ def cells_of(
                     seed=seed,
                     rounds=settings["trainer"]["max_epochs"],
                     words=[*words, "--seed_everything", str(seed), "--run.study", study.name],
-                    settings=_digest(matter)[:12],
+                    settings=_digest([_spelt_out(word) for word in words])[:12],
                     digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
                 )
             )
     if not cells:
         raise UserError(f"Expected --only to leave a cell of {study.name}, but exclude leaves out all of them.")
     return cells
+
+
+def _spelt_out(word: str) -> Any:
+    """What a configuration says, instead of its name."""
+    if word.endswith((".yaml", ".yml")):
+        for path in (Path(word), PACKAGE / "configs" / word.removeprefix("./").removeprefix("configs/")):
+            if path.is_file():
+                return yaml.safe_load(path.read_text())
+    return word
 
 
 def _matter(settings: Settings) -> Settings:

@@ -71,7 +71,12 @@ def test_the_table_says_what_it_is(rffl: Run, kept: Path) -> None:
     """A reader cannot tell the schedule, seeds and rounds, which figures part, or that some were never measured."""
     ended = rffl("paper", "table", TABLE, "--reduced", "--results", kept)
     caption, _, head, _, *lines = ended.out.splitlines()
-    for words in ("reduced schedule", "over 1 to 3 seeds (of one there is none)", "last round, 12; ", "1 runs are mis"):
+    for words in (
+        "reduced schedule",
+        "over 1 to 3 seeds (of one there is none)",
+        "last round, 12; ",
+        "; missing: 1 run.",
+    ):
         assert words in caption
     by_name = {line.split("|")[1].strip(): line for line in lines}
     assert len(by_name) == 12
