@@ -53,7 +53,7 @@ class PaperTable:
             f"interval of Student's t over {_range(seeds)} seed{'' if seeds == {1} else 's'}"
             f"{' (of one there is none)' if 1 in seeds else ''}, after the last round, {_range(rounds)}; "
             f"≠ where they part by more than the interval and the rounding of the print"
-            f"{f'; missing: {lacking} run{'' if lacking == 1 else 's'}' if lacking else ''}."
+            f"{f'; missing: {_runs(lacking)}' if lacking else ''}."
         )
 
     def _schedule(self) -> str:
