@@ -48,7 +48,7 @@ class Cell:
         seed: Of everything.
         rounds: As many as it is to have.
         words: Of the command line, without the folder.
-        settings: A digest of what its words say, without seed, code and data: new defaults change nothing.
+        settings: A digest of what its words say, without seed, rounds, code and data: new defaults change nothing.
         digest: Of all that its result depends on; the name of its folder.
     """
 
@@ -108,7 +108,7 @@ def cells_of(
                     seed=seed,
                     rounds=settings["trainer"]["max_epochs"],
                     words=[*words, "--seed_everything", str(seed), "--run.study", study.name],
-                    settings=_digest([_spelt_out(word) for word in words])[:12],
+                    settings=_digest([_spelt_out(word) for word in study.words(place)])[:12],
                     digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
                 )
             )
