@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
-from rffl_pl.errors import UserError, nearest
+from rffl_pl.cli.words import Words
+from rffl_pl.errors import UserError
 
 RUNS = Path("runs")
 PAGE = RUNS / "compare.html"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Mistakes are raised, as one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"Expected words that rffl compare knows, but {message}; `rffl compare --help` lists them.")
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Words:
     """The command's options."""
-    made = _Parser(
+    made = Words(
         "rffl compare",
-        description="Which settings of runs differ, and what came of them: a table here, and a page with tables and "
+        "Which settings of runs differ, and what came of them: a table here, and a page with tables and "
         "charts that opens in any browser, without network. Without words: a table of all runs below runs/.",
-        allow_abbrev=False,
     )
     made.add_argument(
         "runs", metavar="RUN", nargs="*",
@@ -43,7 +34,7 @@ def answer(words: Sequence[str]) -> str:
     Raises:
         UserError: If one is no run, none has ended, or the page cannot be written.
     """
-    given = _given(list(words))
+    given = parser().read(words)
     from rffl_pl.comparison import at_hand, chosen, table, write  # runs are read with torch
     from rffl_pl.comparison.page import check_target
 
@@ -59,16 +50,6 @@ def answer(words: Sequence[str]) -> str:
     return f"{table(results)}\n\npage: {target} ({target.stat().st_size / 1e6:.1f} MB)"
 
 
-def _given(words: list[str]) -> argparse.Namespace:
-    made = parser()
-    known = options()
-    for word in words:
-        option = word.partition("=")[0]
-        if option.startswith("-") and option not in (*known, "-h"):
-            raise UserError(f"Expected an option of rffl compare, but got {option}{nearest(option, known) or '.'}")
-    return made.parse_args(words)
-
-
 def _tell_left_out(sentences: Sequence[str]) -> None:
     for sentence in sentences:
         print(f"left out: {sentence}", file=sys.stderr)
@@ -76,5 +57,4 @@ def _tell_left_out(sentences: Sequence[str]) -> None:
 
 def options() -> list[str]:
     """For completion."""
-    words: list[Any] = [option for action in parser()._actions for option in action.option_strings]
-    return [option for option in words if option.startswith("--")]
+    return parser().options()

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from rffl_pl.cli.login import logged_in, wandb_url
-from rffl_pl.errors import UserError, nearest
+from rffl_pl.cli.words import Words
+from rffl_pl.errors import UserError
 
 
-class _Parser(argparse.ArgumentParser):
-    """Mistakes are raised, as one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"Expected words that rffl dashboard knows, but {message}; `rffl dashboard --help` lists them.")
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Words:
     """The command's options."""
-    made = _Parser(
+    made = Words(
         "rffl dashboard",
-        description="Build a workspace and a report in Weights & Biases that compare all runs of a project: accuracy "
+        "Build a workspace and a report in Weights & Biases that compare all runs of a project: accuracy "
         "and fairness by server and attack, reputations, removals, bytes and seconds. Each call makes new ones.",
-        allow_abbrev=False,
     )
     made.add_argument("--entity", required=True, help="user or team of W&B that the project belongs to")
     made.add_argument("--project", default="rffl_pl", help="as in --run.wandb_project: %(default)s")
@@ -45,7 +36,7 @@ def answer(words: Sequence[str]) -> str:
     Raises:
         UserError: If the words say nothing that can be done, or W&B does not take it.
     """
-    given = _given(list(words))
+    given = parser().read(words)
     if given.out is None and not logged_in():
         raise UserError(
             f"Expected a login to W&B, but there is none for {wandb_url()}; give `wandb login`, or --out FILE to write "
@@ -69,13 +60,4 @@ def answer(words: Sequence[str]) -> str:
 
 def options() -> list[str]:
     """For completion."""
-    return [option for action in parser()._actions for option in action.option_strings if option.startswith("--")]
-
-
-def _given(words: list[str]) -> argparse.Namespace:
-    known = options()
-    for word in words:
-        option = word.partition("=")[0]
-        if option.startswith("--") and option not in known:
-            raise UserError(f"Expected an option of rffl dashboard, but got {option}{nearest(option, known) or '.'}")
-    return parser().parse_args(words)
+    return parser().options()

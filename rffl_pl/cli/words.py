@@ -38,7 +38,7 @@ class Words(argparse.ArgumentParser):
         known = self.options()
         for word in args:
             option = word.partition("=")[0]
-            if option.startswith("--") and option not in known:
+            if option.startswith("-") and option not in (*known, "-h"):
                 raise UserError(f"Expected an option of {self.prog}, but got {option}{nearest(option, known) or '.'}")
         given = self.parse_args(list(args))
         rounds = getattr(given, "rounds", None)
