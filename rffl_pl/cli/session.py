@@ -138,7 +138,8 @@ class Session:
             print("Interrupted; the same command goes on where every cell was.", file=sys.stderr)
             return 130
         finally:
-            self._keep()
+            if rows := self._keep(self.cells):
+                print(f"results: {self.file} ({rows} rows)", flush=True)
         for cell, sentence in failed:
             log = self.machine.root / cell.digest / "log.txt"
             print(f"Failed: {cell}: {sentence} ({log})", file=sys.stderr)
@@ -155,28 +156,28 @@ class Session:
                     failed.append((cell, outcome.sentence))
                 else:
                     self.seconds[cell.digest] = outcome.seconds
+                    self._keep([cell])  # now: whoever kills this process takes no result with it
                 rest = (total - number) * (time.monotonic() - start) / number
                 done = "failed" if outcome.state == "failed" else f"{outcome.seconds:.1f} s"
                 ahead = f"; about {_time(rest)} left" if rest else ""
                 print(f"[{number}/{total}] {cell}: {done}{ahead}", flush=True)
         return failed
 
-    def _keep(self) -> None:
-        """Write the results of all cells whose folders have one."""
+    def _keep(self, cells: Sequence[Cell]) -> int:
+        """Add what the folders of cells have to the results; returns how many rows there are then, 0 if none came."""
         from rffl_pl.studies.cells import CellFolder
 
         rows: list[results.Row] = []
         curves: list[results.Row] = []
-        for cell in self.cells:
+        for cell in cells:
             folder = CellFolder(self.machine.root, cell.digest)
             if (run := folder.finished()) is not None:
                 rows += results.rows_of(self.study.name, cell, run.summary(), folder.record())
                 if self.study.curves:
                     curves += results.curves_of(self.study, cell, run.rounds())
-        if rows:
-            print(f"results: {self.file} ({results.keep(self.study, self.file, rows)} rows)", flush=True)
         if curves:
             results.keep_curves(self.study, self.file, curves)
+        return results.keep(self.study, self.file, rows) if rows else 0
 
     def _seconds(self, cell: Cell) -> float | None:
         """How long a cell took whose folder has its result; None if there is none."""
