@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rffl_pl.functional.rounding import tells_nothing
 from rffl_pl.servers import RFFL, Verdict
 from rffl_pl.servers.evidence import Evidence
 
@@ -31,6 +32,10 @@ class Balanced(RFFL):
 
     def kept(self, update: Tensor) -> Tensor:
         return super().kept(update) if self.keep_own else torch.zeros_like(update)
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        # What is applied and what is sent are one thing in RFFL.
+        return torch.zeros_like(update) if tells_nothing(update, model) else super().kept(update)
 
     def rule(self, evidence: Evidence) -> Verdict:
         verdict = super().rule(evidence)
