@@ -82,15 +82,22 @@ def _run(module: str, words: Sequence[str], cwd: Path, environment: Mapping[str,
 
 
 def _ended(processes: Sequence[multiprocessing.process.BaseProcess], until: float) -> int:
-    """The highest exit code; when one fails, the others get the time to say why, and are ended then."""
+    """The highest exit code; when one fails, the others get the time to say why, and are ended then.
+
+    Raises:
+        TimeoutError: If none fails and they do not end: a hang is no failure that a test may take for its own.
+    """
     while any(process.is_alive() for process in processes) and time.monotonic() < until:
         if any(process.exitcode for process in processes):
-            until = min(until, time.monotonic() + 3)
+            until = min(until, time.monotonic() + 10)
         time.sleep(0.02)
+    failed = any(process.exitcode for process in processes)
     late = [process for process in processes if process.is_alive()]
     for process in late:
         process.kill()
         process.join()
+    if late and not failed:
+        raise TimeoutError(f"{len(late)} of {len(processes)} ranks did not end")
     return max(abs(process.exitcode or 0) for process in processes)
 
 

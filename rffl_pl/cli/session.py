@@ -53,6 +53,8 @@ class Machine:
         if jobs < max(1, len(devices)):
             least = f"{len(devices)}, one for each of --devices" if devices else "1"
             raise UserError(f"Expected --jobs to be at least {least}, but got {jobs}.")
+        if devices:  # for the cells that this process runs itself, a last one or one that is measured
+            os.environ["CUDA_VISIBLE_DEVICES"] = devices[0]
         return cls(root=root, run=run, jobs=jobs, devices=devices)
 
     def warm(self) -> None:
@@ -60,8 +62,6 @@ class Machine:
         if self.jobs > 1:
             multiprocessing.set_forkserver_preload(["rffl_pl.cli.arguments", "rffl_pl.studies.play"])
             forkserver.ensure_running()
-        elif self.devices:
-            os.environ["CUDA_VISIBLE_DEVICES"] = self.devices[0]
 
     def play(self, cells: Sequence[Cell]) -> Outcomes:
         """Run cells, and tell how each of them ended."""
@@ -131,13 +131,14 @@ class Session:
             f"{self.study.name}: {len(self.cells)} cells, {len(self.cells) - len(self.left)} of them finished",
             flush=True,
         )
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's wish to end is Ctrl-C
         try:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's wish to end is Ctrl-C
             failed = self._play()
         except KeyboardInterrupt:
             print("Interrupted; the same command goes on where every cell was.", file=sys.stderr)
             return 130
         finally:
+            signal.signal(signal.SIGTERM, before)
             if rows := self._keep(self.cells):
                 print(f"results: {self.file} ({rows} rows)", flush=True)
         for cell, sentence in failed:

@@ -57,9 +57,10 @@ def test_the_figures_are_those_of_the_paper() -> None:
         pytest.skip("the paper's tables as JSON are not beside RFFL_DATA_DIR")
     for name, table in json.loads(file.read_text()).items():
         body = [row for row in table["rows"] if re.match(r"[\d-]", row[1]) and row[0] not in ("", "N", "Data Split")]
-        theirs = [number for row in body for cell in row[1:] for number in re.findall(r"-?[\de.-]*\d", cell)]
-        ours = [entry.text for entry in published(name) if entry.text]
-        assert sorted(ours) == sorted(theirs), name
-        assert [entry.text for entry in published(name) if entry.row == body[-1][0]][:1] == theirs[
-            len(theirs) - len([number for cell in body[-1][1:] for number in re.findall(r"-?[\de.-]*\d", cell)]) :
-        ][:1], name
+        for row in body:
+            theirs = [number for cell in row[1:] for number in re.findall(r"-?[\de.-]*\d", cell)]
+            assert [entry.text for entry in published(name) if entry.row == row[0] and entry.text] == theirs, (
+                name,
+                row,
+            )
+        assert {row[0] for row in body} == {entry.row for entry in published(name) if entry.text}, name

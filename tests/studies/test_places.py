@@ -78,6 +78,11 @@ seeds: [1, 2]
     devices = [line.removeprefix("sees GPU ") for line in seen if line.startswith("sees GPU ")]
     assert set(devices) == {"6", "7"}
     assert len(devices) == 4
+    third = ("--only", "server=RFFL", "--seeds", 3)
+    alone = rffl("study", tmp_path / "gpus.yaml", "--root", root, "--devices", 6, 7, *third)
+    assert alone.code == 0, alone.err
+    last = max((root / "cells").glob("*/log.txt"), key=lambda log: log.stat().st_mtime)
+    assert "sees GPU 6\n" in last.read_text()  # the only one left runs in the study's own process
 
 
 def test_results_that_are_compressed(tmp_path: Path) -> None:
