@@ -124,7 +124,7 @@ def _train(table: Table, examples: Mapping[int, Examples], number: int) -> dict[
     losses = {}
     with torch.enable_grad(), table.precision.train_step_context():
         for index, participant in _up(table):
-            if table.cast.trains(participant):
+            if table.cast.trains(participant, number):
                 seed = table.federation.seed_for("training", participant, number)
                 losses[participant] = table.cohort.train(index, examples[participant], table.schedule, number, seed)
     return losses

@@ -69,6 +69,10 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
         """The batch, inputs ``[B, ...]`` and classes ``[B]``, that it trains with; neither is to be changed."""
         return x, self.labels(y)
 
+    def trains_in(self, round_index: int) -> bool:
+        """Whether it trains in a round, counted from 0; if not, its update of that round is zero."""
+        return self.trains
+
     def upload(self, situation: Situation) -> Tensor:
         """What is uploaded, ``[D]``, instead of the update; anything of another shape is set aside."""
         return situation.update

@@ -51,10 +51,10 @@ class Cast:
         for attack in self.attacks.values():
             attack.prepare(num_classes)
 
-    def trains(self, participant: int) -> bool:
-        """Whether a participant trains when it is asked to."""
+    def trains(self, participant: int, round_index: int) -> bool:
+        """Whether a participant trains in a round when it is asked to."""
         attack = self.attacks.get(participant)
-        return attack is None or attack.trains
+        return attack is None or attack.trains_in(round_index)
 
     def examples(self, participant: int, shard: Examples) -> Examples:
         """What a participant takes for its training examples."""
