@@ -69,6 +69,15 @@ def gram(rows: Rows, centre: Tensor | None = None) -> Tensor:
     return total.cpu()
 
 
+def gram_of_squares(rows: Rows) -> Tensor:
+    r""":math:`\sum_k u_{ik}^2 u_{jk}^2`, ``[m, m]``: the Gram matrix of the rows with every entry squared."""
+    total = rows[0].new_zeros(len(rows), len(rows), dtype=torch.float64)
+    for _, block in blocks(rows, torch.float64):
+        block *= block
+        total += block @ block.T
+    return total.cpu()
+
+
 def gram_times(rows: Rows, weights: Tensor) -> Tensor:
     r""":math:`G w`, that is :math:`\langle u_i, \sum_j w_j u_j \rangle`, ``[m]``, with m times less work than G."""
     total = rows[0].new_zeros(len(rows), dtype=torch.float64)

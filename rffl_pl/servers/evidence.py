@@ -45,7 +45,12 @@ class Evidence:
     @cached_property
     def gram(self) -> Tensor:
         r"""Inner products :math:`G_{ij} = \langle u_i, u_j \rangle`, ``[m, m]`` float64; computed when asked for."""
-        return blocks.gram(self.uploads)
+        return blocks.gram(self.uploads) if len(self.uploads) else torch.zeros(0, 0, dtype=torch.float64)
+
+    @cached_property
+    def gram_of_squares(self) -> Tensor:
+        r""":math:`\sum_k u_{ik}^2 u_{jk}^2`, ``[m, m]`` float64; computed when asked for."""
+        return blocks.gram_of_squares(self.uploads) if len(self.uploads) else torch.zeros(0, 0, dtype=torch.float64)
 
     @cached_property
     def squared_distances(self) -> Tensor:

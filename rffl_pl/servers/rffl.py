@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional import reputation, sparsify
+from rffl_pl.functional import contribution, reputation, sparsify
 from rffl_pl.functional.rounding import tells_nothing
 from rffl_pl.servers.base import Server, Task, Verdict
 from rffl_pl.servers.evidence import Evidence
+from rffl_pl.servers.trust import Confirmations, Contributions
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Steps:
-    """The switches of RFFL that paper and released code set differently."""
+    """The switches of RFFL: those that paper and released code set differently, and those of a guarded federation."""
 
     clip: bool
     normalise: bool
@@ -29,6 +30,12 @@ class _Steps:
     quota: Literal["layer", "vector"]
     altruism: bool
     subtract_own: bool
+    similarity: Literal["own_included", "leave_one_out"] = "own_included"
+    duplicates: Literal["each", "once"] = "each"
+    probation: int = 0
+    confidence: float | None = None
+    short_memory: float | None = None
+    earned: bool = False
 
 
 _RELEASED: dict[str, Any] = {
@@ -51,7 +58,23 @@ _PAPER: dict[str, Any] = {
     "altruism": False,
     "subtract_own": True,
 }
-_PRESETS = {"released": _RELEASED, "paper": _PAPER, "altruism": {**_RELEASED, "altruism": True}}
+_GUARDED: dict[str, Any] = {
+    **_RELEASED,
+    "normalise": True,
+    "first_weights": "uniform",
+    "removal_from": 0,
+    "similarity": "leave_one_out",
+    "duplicates": "once",
+    "probation": 1,
+    "confidence": 0.999,
+    "short_memory": 0.5,
+}
+_PRESETS = {
+    "released": _RELEASED,
+    "paper": _PAPER,
+    "altruism": {**_RELEASED, "altruism": True},
+    "guarded": _GUARDED,
+}
 
 
 class RFFL(Server):

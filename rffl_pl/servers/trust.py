@@ -1,0 +1,87 @@
+"""What a guarded server remembers of its participants: contributions with an interval, and who confirms whom."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rffl_pl.functional import contribution
+
+
+class Contributions:
+    r"""How similar everybody's uploads have been, relative to the mean of those who were scored.
+
+    With similarities :math:`\tilde r_i^t` and their mean :math:`m^t` over the scored of a round, and the past weighted
+    by :math:`\alpha` per round:
+
+    .. math::
+        b_i = \frac{\sum_t \alpha^{T - t} \, \tilde r_i^t}{\sum_t \alpha^{T - t} \, m^t}
+
+    over the rounds in which i was scored: 1 for the average member, 0 for noise. A round whose mean is small, late in a
+    run, hardly moves it; one whose mean is not positive tells nothing and is left out.
+
+    Args:
+        participants: P.
+        memory: :math:`\alpha`.
+        confidence: Of the upper bound.
+    """
+
+    def __init__(self, participants: int, memory: float, confidence: float) -> None:
+        self.memory, self.confidence = memory, confidence
+        self.sums = torch.zeros(2, participants, dtype=torch.float64)
+        self.squares = torch.zeros(3, participants, dtype=torch.float64)
+        self.weights = torch.zeros(2, participants, dtype=torch.float64)
+
+    def add(self, similarities: Tensor, scored: Tensor) -> None:
+        """Take in the similarities ``[P]`` of a round; ``scored`` says whose count."""
+        own = torch.where(scored, similarities, 0.0)
+        mean = own.sum() / scored.sum()
+        if not mean > 0:
+            return
+        mean = mean.expand_as(own)
+        ones = torch.ones_like(own)
+        self.sums = torch.where(scored, self.memory * self.sums + torch.stack([own, mean]), self.sums)
+        products = torch.stack([own.square(), own * mean, mean.square()])
+        self.squares = torch.where(scored, self.memory**2 * self.squares + products, self.squares)
+        faded = torch.tensor([[self.memory], [self.memory**2]], dtype=torch.float64) * self.weights
+        self.weights = torch.where(scored, faded + torch.stack([ones, ones]), self.weights)
+
+    def bound(self) -> tuple[Tensor, Tensor]:
+        """Everybody's contribution so far, NaN before the first round, and its upper bound; ``[P]`` each."""
+        return contribution.ratio_bound(self.sums, self.squares, self.weights, self.confidence)
+
+
+class Confirmations:
+    r"""Whom the others' uploads have confirmed: once, and for good.
+
+    Two participants agree when the sum of their `rffl_pl.functional.contribution.agreements` over the n rounds in which
+    both sent, divided by :math:`\sqrt n`, exceeds the normal quantile of the confidence. Whoever agrees with at least a
+    third of the others is confirmed; duplicates of its own upload do not count, and those of another count as one.
+
+    Args:
+        participants: P.
+        confidence: Of each agreement.
+    """
+
+    def __init__(self, participants: int, confidence: float) -> None:
+        self.above = float(torch.special.ndtri(torch.tensor(confidence, dtype=torch.float64)))
+        self.totals = torch.zeros(participants, participants, dtype=torch.float64)
+        self.rounds = torch.zeros(participants, participants, dtype=torch.float64)
+        self.confirmed = torch.zeros(participants, dtype=torch.bool)
+
+    def add(self, senders: Tensor, agreements: Tensor, same: Tensor) -> None:
+        """Take in a round.
+
+        Args:
+            senders: The participant behind every upload, ``[m]``.
+            agreements: ``[m, m]``.
+            same: Which uploads are duplicates, ``[m, m]`` bool.
+        """
+        rows, columns = senders.unsqueeze(1), senders.unsqueeze(0)
+        self.totals[rows, columns] += agreements
+        self.rounds[rows, columns] += 1
+        agree = self.totals[rows, columns] / self.rounds[rows, columns].sqrt() > self.above
+        others = torch.where(same, 0.0, 1 / same.sum(1).double())
+        votes = (others * agree).sum(1)
+        enough = (votes > 0) & (3 * votes > others.sum(1) - 1e-6)
+        self.confirmed[senders] |= enough
