@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -15,66 +14,8 @@ from rffl_pl.functional import contribution, reputation, sparsify
 from rffl_pl.functional.rounding import tells_nothing
 from rffl_pl.servers.base import Server, Task, Verdict
 from rffl_pl.servers.evidence import Evidence
-from rffl_pl.servers.trust import Confirmations, Contributions
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Steps:
-    """The switches of RFFL: those that paper and released code set differently, and those of a guarded federation."""
-
-    clip: bool
-    normalise: bool
-    first_weights: Literal["examples", "uniform"]
-    threshold: Literal["members", "participants"]
-    removal_from: int
-    quota: Literal["layer", "vector"]
-    altruism: bool
-    subtract_own: bool
-    similarity: Literal["own_included", "leave_one_out"] = "own_included"
-    duplicates: Literal["each", "once"] = "each"
-    probation: int = 0
-    confidence: float | None = None
-    short_memory: float | None = None
-    earned: bool = False
-
-
-_RELEASED: dict[str, Any] = {
-    "clip": True,
-    "normalise": False,
-    "first_weights": "examples",
-    "threshold": "members",
-    "removal_from": 10,
-    "quota": "layer",
-    "altruism": False,
-    "subtract_own": False,
-}
-_PAPER: dict[str, Any] = {
-    "clip": False,
-    "normalise": True,
-    "first_weights": "uniform",
-    "threshold": "participants",
-    "removal_from": 0,
-    "quota": "vector",
-    "altruism": False,
-    "subtract_own": True,
-}
-_GUARDED: dict[str, Any] = {
-    **_RELEASED,
-    "normalise": True,
-    "first_weights": "uniform",
-    "removal_from": 0,
-    "similarity": "leave_one_out",
-    "duplicates": "once",
-    "probation": 1,
-    "confidence": 0.999,
-    "short_memory": 0.5,
-}
-_PRESETS = {
-    "released": _RELEASED,
-    "paper": _PAPER,
-    "altruism": {**_RELEASED, "altruism": True},
-    "guarded": _GUARDED,
-}
+from rffl_pl.servers.steps import Steps
+from rffl_pl.servers.trust import Trust
 
 
 class RFFL(Server):
@@ -92,13 +33,15 @@ class RFFL(Server):
     entries of :math:`\Delta_g` that are largest in magnitude.
 
     The text and the authors' code differ; `preset` chooses, and every switch below overrides it (None: as the preset
-    says). `released` reproduces the tables.
+    says). `released` reproduces the tables. `guarded` is for a federation of one's own: the others pay adversaries, and
+    may remove every honest participant in place of one (``docs/servers/rffl.md`` has the measurements).
 
     Args:
         gamma: Norm bound :math:`\gamma` of uploads: 0.5 for MNIST, 0.15 for CIFAR-10, 1 for text.
         alpha: Weight :math:`\alpha` of the past in the moving average.
         preset: ``released``, the authors' code; ``paper``, Algorithm 1; ``altruism``, `released` with quotas
-            :math:`\tanh(2 q_i) / \tanh(2)` as named in the code's public issue #4.
+            :math:`\tanh(2 q_i) / \tanh(2)` as named in the code's public issue #4; ``guarded``, `released` with lengths
+            normalised, uniform first weights and the guards below.
         clip: Clip uploads to norm :math:`\gamma` before they are sent and applied (released: yes, paper: no).
         normalise: Scale every upload to norm :math:`\gamma` in the aggregate, Eq. 1 (released: no, paper: yes).
         first_weights: Weights of the first round: shard sizes, with reputations that start at 0 (``examples``,
@@ -111,9 +54,26 @@ class RFFL(Server):
         altruism: Raise the quotas by the tanh above.
         subtract_own: Subtract :math:`r_i \Delta_i` from the download of i, which makes it dense (released: no,
             paper: yes).
+        similarity: Cosine to the aggregate, in which one's own upload counts (``own_included``), or to the aggregate of
+            the others, :math:`\cos(\Delta_i, \Delta_g - r_i \Delta_i)` (``leave_one_out``, guarded), which is 0 for
+            noise however long or heavy it is (`rffl_pl.functional.contribution.leave_out`).
+        duplicates: Whether uploads that repeat each other count ``each`` or together ``once`` (guarded): their weights
+            are divided by their number, and they are left out of each other's similarity.
+        probation: Rounds without a download, which last until the others' uploads have confirmed one's own
+            (`rffl_pl.servers.trust.Confirmations`); 0 for none (guarded: 1).
+        confidence: Remove only whose contribution, relative to the mean member's, is below a third with this confidence
+            (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), or ``off``: whose reputation is too low.
+        short_memory: Weight of the past in a second, faster average of similarities: a quota is at most what that would
+            give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``.
+        earned: Quotas are at most one's similarities added up since the beginning over the largest such sum, so that
+            nobody is paid ahead of what it contributed.
 
     Raises:
-        UserError: If `gamma` is not positive, `alpha` not in [0, 1] or `removal_from` negative.
+        UserError: If `gamma` is not positive, `alpha` not in [0, 1], `removal_from` or `probation` negative,
+            `confidence` not between 0.5 and 1, or `short_memory` not in [0, 1).
+
+    The guards need the inner products of all uploads, :math:`m^2 D` operations in place of :math:`m D`, and
+    :math:`P^2` numbers in a checkpoint.
 
     Undefined cases: where no positive sum of reputations is left, the last valid ones stay (a warning, once); an
     upload of zeros has similarity 0; one with a NaN or an infinity has similarity 0 and weight 0; without members
@@ -134,7 +94,7 @@ class RFFL(Server):
         *,
         gamma: float = 0.5,
         alpha: float = 0.95,
-        preset: Literal["released", "paper", "altruism"] = "released",
+        preset: Literal["released", "paper", "altruism", "guarded"] = "released",
         clip: bool | None = None,
         normalise: bool | None = None,
         first_weights: Literal["examples", "uniform"] | None = None,
@@ -143,27 +103,37 @@ class RFFL(Server):
         quota: Literal["layer", "vector"] | None = None,
         altruism: bool | None = None,
         subtract_own: bool | None = None,
+        similarity: Literal["own_included", "leave_one_out"] | None = None,
+        duplicates: Literal["each", "once"] | None = None,
+        probation: int | None = None,
+        confidence: float | Literal["off"] | None = None,
+        short_memory: float | Literal["off"] | None = None,
+        earned: bool | None = None,
     ) -> None:
         super().__init__()
         if not gamma > 0:
             raise UserError(f"Expected --server.gamma to be positive, but got {gamma}; MNIST takes 0.5.")
         if not 0 <= alpha <= 1:
             raise UserError(f"Expected --server.alpha to lie in [0, 1], but got {alpha}; the paper takes 0.95.")
-        if isinstance(removal_from, int) and removal_from < 0:
-            raise UserError(f"Expected --server.removal_from to be a round from 0 on or never, but got {removal_from}.")
-        chosen = {
+        self.gamma, self.alpha = gamma, alpha
+        changes = {
             "clip": clip,
             "normalise": normalise,
             "first_weights": first_weights,
             "threshold": threshold,
-            "removal_from": None if removal_from == "never" else removal_from,
+            "removal_from": removal_from,
             "quota": quota,
             "altruism": altruism,
             "subtract_own": subtract_own,
+            "similarity": similarity,
+            "duplicates": duplicates,
+            "probation": probation,
+            "confidence": confidence,
+            "short_memory": short_memory,
+            "earned": earned,
         }
-        self.gamma, self.alpha = gamma, alpha
-        self.removes = removal_from != "never"
-        self.steps = _Steps(**_PRESETS[preset] | {name: value for name, value in chosen.items() if value is not None})
+        self.steps = Steps.of(preset, changes)
+        self.trust = Trust(self.steps, 0, alpha)
         self.reputations: Tensor | None = None  # None before the first round, unless members miss rounds
         self.told = torch.empty(0, dtype=torch.bool)  # who has ever sent anything but zeros
         self.times_scored = torch.empty(0, dtype=torch.int64)
@@ -172,6 +142,7 @@ class RFFL(Server):
     def start(self, task: Task) -> None:
         super().start(task)
         self.reputations = self._first_weights() if task.participation < 1 else None
+        self.trust = Trust(self.steps, len(self.members), self.alpha)
         self.told = torch.zeros_like(self.members)
         self.times_scored = torch.zeros(len(self.members), dtype=torch.int64)
 
@@ -184,23 +155,29 @@ class RFFL(Server):
     def rule(self, evidence: Evidence) -> Verdict:
         senders, squares = evidence.senders, evidence.squared_norms
         weights = self._weights(evidence.asked)
-        terms = weights[senders] * (reputation.unit_scale(squares, self.gamma) if self.steps.normalise else 1.0)
+        same = self._same(evidence)
+        shares = weights[senders] / same.sum(1)
+        terms = shares * (reputation.unit_scale(squares, self.gamma) if self.steps.normalise else 1.0)
         similarities = torch.full_like(weights, torch.nan)
         similarities[evidence.asked] = 0.0  # where an upload is set aside
-        similarities[senders] = reputation.cosines(squares, evidence.gram_times(terms), terms)
+        similarities[senders] = self._similarities(evidence, terms, same)
         silent = (evidence.spread(squares, torch.nan) == 0) & self.told
         similarities[silent] = torch.nan
         self.told = self.told | (evidence.spread(squares, 0.0) > 0)
 
+        if self.trust.confirmations is not None and len(senders):
+            agreements = contribution.agreements(evidence.gram, evidence.gram_of_squares)
+            self.trust.confirmations.add(senders, agreements, same)
         members, reputations, reasons = self.decide(weights, similarities)
         quotas = self._quotas(reputations, members)
+        shared = evidence.spread(shares, 0.0)
         return Verdict(
-            weights=evidence.spread(weights[senders], 0.0),
+            weights=shared,
             similarities=similarities,
             reputations=reputations,
             quotas=quotas,
             members=members,
-            download=self._download(evidence, terms, weights, torch.where(members, quotas, torch.nan)),
+            download=self._download(evidence, terms, shared, torch.where(members, quotas, torch.nan)),
             reasons=reasons,
             silent=tuple(silent.nonzero().flatten().tolist()),
         )
@@ -216,29 +193,66 @@ class RFFL(Server):
             Members ``[P]``, reputations ``[P]``, and why whoever was removed was.
         """
         scored = self.members & ~similarities.isnan()
+        self.trust.add(similarities, scored)
         updated = self._updated(weights, similarities, scored)
-        judged = scored & (self.times_scored >= self.steps.removal_from) if self.removes else torch.zeros_like(scored)
-        members = self.members & ~(judged & (updated < self._threshold()))
+        judged = self._judged(scored)
+        low, why = self._low(updated)
+        members = self.members & ~(judged & low)
         self.times_scored = self.times_scored + scored
         self.reputations = self._left(updated * members, scored & members) if judged.any() else updated
         if not members.any():
             self._warn_once("every participant has been removed: from now on everybody trains alone")
         hint = _orthogonality(similarities)
         reasons = {
-            i: f"its reputation {updated[i]:.4f} fell below the threshold {self._threshold():.4f} (similarity "
-            f"{similarities[i]:.3f}, weight {weights[i]:.3f}).{hint}"
+            i: f"{why(i)} (similarity {similarities[i]:.3f}, weight {weights[i]:.3f}).{hint}"
             for i in (self.members & ~members).nonzero().flatten().tolist()
         }
         return members, self.reputations, reasons
 
     def state_dict(self) -> dict[str, Any]:
         memory = {"reputations": self.reputations, "told": self.told, "times_scored": self.times_scored}
-        return super().state_dict() | memory
+        return super().state_dict() | memory | {"trust": self.trust.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.reputations, self.told, self.times_scored = (
             state[name] for name in ("reputations", "told", "times_scored")
+        )
+        self.trust.load_state_dict(state.get("trust", {}))
+
+    def _same(self, evidence: Evidence) -> Tensor:
+        """Which uploads count as one, ``[m, m]`` bool; everyone is the same as itself."""
+        if self.steps.duplicates == "once":
+            return contribution.duplicates(evidence.gram)
+        return torch.eye(len(evidence.senders), dtype=torch.bool)
+
+    def _similarities(self, evidence: Evidence, terms: Tensor, same: Tensor) -> Tensor:
+        """Of every sender, ``[m]``: to the aggregate, or to what the others make of it."""
+        if self.steps.similarity == "leave_one_out":
+            return contribution.leave_out(evidence.gram, terms, same)
+        return reputation.cosines(evidence.squared_norms, evidence.gram_times(terms), terms)
+
+    def _judged(self, scored: Tensor) -> Tensor:
+        """Who may be removed in this round, ``[P]`` bool."""
+        first = self.steps.removal_from
+        return torch.zeros_like(scored) if first == "never" else scored & (self.times_scored >= first)
+
+    def _low(self, updated: Tensor) -> tuple[Tensor, Callable[[int], str]]:
+        """Whose reputation, or whose contribution with confidence, is too low, ``[P]`` bool; and how to say so."""
+        threshold = self._threshold()
+        if self.trust.contributions is None:
+            return (
+                updated < threshold,
+                lambda i: f"its reputation {updated[i]:.4f} fell below the threshold {threshold:.4f}",
+            )
+        limit = threshold * max(int(self.members.sum()), 1)
+        contributed, bound = self.trust.contributions.bound()
+        return (
+            bound < limit,
+            lambda i: (
+                f"it contributed {contributed[i]:.3f} of what the mean member does, at most {bound[i]:.3f} with a confidence "
+                f"of {self.steps.confidence}, and less than {limit:.3f} is too little"
+            ),
         )
 
     def _first_weights(self) -> Tensor:
@@ -282,7 +296,7 @@ class RFFL(Server):
         return 1 / (3 * max(size, 1))
 
     def _quotas(self, reputations: Tensor, members: Tensor) -> Tensor:
-        quotas = reputation.relative_quota(reputations * members)
+        quotas = self.trust.capped(reputation.relative_quota(reputations * members), members)
         quotas = reputation.altruistic(quotas) if self.steps.altruism else quotas
         # Equal reputations differ by the rounding of sums; that must not cost an entry.
         return torch.where(quotas > 0.5, quotas.round(decimals=7), quotas)

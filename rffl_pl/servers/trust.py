@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from rffl_pl.functional import contribution
+from rffl_pl.functional.reputation import moving_average, relative_quota
+from rffl_pl.servers.steps import Steps
 
 
 class Contributions:
@@ -85,3 +87,73 @@ class Confirmations:
         votes = (others * agree).sum(1)
         enough = (votes > 0) & (3 * votes > others.sum(1) - 1e-6)
         self.confirmed[senders] |= enough
+
+
+class Trust:
+    """All that a guarded server goes by beside reputations; what no switch asks for is not kept.
+
+    Args:
+        steps: The switches.
+        participants: P.
+        alpha: Weight of the past in the contributions.
+    """
+
+    def __init__(self, steps: Steps, participants: int, alpha: float) -> None:
+        self.steps = steps
+        confidence = steps.confidence
+        self.contributions = Contributions(participants, alpha, confidence) if confidence != "off" else None
+        sure = _SURE if confidence == "off" else confidence
+        self.confirmations = Confirmations(participants, sure) if steps.probation else None
+        self.rounds = torch.zeros(participants, dtype=torch.float64)
+        self.recent = torch.zeros(participants, dtype=torch.float64)
+        self.earned = torch.zeros(participants, dtype=torch.float64)
+
+    def add(self, similarities: Tensor, scored: Tensor) -> None:
+        """Take in the similarities ``[P]`` of a round; ``scored`` says whose count."""
+        if self.contributions is not None:
+            self.contributions.add(similarities, scored)
+        now = torch.where(scored, similarities, 0.0)
+        self.rounds = self.rounds + scored
+        self.earned = self.earned + now.clamp_min(0)
+        if self.steps.short_memory != "off":
+            averaged = moving_average(self.recent, now, self.steps.short_memory)
+            self.recent = torch.where(scored, averaged, self.recent)
+
+    def capped(self, quotas: Tensor, members: Tensor) -> Tensor:
+        """The quotas ``[P]``, at most what the switches allow everybody by what it did of late, and so far."""
+        if self.steps.short_memory != "off":
+            seen = 1 - self.steps.short_memory**self.rounds  # an average that began at 0 has not seen a whole round
+            quotas = torch.minimum(quotas, relative_quota(torch.where(seen > 0, self.recent / seen, 0.0) * members))
+        if self.steps.earned:
+            quotas = torch.minimum(quotas, relative_quota(self.earned * members))
+        if self.confirmations is not None:
+            free = self.confirmations.confirmed & (self.rounds >= self.steps.probation)
+            quotas = torch.where(free, quotas, 0.0)
+        return quotas
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What must survive an interruption."""
+        return {name: getattr(owner, name.rsplit(".")[-1]) for name, owner in self._owners().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state_dict` gave; what an older checkpoint does not have stays as it begins."""
+        for name, owner in self._owners().items():
+            if name in state:
+                setattr(owner, name.rsplit(".")[-1], state[name])
+
+    def _owners(self) -> dict[str, object]:
+        """Every tensor that lasts, by its name in a checkpoint, with the object it belongs to."""
+        owners: dict[str, object] = dict.fromkeys(("rounds", "recent", "earned"), self)
+        if self.contributions is not None:
+            owners |= dict.fromkeys(
+                ("contributions.sums", "contributions.squares", "contributions.weights"), self.contributions
+            )
+        if self.confirmations is not None:
+            owners |= dict.fromkeys(
+                ("confirmations.totals", "confirmations.rounds", "confirmations.confirmed"), self.confirmations
+            )
+        return owners
+
+
+_SURE = 0.999
+"""Confidence of an agreement where removal asks for none."""
