@@ -196,15 +196,14 @@ class RFFL(Server):
         self.trust.add(similarities, scored)
         updated = self._updated(weights, similarities, scored)
         judged = self._judged(scored)
-        low, why = self._low(updated)
-        members = self.members & ~(judged & low)
+        members = self.members & ~(judged & self._too_low(updated))
         self.times_scored = self.times_scored + scored
         self.reputations = self._left(updated * members, scored & members) if judged.any() else updated
         if not members.any():
             self._warn_once("every participant has been removed: from now on everybody trains alone")
         hint = _orthogonality(similarities)
         reasons = {
-            i: f"{why(i)} (similarity {similarities[i]:.3f}, weight {weights[i]:.3f}).{hint}"
+            i: f"{self._why(i, updated)} (similarity {similarities[i]:.3f}, weight {weights[i]:.3f}).{hint}"
             for i in (self.members & ~members).nonzero().flatten().tolist()
         }
         return members, self.reputations, reasons
@@ -237,22 +236,23 @@ class RFFL(Server):
         first = self.steps.removal_from
         return torch.zeros_like(scored) if first == "never" else scored & (self.times_scored >= first)
 
-    def _low(self, updated: Tensor) -> tuple[Tensor, Callable[[int], str]]:
-        """Whose reputation, or whose contribution with confidence, is too low, ``[P]`` bool; and how to say so."""
-        threshold = self._threshold()
+    def _too_low(self, updated: Tensor) -> Tensor:
+        """Whose reputation is below the threshold, or whose contribution surely is, ``[P]`` bool."""
         if self.trust.contributions is None:
-            return (
-                updated < threshold,
-                lambda i: f"its reputation {updated[i]:.4f} fell below the threshold {threshold:.4f}",
-            )
-        limit = threshold * max(int(self.members.sum()), 1)
-        contributed, bound = self.trust.contributions.bound()
+            return updated < self._threshold()
+        return self.trust.contributions.bound()[1] < self._least()
+
+    def _least(self) -> float:
+        """The threshold as a contribution, where the mean member's is 1."""
+        return self._threshold() * max(int(self.members.sum()), 1)
+
+    def _why(self, participant: int, updated: Tensor) -> str:
+        if self.trust.contributions is None:
+            return f"its reputation {updated[participant]:.4f} fell below the threshold {self._threshold():.4f}"
+        contributed, bound = (values[participant] for values in self.trust.contributions.bound())
         return (
-            bound < limit,
-            lambda i: (
-                f"it contributed {contributed[i]:.3f} of what the mean member does, at most {bound[i]:.3f} with a confidence "
-                f"of {self.steps.confidence}, and less than {limit:.3f} is too little"
-            ),
+            f"it contributed {contributed:.3f} of what the mean member does, at most {bound:.3f} with a confidence of "
+            f"{self.steps.confidence}, and less than {self._least():.3f} is too little"
         )
 
     def _first_weights(self) -> Tensor:

@@ -79,14 +79,14 @@ class Confirmations:
             agreements: ``[m, m]``.
             same: Which uploads are duplicates, ``[m, m]`` bool.
         """
-        rows, columns = senders.unsqueeze(1), senders.unsqueeze(0)
-        self.totals[rows, columns] += agreements
-        self.rounds[rows, columns] += 1
-        agree = self.totals[rows, columns] / self.rounds[rows, columns].sqrt() > self.above
+        here = senders.unsqueeze(1), senders.unsqueeze(0)
+        self.totals = self.totals.index_put(here, agreements, accumulate=True)
+        self.rounds = self.rounds.index_put(here, torch.ones_like(agreements), accumulate=True)
+        agree = self.totals[here] / self.rounds[here].sqrt() > self.above
         others = torch.where(same, 0.0, 1 / same.sum(1).double())
         votes = (others * agree).sum(1)
         enough = (votes > 0) & (3 * votes > others.sum(1) - 1e-6)
-        self.confirmed[senders] |= enough
+        self.confirmed = self.confirmed | torch.zeros_like(self.confirmed).index_put((senders,), enough)
 
 
 class Trust:

@@ -6,7 +6,10 @@ One line of arithmetic here for one row of the specification's table, so that a 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
+
+from scipy import stats
 
 Vector = Sequence[float]
 
@@ -33,7 +36,26 @@ PRESETS: dict[str, dict[str, Any]] = {
         "subtract_own": True,
     },
 }
+OFF: dict[str, Any] = {  # what neither paper nor released code has
+    "similarity": "own_included",  # leave_one_out: to what the others alone make
+    "duplicates": "each",  # once: uploads with a cosine above 0.99 share one weight and no similarity
+    "probation": 0,  # rounds without a download, which last until a third of the others agree
+    "confidence": "off",  # of removal
+    "short_memory": "off",  # weight of the past in the faster average that caps quotas
+    "earned": False,  # similarities since the beginning cap quotas
+}
+PRESETS = {name: OFF | steps for name, steps in PRESETS.items()}
 PRESETS["altruism"] = PRESETS["released"] | {"altruism": True}
+PRESETS["guarded"] = PRESETS["released"] | {
+    "normalise": True,
+    "first_weights": "uniform",
+    "removal_from": 0,
+    "similarity": "leave_one_out",
+    "duplicates": "once",
+    "probation": 1,
+    "confidence": 0.999,
+    "short_memory": 0.5,
+}
 
 
 def finite(x: Vector) -> bool:
@@ -69,14 +91,30 @@ def moving_average(old: float, new: float, alpha: float) -> float:
     return alpha * old + (1 - alpha) * new
 
 
-def quotas(reputations: Vector, members: Sequence[bool], altruism: bool) -> list[float]:
-    """r / max r, or tanh(2 r / max r) / tanh(2); 0 outside the reputable set and for what is not positive."""
+def quotas(reputations: Vector, members: Sequence[bool]) -> list[float]:
+    """r / max r; 0 outside the reputable set and for what is not positive."""
     top = max((r for r, m in zip(reputations, members, strict=True) if m), default=0.0)
-    out = []
-    for r, member in zip(reputations, members, strict=True):
-        q = r / top if member and top > 0 and r > 0 else 0.0
-        out.append(math.tanh(2 * q) / math.tanh(2) if altruism else q)
-    return out
+    return [r / top if m and top > 0 and r > 0 else 0.0 for r, m in zip(reputations, members, strict=True)]
+
+
+def agreement(x: Vector, y: Vector) -> float:
+    """The inner product over its standard deviation under random signs."""
+    spread = math.sqrt(math.fsum((a * b) ** 2 for a, b in zip(x, y, strict=True)))
+    return math.fsum(a * b for a, b in zip(x, y, strict=True)) / spread if spread > 0 else 0.0
+
+
+def upper_bound(pairs: Sequence[tuple[float, float]], memory: float, confidence: float) -> float:
+    """Of the ratio of sums of pairs (x, y), older ones weighted less, by Student's t on what the ratio leaves."""
+    weights = [memory ** (len(pairs) - 1 - t) for t in range(len(pairs))]
+    below = math.fsum(w * y for w, (_, y) in zip(weights, pairs, strict=True))
+    squares = math.fsum(w * w for w in weights)
+    if len(pairs) < 2 or sum(weights) ** 2 / squares <= 1.5:
+        return math.inf
+    ratio = math.fsum(w * x for w, (x, _) in zip(weights, pairs, strict=True)) / below
+    n = sum(weights) ** 2 / squares
+    left = math.fsum((w * (x - ratio * y)) ** 2 for w, (x, y) in zip(weights, pairs, strict=True))
+    error = math.sqrt(left * n / (n - 1)) / below
+    return float(ratio + stats.t.ppf(confidence, n - 1) * error)
 
 
 def top_k(x: Vector, k: int) -> list[float]:
@@ -132,6 +170,11 @@ class ReferenceRFFL:
             self.weights = [1 / self.count] * self.count
             self.reputations = [1 / self.count] * self.count
 
+        self.pairs: list[list[tuple[float, float]]] = [[] for _ in self.sizes]  # similarity and mean of scored rounds
+        self.similar: list[list[float]] = [[] for _ in self.sizes]
+        self.agreed: dict[tuple[int, int], list[float]] = {}
+        self.confirmed = [False] * self.count
+
     def upload(self, update: Vector) -> list[float]:
         """What a participant sends of its own update."""
         return clip(update, self.bound) if self.on["clip"] and finite(update) else list(update)
@@ -140,12 +183,23 @@ class ReferenceRFFL:
         """One round; ``uploads`` holds what every participant that sends has sent."""
         dimension = sum(self.layers)
         good = {i: x for i, x in uploads.items() if self.members[i] and finite(x)}
-        weights = [self.weights[i] if i in good else 0.0 for i in range(self.count)]
-        aggregate = [0.0] * dimension
-        for i, x in good.items():
-            term = normalise(x, self.bound) if self.on["normalise"] else x
-            aggregate = [g + weights[i] * v for g, v in zip(aggregate, term, strict=True)]
-        similarities = [cosine(aggregate, good[i]) if i in good else 0.0 for i in range(self.count)]
+        same = {i: {j for j in good if i == j or self.repeats(good[i], good[j])} for i in good}
+        weights = [self.weights[i] / len(same[i]) if i in good else 0.0 for i in range(self.count)]
+        terms = {i: normalise(x, self.bound) if self.on["normalise"] else x for i, x in good.items()}
+
+        def combined(left_out: set[int]) -> list[float]:
+            total = [0.0] * dimension
+            for i, term in terms.items():
+                if i not in left_out:
+                    total = [g + weights[i] * v for g, v in zip(total, term, strict=True)]
+            return total
+
+        aggregate = combined(set())
+        alone = self.on["similarity"] == "leave_one_out"
+        similarities = [
+            cosine(combined(same[i]) if alone else aggregate, good[i]) if i in good else 0.0 for i in range(self.count)
+        ]
+        self.remember(similarities, good, same)
 
         averaged = [
             moving_average(r, s, self.alpha) if m else 0.0
@@ -157,20 +211,69 @@ class ReferenceRFFL:
 
         removed: list[int] = []
         if self.on["removal_from"] != "never" and self.round >= self.on["removal_from"]:
-            among = sum(self.members) if self.on["threshold"] == "members" else self.count
-            removed = [i for i in range(self.count) if self.members[i] and new[i] < 1 / 3 / max(among, 1)]
+            removed = [i for i in range(self.count) if self.members[i] and self.too_little(i, new[i])]
         members = [m and i not in removed for i, m in enumerate(self.members)]
         new = [r if m else 0.0 for r, m in zip(new, members, strict=True)]
         total = math.fsum(new)
         new = [r / total for r in new] if total > 0 else new
 
-        share = quotas(new, members, self.on["altruism"])
+        share = self.capped(quotas(new, members), members)
+        if self.on["altruism"]:
+            share = [math.tanh(2 * q) / math.tanh(2) for q in share]
         result = Round(weights, similarities, new, share, members, removed, aggregate)
         for i in range(self.count):
             result.downloads.append(self.download(result, i, good.get(i), share[i]))
         self.members, self.reputations, self.weights = members, new, new
         self.round += 1
         return result
+
+    def repeats(self, x: Vector, y: Vector) -> bool:
+        """Whether two uploads count as one."""
+        return self.on["duplicates"] == "once" and cosine(x, y) > 0.99
+
+    def remember(self, similarities: Vector, good: Mapping[int, Vector], same: Mapping[int, set[int]]) -> None:
+        """What the guards go by: similarities beside their mean, and who agrees with whom."""
+        scored = [i for i in range(self.count) if self.members[i]]
+        mean = math.fsum(similarities[i] for i in scored) / max(len(scored), 1)
+        for i in scored:
+            self.similar[i].append(similarities[i])
+            if mean > 0:
+                self.pairs[i].append((similarities[i], mean))
+        above = NormalDist().inv_cdf(0.999 if self.on["confidence"] == "off" else self.on["confidence"])
+        for i, j in [(i, j) for i in good for j in good]:
+            self.agreed.setdefault((i, j), []).append(agreement(good[i], good[j]))
+        for i in good:
+            others = {j: 1 / len(same[j]) for j in good if j not in same[i]}
+            votes = sum(
+                w for j, w in others.items() if sum(self.agreed[i, j]) / math.sqrt(len(self.agreed[i, j])) > above
+            )
+            if votes > 0 and votes > sum(others.values()) / 3 - 1e-9:
+                self.confirmed[i] = True
+
+    def too_little(self, i: int, reputation: float) -> bool:
+        """Whether a member is to be removed."""
+        among = sum(self.members) if self.on["threshold"] == "members" else self.count
+        threshold = 1 / 3 / max(among, 1)
+        if self.on["confidence"] == "off":
+            return reputation < threshold
+        return upper_bound(self.pairs[i], self.alpha, self.on["confidence"]) < threshold * sum(self.members)
+
+    def capped(self, share: list[float], members: Sequence[bool]) -> list[float]:
+        """Quotas, at most what recent and all similarities allow, and nothing in probation."""
+        caps = [share]
+        if self.on["short_memory"] != "off":
+            recent = []
+            for values in self.similar:
+                weights = [self.on["short_memory"] ** (len(values) - 1 - t) for t in range(len(values))]
+                recent.append(math.fsum(w * s for w, s in zip(weights, values, strict=True)) / max(sum(weights), 1e-12))
+            caps.append(quotas(recent, members))
+        if self.on["earned"]:
+            caps.append(quotas([math.fsum(max(s, 0) for s in values) for values in self.similar], members))
+        share = [min(each) for each in zip(*caps, strict=True)]
+        if self.on["probation"]:
+            free = [self.confirmed[i] and len(self.similar[i]) >= self.on["probation"] for i in range(self.count)]
+            share = [q if f else 0.0 for q, f in zip(share, free, strict=True)]
+        return share
 
     def download(self, result: Round, i: int, upload: Vector | None, q: float) -> list[float]:
         """The sparsified aggregate, less the participant's own weighted upload; zeros for who was removed."""

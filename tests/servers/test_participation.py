@@ -16,7 +16,7 @@ from tests.servers.tasks import assert_equal, assert_refused, shards, task, thro
 
 ENTRIES = 53
 NAN = math.nan
-presets = pytest.mark.parametrize("preset", ["released", "paper", "altruism"])
+presets = pytest.mark.parametrize("preset", ["released", "paper", "altruism", "guarded"])
 
 
 def started(server: Any, participants: int = 6, participation: float = 0.5) -> Any:
@@ -34,6 +34,7 @@ def asked(members: Tensor, now: int, count: int = 3) -> list[int]:
     return sorted(here[order[:count]].tolist())
 
 
+@pytest.mark.filterwarnings("ignore:Round .*no positive sum")  # of three, one against two, who leave themselves out
 @presets
 def test_who_is_not_asked_keeps_its_reputation_exactly(preset: Any) -> None:
     """A round moves the reputation of somebody who was not asked by one bit, removes it, or the sum is not 1."""
@@ -42,12 +43,12 @@ def test_who_is_not_asked_keeps_its_reputation_exactly(preset: Any) -> None:
     for now in range(40):
         before, members = server.reputations.clone(), server.members
         here = asked(members, now)
-        rows = uploads(6, ENTRIES, now)
+        rows = uploads(6, ENTRIES, now) + 0.5
         rows[0] = -rows[1:].mean(0)
         verdict = server.step(rows[here], here)
         elsewhere = [i for i in range(6) if i not in here]
         survivors = [i for i in here if verdict.members[i]]
-        if survivors:
+        if verdict.reputations[survivors].sum() > 0:
             assert torch.equal(verdict.reputations[elsewhere], before[elsewhere])
         assert torch.equal(verdict.members[elsewhere], members[elsewhere])
         assert set(verdict.removed) <= set(here)
@@ -61,7 +62,7 @@ def test_who_is_not_asked_keeps_its_reputation_exactly(preset: Any) -> None:
 def test_first_reputations_are_the_first_weights(preset: Any) -> None:
     """Whoever is asked later starts behind, or the weights of a round do not add up to 1 over those who are asked."""
     server = started(RFFL(preset=preset))
-    first = torch.full((6,), 1 / 6) if preset == "paper" else torch.tensor(shards(6)) / sum(shards(6))
+    first = torch.full((6,), 1 / 6) if preset in ("paper", "guarded") else torch.tensor(shards(6)) / sum(shards(6))
     torch.testing.assert_close(server.reputations, first.double(), rtol=1e-6, atol=0)
     verdict = server.step(uploads(6, ENTRIES, 1)[[1, 4]], [1, 4])
     assert verdict.weights.nonzero().flatten().tolist() == [1, 4]

@@ -37,6 +37,12 @@ ALTERNATIVES: dict[str, Sequence[Any]] = {
     "quota": ("layer", "vector"),
     "altruism": (True, False),
     "subtract_own": (True, False),
+    "similarity": ("own_included", "leave_one_out"),
+    "duplicates": ("each", "once"),
+    "probation": (0, 1, 4),
+    "confidence": ("off", 0.9, 0.999),
+    "short_memory": ("off", 0.0, 0.5),
+    "earned": (True, False),
 }
 FLIPS = [
     pytest.param(preset, {name: value}, id=f"{preset}-{name}={value}")
@@ -189,9 +195,10 @@ def test_one_participant(preset: str, changes: dict[str, Any]) -> None:
     for now in range(12):
         updates = local_updates(1, 37, seed=now)
         verdict = step(server, updates)
-        assert (verdict.reputations.item(), verdict.quotas.item(), verdict.removed) == (1.0, 1.0, ())
+        quota = 0.0 if preset == "guarded" else 1.0  # where nobody else can confirm it, it trains alone
+        assert (verdict.reputations.item(), verdict.quotas.item(), verdict.removed) == (1.0, quota, ())
         upload = sent(server, updates)[0]
-        expected = upload * GAMMA / upload.norm() - upload if preset == "paper" else upload
+        expected = upload * GAMMA / upload.norm() - upload if preset == "paper" else upload * quota
         torch.testing.assert_close(verdict.download(0), expected)
 
 

@@ -15,7 +15,7 @@ from tests.functional.reference import close, uploads
 from tests.servers.tasks import shards, task
 
 ENTRIES = 53
-presets = pytest.mark.parametrize("preset", ["released", "paper", "altruism"])
+presets = pytest.mark.parametrize("preset", ["released", "paper", "altruism", "guarded"])
 
 
 def started(server: Any, participants: int = 5, **others: Any) -> Any:
