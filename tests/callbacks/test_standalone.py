@@ -72,6 +72,7 @@ def test_what_is_taken_home(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     assert rounds
     assert (summary.first_removal, summary.last_removal) == (min(rounds), max(rounds))
     assert summary.honest_removed == 5 - sum(last.members[:5]) == len(removals) - len(rounds)
+    assert f"{summary.taken:+.1%}" in rffl("compare", run.path).out
     content = json.loads(run.summary_file.read_text())
     new = ("taken", "taken_most", "taken_share", "smallest_gain", "adversary_over_initial", "honest_removed")
     old = {name: value for name, value in content.items() if name not in (*new, "first_removal", "last_removal")}

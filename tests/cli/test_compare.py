@@ -66,7 +66,7 @@ def test_all_runs_at_hand(
     _, _, first, second = listed.out.splitlines()
     assert first.startswith("one/")
     assert cells(first)[3] == "2"
-    assert cells(second)[3:] == ["2 of 2", *"------"]
+    assert cells(second)[3:] == ["2 of 2", *"-------"]
     (sentence,) = listed.err.splitlines()
     assert sentence.startswith("left out: Expected runs/broken/now/config.yaml to be the YAML of a run")
     assert not (runs / "compare.html").exists()
