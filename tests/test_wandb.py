@@ -114,6 +114,7 @@ def test_summary_and_configuration_are_logged(logged: list[Record]) -> None:
     for record in logged:
         summary |= values(record.summary.update)
     config = configured(logged)
+    assert {"taken", "taken_share", "first_removal", "last_removal", "honest_removed"} <= summary.keys()
     assert {"mean", "maximum", "fairness", "initial", "adversary_final", "adversary_standalone"} <= summary.keys()
     assert 0 < summary["mean"] <= summary["maximum"] <= 1
     assert config["federation"]["participants"] == 5

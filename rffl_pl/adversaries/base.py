@@ -26,6 +26,7 @@ class Situation:
         download: The step ``[D]`` that it received last; None before the first, and for an attack that does not
             `Adversary.keeps_download`.
         generator: Its own random stream of this round, on the CPU.
+        agreed: A random stream of this round that every adversary of the run gets alike, on the CPU.
         honest: The finite uploads of honest members as the server has them, ``[h, D]``, h at least 1; for an
             `OmniscientAdversary`, None for any other.
     """
@@ -37,6 +38,7 @@ class Situation:
     memory: dict[str, Tensor]
     download: Tensor | None
     generator: torch.Generator
+    agreed: torch.Generator
     honest: Tensor | None = None
 
 
@@ -49,7 +51,7 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
     """
 
     trains: ClassVar[bool] = True
-    """Whether the adversary trains at all; if not, its update is zero."""
+    """Whether it trains in every round; if not, its update is zero. `trains_in` is for what lies between."""
 
     keeps_download: ClassVar[bool] = False
     """Whether it keeps the step that it received last, for `Situation.download`."""

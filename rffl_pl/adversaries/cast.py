@@ -79,14 +79,16 @@ class Cast:
             memory[_DOWNLOAD] = download.clone()
 
     def situation(self, participant: int, round_index: int, *, memory: dict[str, Tensor], **facts: Any) -> Situation:
-        """A participant's situation in a round; its stream is its own and the round's."""
-        seed = self.federation.seed_for("attack", participant, round_index)
+        """A participant's situation in a round, with a stream of its own and one that all adversaries have alike."""
+        own = self.federation.seed_for("attack", participant, round_index)
+        agreed = self.federation.seed_for("agreed attack", round_index)
         return Situation(
             round=round_index,
             participant=participant,
             memory=memory,
             download=memory.get(_DOWNLOAD),
-            generator=torch.Generator().manual_seed(seed),
+            generator=torch.Generator().manual_seed(own),
+            agreed=torch.Generator().manual_seed(agreed),
             **facts,
         )
 

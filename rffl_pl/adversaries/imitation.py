@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rffl_pl.adversaries.base import Adversary, Situation
-from rffl_pl.adversaries.free_rider import noise
+from rffl_pl.adversaries.free_rider import uniform_noise
 from rffl_pl.errors import UserError
 
 
 class Replay(Adversary):
-    """Does not train; records the first download that has an entry other than 0, and uploads it ever after.
+    """Does not train; records the first download that has an entry other than 0, and uploads it in every round after.
 
     Before it has one it uploads noise, as `FreeRider` does.
     """
@@ -24,35 +25,35 @@ class Replay(Adversary):
     def upload(self, situation: Situation) -> Tensor:
         recorded = situation.memory.get("recorded", situation.download)
         if recorded is None or not recorded.any():
-            return noise(situation.update, situation.generator)
+            return uniform_noise(situation.update, situation.generator)
         situation.memory.setdefault("recorded", recorded)
         return recorded.clone()
 
 
 class DeltaWeights(Adversary):
-    r"""Does not train; uploads what changed in its model since it last uploaded, its own share included.
+    r"""Does not train; uploads what has changed in its model since it uploaded last: all that it was sent since then.
 
-    The delta-weights free-rider (Lin, Du & Liu 2019, https://arxiv.org/abs/1911.12560): with the model
-    :math:`w^t` that it holds before round t,
+    The delta-weights free-rider (Lin, Du & Liu 2019, https://arxiv.org/abs/1911.12560): with the model :math:`w^t`
+    that it holds before round t,
 
     .. math::
         u^t = w^t - w^{t-1} + \sigma \, \frac{\|w^t - w^{t-1}\|}{\sqrt D} \, \epsilon, \quad \epsilon \sim N(0, I)
 
-    Before its model has changed it uploads noise, as `FreeRider` does.
+    While its model does not change it uploads noise, as `FreeRider` does.
 
     Args:
-        noise: :math:`\sigma`, the length of the Gaussian noise over that of the difference; 0 is the plain attack, more
-            is the authors' advanced one.
+        noise: :math:`\sigma`, about the length of the Gaussian noise over that of the difference; 0 is the plain
+            attack, more is the authors' advanced one.
 
     Raises:
-        UserError: If `noise` is negative.
+        UserError: If `noise` is negative or not finite.
     """
 
     trains: ClassVar[bool] = False
 
     def __init__(self, *, noise: float = 0.0) -> None:
-        if not noise >= 0:
-            raise UserError(f"Expected DeltaWeights' noise to be 0 or more, but got {noise}.")
+        if not 0 <= noise < math.inf:
+            raise UserError(f"Expected DeltaWeights' noise to be 0 or more and finite, but got {noise}; 0 is none.")
         self.noise = noise
 
     def upload(self, situation: Situation) -> Tensor:
@@ -60,7 +61,7 @@ class DeltaWeights(Adversary):
         change = situation.model - before
         situation.memory["model"] = situation.model.clone()
         if not change.any():
-            return noise(situation.update, situation.generator)
+            return uniform_noise(situation.update, situation.generator)
         if self.noise:
             drawn = torch.randn(change.shape, generator=situation.generator, dtype=change.dtype).to(change.device)
             change += self.noise * change.norm() / change.numel() ** 0.5 * drawn
@@ -70,8 +71,8 @@ class DeltaWeights(Adversary):
 class Imitation(Adversary):
     r"""Trains, but uploads mostly the last aggregate it was sent: a guess of the next one, to inflate its contribution.
 
-    After ACE (Xu et al. 2024, USENIX Security, https://arxiv.org/abs/2405.20975), which predicts the next global update
-    from the past ones; here the prediction is the last download d, as long as the own update u:
+    After ACE (Xu et al., USENIX Security 2024, https://arxiv.org/abs/2405.20975), which predicts the next global update
+    from the past ones; here the prediction is the last download d, made as long as the own update u:
 
     .. math::
         (1 - \lambda) \, u + \lambda \, \frac{\|u\|}{\|d\|} \, d
@@ -79,7 +80,7 @@ class Imitation(Adversary):
     Without a download it uploads its update.
 
     Args:
-        share: :math:`\lambda`.
+        share: :math:`\lambda`, the guess's share of the upload; 0 is honest.
 
     Raises:
         UserError: If `share` does not lie in [0, 1].
@@ -89,7 +90,7 @@ class Imitation(Adversary):
 
     def __init__(self, *, share: float = 0.8) -> None:
         if not 0 <= share <= 1:
-            raise UserError(f"Expected Imitation's share to lie in [0, 1], but got {share}.")
+            raise UserError(f"Expected Imitation's share to lie in [0, 1], but got {share}; 0 is honest.")
         self.share = share
 
     def upload(self, situation: Situation) -> Tensor:

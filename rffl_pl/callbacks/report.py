@@ -84,7 +84,8 @@ class RunReport(Callback):
         alone, initial = (reference.accuracies, reference.initial) if reference is not None else (None, None)
         attacks = module.cast.attacks
         named = [type(attacks[i]).__name__ if i in attacks else None for i in range(module.federation.total)]
-        summary = summarise(self.history, module.data.shard_sizes, final, alone, initial, named)
+        idle = [i for i in attacks if not any(module.cast.trains(i, entry.number - 1) for entry in self.history)]
+        summary = summarise(self.history, module.data.shard_sizes, final, alone, initial, named, idle)
         self.folder.write_summary(summary)
         print("\n".join(["", *self._faults.ongoing(), summary.table()]))
         print(f"run folder: {self.folder.path}", flush=True)

@@ -86,6 +86,16 @@ MEASURES = {
     "adversary_gain": Measure(
         "Gain of adversaries", "What they have above training alone.", "points", "lower", lambda s: s.adversary_gain
     ),
+    "taken": Measure(
+        "Taken by adversaries",
+        "What they have above what their own work gives: training alone, or the initial network if they do not train.",
+        "points", "lower", lambda s: s.taken,
+    ),
+    "taken_share": Measure(
+        "Adversaries' share",
+        "The most that an adversary took, as a share of what the honest participant with the fewest examples gains.",
+        "percent", "lower", lambda s: s.taken_share,
+    ),
     "bytes_up": Measure("Bytes up", "Sent to the server by all, in all rounds.", "bytes", "lower"),
     "bytes_down": Measure("Bytes down", "Sent to the participants, in all rounds.", "bytes", "lower"),
     "seconds": Measure("Time", "From the start of the run to its result, on its own machine.", "seconds", "lower"),

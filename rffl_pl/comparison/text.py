@@ -8,11 +8,13 @@ from rffl_pl.comparison.reading import Result
 from rffl_pl.comparison.settings import differing
 from rffl_pl.runs.records import percent
 
+_RESULTS = ("mean", "maximum", "fairness", "gain", "adversaries removed", "honest removed", "taken")
+
 
 def table(results: Sequence[Result]) -> str:
     """A row per run: its folder, the settings that differ, and the results."""
     differ = differing([result.settings for result in results])
-    head = ["run", *differ, "rounds", "mean", "maximum", "fairness", "gain", "adversaries removed", "honest removed"]
+    head = ["run", *differ, "rounds", *_RESULTS]
     rows = [
         [result.name, *(result.settings.get(name, "-") for name in differ), result.rounds, *_values(result)]
         for result in results
@@ -32,7 +34,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _values(result: Result) -> list[str]:
     summary = result.summary
     if summary is None:
-        return ["-"] * 6
+        return ["-"] * len(_RESULTS)
     gone = [number is not None for number in summary.removed_in_round]
     adversaries = gone[summary.honest :]
     return [
@@ -42,4 +44,5 @@ def _values(result: Result) -> list[str]:
         "-" if summary.gain is None else f"{summary.gain:+.1%}",
         f"{sum(adversaries)} of {len(adversaries)}" if adversaries else "-",
         f"{sum(gone[: summary.honest])} of {summary.honest}",
+        "-" if summary.taken is None else f"{summary.taken:+.1%}",
     ]

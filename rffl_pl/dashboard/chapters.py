@@ -86,11 +86,13 @@ def chapters() -> Iterator[Chapter]:
     )
     yield Chapter(
         "What attacks achieved",
-        "What adversaries took: the accuracy they end with, and how much better that is than training alone. For label "
-        "flips also how often the honest models take one class for the other.",
+        "What adversaries took: the accuracy they end with, how much better that is than training alone, and how much "
+        "better than their own work gives: training alone for an attack that trains, the initial network for one that "
+        "does not. For label flips also how often the honest models take one class for the other.",
         [
             _bar("Final accuracy of the adversaries", "adversary_final"),
             _bar("Gain of the adversaries over training alone", "adversary_gain"),
+            _bar("Taken by the adversaries over their own work", "taken"),
             _bar("Success of label flips", "attack_success"),
         ],
     )

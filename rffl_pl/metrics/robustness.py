@@ -84,3 +84,73 @@ class Detection(Metric):
         hits = torch.tensor(float(len(found)))
         last = found.max() if len(found) else torch.tensor(torch.nan)
         return hits / rounds.isfinite().sum(), hits / adversary.sum(), last
+
+
+class TakeHome(Metric):
+    r"""What adversaries take home above what their own work gives, beside what the smallest honest participant gains.
+
+    With :math:`y_i` the final accuracy of participant i, :math:`x_i` what it reaches alone and :math:`x_0` the accuracy
+    of the network that everybody starts from, adversary i took
+
+    .. math::
+        t_i = y_i - w_i
+
+    where its own work gives :math:`w_i = x_i` if its attack trains, and :math:`w_i = x_0` if not. All are in shares of
+    the test set, NaN where they are undefined:
+
+    - ``adversary_gain``: the mean of :math:`y_i - x_i` over the adversaries;
+    - ``adversary_over_initial``: that of :math:`y_i - x_0`;
+    - ``taken`` and ``taken_most``: mean and maximum of :math:`t_i`;
+    - ``smallest_gain``: :math:`y_h - x_h` of the honest participant h with the fewest examples, the mean of several;
+    - ``taken_share``: ``taken_most`` over ``smallest_gain``; NaN where there is no such gain, or a loss.
+
+    Args:
+        initial: :math:`x_0`.
+        kwargs: See `torchmetrics.Metric`.
+
+    Example:
+        >>> home = TakeHome(initial=0.1)
+        >>> final, alone = torch.tensor([0.9, 0.8, 0.3]), torch.tensor([0.7, 0.4, 0.6])
+        >>> rides_free = torch.tensor([False, False, True])
+        >>> home.update(final, alone, torch.tensor([9, 5, 9]), adversary=rides_free, trains=~rides_free)
+        >>> {name: round(value.item(), 4) for name, value in home.compute().items() if name.startswith("taken")}
+        {'taken': 0.2, 'taken_most': 0.2, 'taken_share': 0.5}
+    """
+
+    full_state_update: bool = False
+    rows: list[Tensor]
+
+    def __init__(self, initial: float, **kwargs: Any) -> None:
+        super().__init__(sync_on_compute=False, **kwargs)
+        self.initial = initial
+        self.add_state("rows", [], dist_reduce_fx=None)
+
+    def update(self, final: Tensor, alone: Tensor, examples: Tensor, adversary: Tensor, trains: Tensor) -> None:
+        """Add participants, ``[n]`` each.
+
+        Args:
+            final: Final accuracies.
+            alone: Accuracies that they reach alone, honestly.
+            examples: Numbers of training examples.
+            adversary: Who attacks.
+            trains: Whose attack trains; of the honest it does not matter.
+        """
+        self.rows.append(torch.stack([facts.double() for facts in (final, alone, examples, adversary, trains)]))
+
+    def compute(self) -> dict[str, Tensor]:
+        """A scalar under each name."""
+        final, alone, examples, adversary, trains = torch.cat([torch.empty(5, 0), *self.rows], 1)
+        attacks, gains = adversary.bool(), final - alone
+        taken = (final - torch.where(trains.bool(), alone, self.initial))[attacks]
+        most = taken.max() if len(taken) else torch.tensor(torch.nan)
+        fewest = examples[~attacks].sort().values[:1]
+        smallest = gains[~attacks & torch.isin(examples, fewest)].mean()
+        found = {
+            "adversary_gain": gains[attacks].mean(),
+            "adversary_over_initial": (final - self.initial)[attacks].mean(),
+            "taken": taken.mean(),
+            "taken_most": most,
+            "smallest_gain": smallest,
+            "taken_share": torch.where(smallest > 0, most / smallest, torch.nan),
+        }
+        return {name: value.float() for name, value in found.items()}

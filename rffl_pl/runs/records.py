@@ -111,7 +111,17 @@ class Summary:
         initial: Test accuracy of the network that everybody starts from; None without a reference.
         adversary_final: Mean final test accuracy of the adversaries; None without any.
         adversary_standalone: What they would have on average if they had trained on their examples alone.
-        adversary_gain: Mean of what they have above that: what they took.
+        adversary_gain: Mean of what they have above that.
+        adversary_over_initial: Mean of what they have above `initial`.
+        taken: Mean of what adversaries have above what their own work gives, which is training alone for an attack
+            that trains and the initial network for one that does not; None without adversaries or without a
+            reference. Likewise the next.
+        taken_most: What the adversary has that took most.
+        smallest_gain: Gain over training alone of the honest participant with the fewest examples.
+        taken_share: `taken_most` over `smallest_gain`; None where the smallest gains nothing.
+        first_removal: First round in which an adversary was removed; None if none was. Likewise the next.
+        last_removal: Last such round.
+        honest_removed: Number of honest participants that were removed; None of runs that did not count them.
         attacks: What each participant does, ``FreeRider`` and so on; None for the honest, empty if it is not known.
     """
 
@@ -137,6 +147,14 @@ class Summary:
     adversary_final: float | None = None
     adversary_standalone: float | None = None
     adversary_gain: float | None = None
+    adversary_over_initial: float | None = None
+    taken: float | None = None
+    taken_most: float | None = None
+    smallest_gain: float | None = None
+    taken_share: float | None = None
+    first_removal: int | None = None
+    last_removal: int | None = None
+    honest_removed: int | None = None
     attacks: list[str | None] = field(default_factory=list)
 
     def table(self) -> str:
@@ -188,10 +206,21 @@ class Summary:
                 f"{ends} with {percent(self.adversary_final)}; training alone {it} would have "
                 f"{percent(self.adversary_standalone)}, the initial network has {percent(self.initial)}"
             )
+        if self.taken is not None and self.taken_most is not None:
+            most = f", {self.taken_most:+.1%} at most" if count > 1 else ""
+            whose = "its" if count == 1 else "their"
+            yield f"taken: {self.taken:+.1%} over what {whose} own work gives{most}{self._beside_the_smallest()}"
         if self.attack_success is not None:
             yield (
                 f"label flips: success {percent(self.attack_success)}  target accuracy {percent(self.target_accuracy)}"
             )
+
+    def _beside_the_smallest(self) -> str:
+        if self.smallest_gain is None:
+            return ""
+        if self.taken_share is None:
+            return f"; the smallest honest participant gains nothing ({self.smallest_gain:+.1%})"
+        return f", {self.taken_share:.2f} times what the smallest honest participant gains ({self.smallest_gain:+.1%})"
 
 
 def mean(values: Iterable[float]) -> float:

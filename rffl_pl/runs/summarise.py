@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rffl_pl.metrics import CollaborationGain, Detection, Fairness, RankFairness
+from rffl_pl.metrics import CollaborationGain, Detection, Fairness, RankFairness, TakeHome
 from rffl_pl.runs.records import Round, Summary
 
 
@@ -20,6 +20,7 @@ def summarise(
     alone: Tensor | None = None,
     initial: float | None = None,
     attacks: Sequence[str | None] = (),
+    idle: Collection[int] = (),
 ) -> Summary:
     """The result of a run.
 
@@ -30,6 +31,7 @@ def summarise(
         alone: Test accuracies of whoever trains alone, ``[P]``.
         initial: Test accuracy of the network that everybody starts from.
         attacks: What each participant does, None for the honest.
+        idle: Adversaries whose attack trains in no round.
     """
     last, total = history[-1], len(examples)
     honest = last.honest
@@ -51,6 +53,7 @@ def summarise(
         **_detection(removed, honest, total),
         **_attack(final, honest),
         **_compared(alone, accuracy, honest),
+        **_taken(alone, accuracy, examples, honest, initial, idle),
     )
 
 
@@ -65,15 +68,22 @@ def _values(measured: Tensor | Sequence[float] | None, total: int) -> list[float
     return [defined(float(value)) for value in measured]
 
 
-def _detection(removed: Mapping[int, int], honest: int, total: int) -> dict[str, float | None]:
+def _detection(removed: Mapping[int, int], honest: int, total: int) -> dict[str, Any]:
     detection = Detection()
     rounds = torch.tensor([removed.get(i, math.nan) for i in range(total)])
     detection.update(rounds, torch.arange(total) >= honest)
     precision, recall, _ = (defined(value.item()) for value in detection.compute())
-    return {"precision": precision, "recall": recall}
+    found = [number for i, number in removed.items() if i >= honest]
+    return {
+        "precision": precision,
+        "recall": recall,
+        "first_removal": min(found, default=None),
+        "last_removal": max(found, default=None),
+        "honest_removed": len(removed) - len(found),
+    }
 
 
-def _attack(final: Mapping[str, Tensor], honest: int) -> dict[str, float | None]:
+def _attack(final: Mapping[str, Tensor], honest: int) -> dict[str, Any]:
     names = ("target_accuracy", "attack_success")
     return {name: defined(final[name][:honest].mean().item()) for name in names if name in final}
 
@@ -89,5 +99,19 @@ def _compared(alone: Tensor | None, final: Tensor, honest: int) -> dict[str, Any
     mean, spread = gain.compute()
     values = {"fairness": fairness.compute(), "rank_fairness": ranks.compute(), "gain": mean, "gain_spread": spread}
     values["adversary_standalone"] = alone[honest:].mean()
-    values["adversary_gain"] = (final[honest:] - alone[honest:]).mean()
     return {name: defined(value.item()) for name, value in values.items()} | taken
+
+
+def _taken(
+    alone: Tensor | None,
+    final: Tensor,
+    examples: Sequence[int],
+    honest: int,
+    initial: float | None,
+    idle: Collection[int],
+) -> dict[str, Any]:
+    home, who = TakeHome(math.nan if initial is None else initial), torch.arange(len(final))
+    alone = torch.full_like(final, math.nan) if alone is None else alone
+    trains = ~torch.isin(who, torch.tensor(sorted(idle), dtype=who.dtype))
+    home.update(final, alone, torch.tensor(examples), adversary=who >= honest, trains=trains)
+    return {name: defined(value.item()) for name, value in home.compute().items()}

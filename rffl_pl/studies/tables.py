@@ -15,7 +15,11 @@ from rffl_pl.studies.results import Row
 from rffl_pl.studies.study import Place, Study, said
 
 FORMATS = ("md", "csv", "tex")
-_NO_SHARES = ("fairness", "rank_fairness", "reputation", "examples", "removed_in_round")  # all others are in %
+_NO_SHARES = (
+    "fairness", "rank_fairness", "reputation", "examples", "removed_in_round", "first_removal", "last_removal",
+    "honest_removed",
+)  # fmt: skip
+"""All others are in %."""
 
 
 @dataclass(frozen=True)

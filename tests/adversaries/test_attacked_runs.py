@@ -18,11 +18,16 @@ from torch.nn.functional import cross_entropy
 
 from rffl_pl.adversaries import (
     Adversary,
+    DeltaWeights,
     FreeRider,
+    Imitation,
     InnerProduct,
     LabelFlip,
     OmniscientAdversary,
+    OnOff,
+    Replay,
     Situation,
+    Sybil,
 )
 from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.callbacks import RunReport
@@ -73,6 +78,23 @@ class Deaf(OmniscientAdversary):
     def collude(self, situation: Situation) -> Tensor:
         assert situation.honest is not None
         return situation.honest[0]
+
+
+class Watched(OnOff):
+    """Counts the batches of every round that it trains on."""
+
+    def __init__(self, *, honest: int, period: int) -> None:
+        super().__init__(honest=honest, period=period)
+        self.rounds, self.batches = [], 0  # type: list[int], int
+
+    def labels(self, y: Tensor) -> Tensor:
+        self.batches += 1
+        return y
+
+    def upload(self, situation: Situation) -> Tensor:
+        self.rounds.append(self.batches)
+        self.batches = 0
+        return super().upload(situation)
 
 
 SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
@@ -324,6 +346,39 @@ def test_adversaries_of_several_kinds() -> None:
     torch.testing.assert_close(uploads[8], 100 * torch.randn(len(initial), generator=stream(8, 0)))
     assert torch.equal(loud.shown[0], uploads[:5])
     assert not torch.equal(uploads[5], uploads[9])
+
+
+def test_on_off_in_a_run() -> None:
+    """It trains in rounds in which it shall not, or is not in the others as honest as a plain training loop."""
+    server, attack = RecordedFedAvg(), Watched(honest=1, period=2)
+    module = federate(server, [attack], rounds=4)
+    epochs = 3 * -(-len(module.data.shards[5]) // 16)
+    assert attack.rounds == [epochs, 0, epochs, 0]
+    expected = plain_update(module.initial_weights(), module.data, 5, None)
+    torch.testing.assert_close(server.seen[0][0][5], expected, rtol=1e-3, atol=1e-5)
+    for number, (uploads, _) in enumerate(server.seen):
+        noise = torch.rand(uploads.shape[1], generator=stream(5, number)) * 2 - 1
+        assert torch.equal(uploads[5], noise) == (number in (1, 3))
+
+
+def test_what_was_sent_comes_back() -> None:
+    """Sybils differ; or what is replayed, or has changed in a model, is not what the participant was sent before."""
+    server = RecordedFedAvg()
+    federate(server, [Sybil(), Sybil(), Replay(), DeltaWeights(), Imitation(share=1.0)], rounds=3)
+    first, then, last = (uploads for uploads, _ in server.seen)
+    for uploads in (first, then, last):
+        assert torch.equal(uploads[5], uploads[6])
+    assert not torch.equal(first[5], then[5])
+    for idle in (7, 8):
+        assert torch.equal(first[idle], torch.rand(first.shape[1], generator=stream(idle, 0)) * 2 - 1)
+    assert torch.equal(last[7], then[7])
+    torch.testing.assert_close(
+        then[8], then[7], rtol=1e-3, atol=1e-5
+    )  # the one download, of which the model's is rounded
+    similar = torch.nn.functional.cosine_similarity
+    assert float(similar(then[9], then[7], dim=0)) > 0.999
+    assert float(similar(last[9], last[8], dim=0)) > 0.999  # the second download
+    assert float(similar(last[8], last[7], dim=0)) < 0.99
 
 
 @simulates

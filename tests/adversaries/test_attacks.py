@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy.stats import kstest
 from torch import Tensor
 
+from rffl_pl import adversaries
 from rffl_pl.adversaries import (
     Adversary,
+    Cast,
+    DeltaWeights,
     FreeRider,
+    Imitation,
     InnerProduct,
     LabelFlip,
+    OnOff,
+    Replay,
     Rescale,
     SignRandom,
     Situation,
+    Sybil,
     ValueInvert,
 )
 from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
 
 ENTRIES = 10_007
 ATTACKS = {
@@ -27,13 +38,24 @@ ATTACKS = {
     "sign_random": SignRandom(),
     "value_invert": ValueInvert(),
     "free_rider": FreeRider(),
+    "free_rider-scaled": FreeRider(scale=0.01),
+    "on_off": OnOff(honest=0),
+    "sybil": Sybil(),
+    "sybil-jitter": Sybil(jitter=0.5),
+    "replay": Replay(),
+    "delta_weights": DeltaWeights(),
+    "delta_weights-noise": DeltaWeights(noise=0.5),
+    "imitation": Imitation(),
 }
+STILL = {"rescale-paper", "sybil", "replay", "delta_weights", "imitation"}
+"""Those that draw nothing of their own."""
 every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 drawing = pytest.mark.parametrize(
     "attack",
-    [a for name, a in ATTACKS.items() if name != "rescale-paper"],
-    ids=[n for n in ATTACKS if "paper" not in n],
+    [a for name, a in ATTACKS.items() if name not in STILL],
+    ids=[name for name in ATTACKS if name not in STILL],
 )
+still = pytest.mark.parametrize("attack", [ATTACKS[name] for name in sorted(STILL)], ids=sorted(STILL))
 
 
 def honest(seed: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -48,10 +70,42 @@ def attacked(attack: Adversary, update: Tensor, seed: int = 5) -> Tensor:
 
 def situation(update: Tensor, generator: torch.Generator, honest: Tensor | None = None) -> Situation:
     """A first round."""
+    return later(update, generator, download=None, memory={}, honest=honest, number=0)
+
+
+def later(
+    update: Tensor,
+    generator: torch.Generator,
+    *,
+    download: Tensor | None,
+    memory: dict[str, Tensor],
+    model: Tensor | None = None,
+    honest: Tensor | None = None,
+    number: int = 1,
+    agreed: int = 0,
+) -> Situation:
+    """Any round."""
     return Situation(
-        round=0, participant=5, update=update, model=torch.zeros_like(update), memory={}, download=None,
-        generator=generator, honest=honest,
+        round=number, participant=5, update=update, model=torch.zeros_like(update) if model is None else model,
+        memory=memory, download=download, generator=generator, agreed=torch.Generator().manual_seed(agreed),
+        honest=honest,
     )  # fmt: skip
+
+
+def second(update: Tensor, seed: int = 5) -> Situation:
+    """A second round: something was downloaded, and the model is another than the one that is remembered."""
+    return later(
+        update,
+        torch.Generator().manual_seed(seed),
+        download=honest(2, update.dtype),
+        memory={"model": honest(3, update.dtype)},
+        model=honest(4, update.dtype),
+    )
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    """Of the angle between two uploads."""
+    return float(torch.nn.functional.cosine_similarity(a.double(), b.double(), dim=0))
 
 
 def share(mask: Tensor) -> float:
@@ -102,9 +156,169 @@ def test_free_rider() -> None:
     assert torch.equal(uploaded, attacked(FreeRider(), torch.zeros(ENTRIES)))
 
 
+def test_free_rider_scaled() -> None:
+    """The noise is not the unscaled one times the scale, or its length is not what the docstring says."""
+    scaled = attacked(FreeRider(scale=0.01), honest())
+    torch.testing.assert_close(scaled, 0.01 * attacked(FreeRider(), honest()))
+    assert float(scaled.norm()) == pytest.approx(0.01 * (ENTRIES / 3) ** 0.5, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("attack", "rounds"),
+    [
+        (OnOff(honest=3), "111000000000"),
+        (OnOff(honest=0), "000000000000"),
+        (OnOff(honest=3, period=4), "111000100010"),
+        (OnOff(honest=0, period=2), "010101010101"),
+        (OnOff(), "1" * 15 + "0" * 10),
+    ],
+)
+def test_on_off(attack: OnOff, rounds: str) -> None:
+    """It trains in another round than the honest ones, or its upload is not then its update and else noise."""
+    for number, honestly in enumerate(rounds):
+        assert attack.trains_in(number) == (honestly == "1")
+        drawn = torch.Generator().manual_seed(5)
+        uploaded = attack.upload(later(honest(), drawn, download=None, memory={}, number=number))
+        assert torch.equal(uploaded, honest() if honestly == "1" else attacked(FreeRider(), honest()))
+
+
+def test_sybils_are_clones() -> None:
+    """Two upload different noise in one round or the same in two, or something else than U[-1, 1]."""
+    first, other, later_on = (
+        Sybil().upload(later(honest(), torch.Generator().manual_seed(own), download=None, memory={}, agreed=agreed))
+        for own, agreed in ((5, 0), (6, 0), (5, 1))
+    )
+    assert torch.equal(first, other)
+    assert abs(cosine(first, later_on)) < 0.05
+    assert kstest(first.double().numpy(), "uniform", args=(-1, 2)).pvalue > 0.001
+
+
+@pytest.mark.parametrize("jitter", [0.1, 0.5, 1.0, 3.0])
+def test_sybils_that_hide(jitter: float) -> None:
+    """The noise of their own is not so many times as long, or their cosine is another than 1 / (1 + j^2)."""
+    shared = attacked(Sybil(), honest())
+    first, other = (attacked(Sybil(jitter=jitter), honest(), seed) for seed in (5, 6))
+    assert float((first - shared).norm() / shared.norm()) == pytest.approx(jitter, rel=0.03)
+    assert cosine(first, other) == pytest.approx(1 / (1 + jitter**2), abs=0.03)
+
+
+def test_what_adversaries_agree_on() -> None:
+    """The stream in common differs between two of a run, or is the same in two rounds, two runs or as an own one."""
+    seen = {
+        (seed, participant, number): [
+            float(torch.rand((), generator=stream)) for stream in (told.agreed, told.generator)
+        ]
+        for seed in (1, 2)
+        for participant in (5, 6)
+        for number in (0, 1)
+        for told in [
+            Cast(Federation(participants=5, adversaries=2, seed=seed), [Sybil()]).situation(
+                participant, number, memory={}, update=torch.zeros(1), model=torch.zeros(1)
+            )
+        ]
+    }
+    for (seed, _, number), (agreed, _) in seen.items():
+        assert agreed == seen[seed, 5, number][0]
+    assert len({agreed for agreed, _ in seen.values()}) == 4
+    assert len({own for _, own in seen.values()} | {agreed for agreed, _ in seen.values()}) == 12
+
+
+def test_replay() -> None:
+    """The first download with something in it is not uploaded from then on, or not noise before."""
+    attack, memory, uploads = Replay(), dict[str, Tensor](), []
+    downloads = [None, torch.zeros(ENTRIES), honest(2), honest(3), torch.zeros(ENTRIES)]
+    for download in downloads:
+        told = later(torch.zeros(ENTRIES), torch.Generator().manual_seed(5), download=download, memory=memory)
+        uploads.append(attack.upload(told))
+    noise = attacked(FreeRider(), honest())
+    for uploaded, expected in zip(uploads, [noise, noise, honest(2), honest(2), honest(2)], strict=True):
+        assert torch.equal(uploaded, expected)
+
+
+def test_delta_weights() -> None:
+    """What is uploaded is not what changed since the last upload, or not noise where nothing did."""
+    attack, memory, uploads = DeltaWeights(), dict[str, Tensor](), []
+    models = [honest(2), honest(2), honest(3), honest(4)]
+    for model in models:
+        told = later(
+            torch.zeros(ENTRIES), torch.Generator().manual_seed(5), download=None, memory=memory, model=model.clone()
+        )
+        uploads.append(attack.upload(told))
+    for uploaded in uploads[:2]:
+        assert torch.equal(uploaded, attacked(FreeRider(), honest()))
+    for number in (2, 3):
+        expected = models[number].numpy() - models[number - 1].numpy()
+        np.testing.assert_array_equal(uploads[number].numpy(), expected)
+
+
+@pytest.mark.parametrize("sigma", [0.1, 1.0, 5.0])
+def test_delta_weights_with_noise(sigma: float) -> None:
+    """The noise is not Gaussian, or its length over that of the difference is another than sigma."""
+    change = (honest(4) - honest(3)).double().numpy()
+    added = DeltaWeights(noise=sigma).upload(second(honest())).double().numpy() - change
+    assert np.linalg.norm(added) / np.linalg.norm(change) == pytest.approx(sigma, rel=0.03)
+    spread = sigma * np.linalg.norm(change) / ENTRIES**0.5
+    assert kstest(added / spread, "norm").pvalue > 0.001
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.8, 1.0])
+def test_imitation(weight: float) -> None:
+    """The upload is not the mix of the update and of the last download at the update's length."""
+    update, download = honest().double().numpy(), honest(2).double().numpy()
+    guess = download / np.linalg.norm(download) * np.linalg.norm(update)
+    uploaded = Imitation(share=weight).upload(second(honest()))
+    np.testing.assert_allclose(uploaded.numpy(), (1 - weight) * update + weight * guess, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("download", [None, torch.zeros(ENTRIES)], ids=["none", "empty"])
+def test_imitation_of_nothing(download: Tensor | None) -> None:
+    """Without anything to imitate the update is lost, or it becomes NaN."""
+    told = later(honest(), torch.Generator(), download=download, memory={})
+    assert torch.equal(Imitation().upload(told), honest())
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        *((lambda x=x: FreeRider(scale=x), f"FreeRider's scale .* got {x}") for x in (0.0, -1.0, NAN, INF)),
+        *((lambda x=x: OnOff(scale=x), f"OnOff's scale .* got {x}") for x in (0.0, NAN)),
+        (lambda: OnOff(honest=-1), "OnOff's honest .* 0 or more, but got -1"),
+        *((lambda x=x: OnOff(period=x), f"OnOff's period .* 2 or more rounds, but got {x}") for x in (-1, 0, 1)),
+        *((lambda x=x: Sybil(jitter=x), f"Sybil's jitter .* got {x}") for x in (-0.1, NAN, INF)),
+        *((lambda x=x: DeltaWeights(noise=x), f"DeltaWeights' noise .* got {x}") for x in (-0.1, NAN, INF)),
+        *((lambda x=x: Imitation(share=x), f"Imitation's share .* got {x}") for x in (-0.1, 1.1, NAN, INF)),
+    ],
+)
+def test_numbers_that_mean_nothing(make: Callable[[], Adversary], named: str) -> None:
+    """An option out of its range is taken, or the sentence does not name the attack, the option and the value."""
+    with pytest.raises(UserError, match=named):
+        make()
+
+
 def test_who_trains() -> None:
-    """Everybody but the free-rider needs its honest update."""
-    assert [name for name, attack in ATTACKS.items() if not attack.trains] == ["free_rider"]
+    """Free-riders of any kind train, or somebody who needs an honest update does not."""
+    idle = {
+        "free_rider",
+        "free_rider-scaled",
+        "sybil",
+        "sybil-jitter",
+        "replay",
+        "delta_weights",
+        "delta_weights-noise",
+    }
+    assert {name for name, attack in ATTACKS.items() if not attack.trains} == idle
+    for name, attack in ATTACKS.items():
+        assert attack.trains_in(0) == (name not in idle | {"on_off"})
+
+
+def test_every_attack_is_held_to_these_laws() -> None:
+    """A new attack is left out of `ATTACKS`."""
+    bases = {"Adversary", "OmniscientAdversary"}
+    kinds = {name for name in adversaries.__all__ if issubclass(getattr(adversaries, name), Adversary)} - bases
+    assert {type(attack).__name__ for attack in ATTACKS.values()} == kinds - {"InnerProduct", "LabelFlip"}
 
 
 @every_attack
@@ -115,7 +329,22 @@ def test_takes_and_leaves(attack: Adversary, dtype: torch.dtype) -> None:
     uploaded = attacked(attack, update)
     assert torch.equal(update, honest(dtype=dtype))
     assert (uploaded.shape, uploaded.dtype) == (update.shape, update.dtype)
-    assert uploaded.data_ptr() != update.data_ptr()
+    assert uploaded.data_ptr() != update.data_ptr() or isinstance(attack, Imitation)  # honest without a download
+    assert uploaded.isfinite().all()
+
+
+@every_attack
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_takes_and_leaves_later(attack: Adversary, dtype: torch.dtype) -> None:
+    """The same of a round with a download and a memory: what the server clips in place would change one of them."""
+    told = second(honest(dtype=dtype))
+    uploaded = attack.upload(told)
+    assert told.download is not None
+    for given, seed in ((told.update, 1), (told.download, 2), (told.model, 4)):
+        assert torch.equal(given, honest(seed, dtype))
+        assert uploaded.data_ptr() != given.data_ptr()
+    assert all(kept.data_ptr() not in (uploaded.data_ptr(), told.model.data_ptr()) for kept in told.memory.values())
+    assert (uploaded.shape, uploaded.dtype) == (told.update.shape, dtype)
     assert uploaded.isfinite().all()
 
 
@@ -125,6 +354,7 @@ def test_same_seed_same_upload(attack: Adversary) -> None:
     first = attacked(attack, honest())
     torch.manual_seed(99)
     assert torch.equal(attacked(attack, honest()), first)
+    assert torch.equal(attack.upload(second(honest())), attack.upload(second(honest())))
 
 
 @drawing
@@ -132,9 +362,17 @@ def test_draws_from_the_given_stream(attack: Adversary) -> None:
     """Another seed or a later place of the stream gives the same upload, or the global stream moves."""
     before = torch.get_rng_state()
     generator = torch.Generator().manual_seed(5)
-    first, second = (attack.upload(situation(honest(), generator)) for _ in range(2))
-    assert not torch.equal(first, second)
-    assert not torch.equal(first, attacked(attack, honest(), seed=6))
+    first, again = (attack.upload(replace(second(honest()), generator=generator)) for _ in range(2))
+    assert not torch.equal(first, again)
+    assert not torch.equal(attack.upload(second(honest())), attack.upload(second(honest(), seed=6)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@still
+def test_draws_nothing_of_its_own(attack: Adversary) -> None:
+    """An upload hangs on the adversary's own stream where its formula has nothing random, or the global one moves."""
+    before = torch.get_rng_state()
+    assert torch.equal(attack.upload(second(honest())), attack.upload(second(honest(), seed=6)))
     assert torch.equal(torch.get_rng_state(), before)
 
 

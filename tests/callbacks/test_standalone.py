@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,42 @@ def test_what_the_adversary_took(rffl: Callable[..., Ended], tmp_path: Path) -> 
     assert summary.gain == pytest.approx(gains.mean().item(), abs=1e-6)
     again, _ = run_of(rffl, tmp_path, "again", *flip)
     assert again.summary() == summary
+
+
+def test_what_is_taken_home(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """A free-rider's own work is the initial network, a label flipper's is training alone; older runs still read.
+
+    All of it agrees with the summary's own lists, and who was removed when with the rounds.
+    """
+    attacks = [{"class_path": f"rffl_pl.adversaries.{name}"} for name in ("FreeRider", "LabelFlip")]
+    who = ("--adversaries", json.dumps(attacks), "--federation.adversaries", 2, "--standalone.enabled", "true")
+    small = ("--data.examples_per_participant", 40, "--data.adversary_examples", 8)
+    run, ended = run_of(rffl, tmp_path, "taken", *who, *small, "--server.removal_from", 2)
+    summary, last = run.summary(), run.rounds()[-1]
+    alone, final = ([value or 0.0 for value in side] for side in (summary.standalone, summary.final))
+    initial = summary.initial or math.nan
+    taken = [final[5] - initial, final[6] - alone[6]]
+    assert summary.taken == pytest.approx(sum(taken) / 2, abs=1e-6)
+    assert summary.taken_most == pytest.approx(max(taken), abs=1e-6)
+    assert summary.adversary_over_initial == pytest.approx((final[5] + final[6]) / 2 - initial, abs=1e-6)
+    smallest = min(range(5), key=lambda i: summary.examples[i])
+    gain = final[smallest] - alone[smallest]
+    assert summary.smallest_gain == pytest.approx(gain, abs=1e-6)
+    assert summary.taken_share == pytest.approx(max(taken) / gain, rel=1e-4)
+    assert f"taken: {summary.taken:+.1%} over what their own work gives, {summary.taken_most:+.1%} at most" in ended.out
+    removals = [(entry.number, i) for entry in run.rounds() for i in entry.removed]
+    rounds = [number for number, i in removals if i >= 5]
+    assert rounds
+    assert (summary.first_removal, summary.last_removal) == (min(rounds), max(rounds))
+    assert summary.honest_removed == 5 - sum(last.members[:5]) == len(removals) - len(rounds)
+    assert f"{summary.taken:+.1%}" in rffl("compare", run.path).out
+    content = json.loads(run.summary_file.read_text())
+    new = ("taken", "taken_most", "taken_share", "smallest_gain", "adversary_over_initial", "honest_removed")
+    old = {name: value for name, value in content.items() if name not in (*new, "first_removal", "last_removal")}
+    run.summary_file.write_text(json.dumps(old))
+    assert [getattr(run.summary(), name) for name in new] == [None] * len(new)
+    assert "taken" not in run.summary().table()
+    assert rffl("compare", run.path).code == 0
 
 
 def test_the_initial_network(rffl: Callable[..., Ended], tmp_path: Path) -> None:

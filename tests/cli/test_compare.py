@@ -46,7 +46,7 @@ def test_settings_that_differ_and_results(rffl: Run, runs: Path, tmp_path: Path)
         assert found["run"] == f"{folder.parent.name}/{folder.name}"
         assert (found["mean"], found["maximum"]) == (f"{summary.mean:.1%}", f"{summary.maximum:.1%}")
         assert (found["fairness"], found["gain"], found["rounds"]) == ("-", "-", "2")
-        assert (found["adversaries removed"], found["honest removed"]) == ("0 of 1", "0 of 5")
+        assert (found["adversaries removed"], found["honest removed"], found["taken"]) == ("0 of 1", "0 of 5", "-")
     assert rffl("compare", runs / "*" / "*", *out).out == ended.out
     assert rffl("compare", one, one, two, *out).out == ended.out
 
@@ -66,7 +66,7 @@ def test_all_runs_at_hand(
     _, _, first, second = listed.out.splitlines()
     assert first.startswith("one/")
     assert cells(first)[3] == "2"
-    assert cells(second)[3:] == ["2 of 2", *"------"]
+    assert cells(second)[3:] == ["2 of 2", *"-------"]
     (sentence,) = listed.err.splitlines()
     assert sentence.startswith("left out: Expected runs/broken/now/config.yaml to be the YAML of a run")
     assert not (runs / "compare.html").exists()

@@ -62,6 +62,8 @@ def test_the_results_are_those_of_the_summaries(browser: Browser, page_file: Pat
         detection = {row["Group"]: row for row in rows(page, f"{RESULTS} >> nth=1")}
         row = detection["1 · RFFL · FreeRider"]
         assert row["Adversaries removed, %"] == said([run.recall for run in summaries(folders, "RFFL", "FreeRider")])
+        taken = [run.taken for run in summaries(folders, "RFFL", "FreeRider")]
+        assert row["Taken by adversaries, points"].removeprefix("+") == said(taken)
         flipped = [run.attack_success for run in summaries(folders, "RFFL", "LabelFlip")]
         assert detection["2 · RFFL · LabelFlip"]["Attack success, %"] == said(flipped)
         assert "; 4 rounds" in page.locator("#results-table .caption").first.inner_text()

@@ -19,18 +19,26 @@ SERVERS = sorted({path.stem for path in (ROOT / "configs" / "servers").iterdir()
 
 
 SERVERS += [f"{server} by halves" for server in ("rffl", "fedavg", "foolsgold")]
+SERVERS += ["rffl attacked", "rffl by halves attacked"]
+ATTACKS_ON_THE_REWARD = (
+    "OnOff", "--adversaries.honest", 1, "--adversaries.period", 2, "--adversaries+=Replay",
+    "--adversaries+=DeltaWeights", "--adversaries.noise", 0.1, "--adversaries+=Imitation",
+    "--adversaries+=Sybil", "--adversaries.jitter", 0.1, "--adversaries+=Sybil",
+)  # fmt: skip
 
 
 def line(kind: str, name: str, *more: object) -> str:
     """A federation of five, a free-rider, a flipper of labels and an omniscient adversary under one server.
 
-    By halves, one half of the members takes part in each round.
+    By halves, one half of the members takes part in each round. Attacked, it is by the attacks on the reward instead.
     """
-    server, _, halves = kind.partition(" ")
-    more = (*more, "--federation.participation", 0.5) if halves else more
+    server, _, how = kind.partition(" ")
+    more = (*more, "--federation.participation", 0.5) if "by halves" in how else more
     configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
     adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
     attacks = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
+    if "attacked" in how:
+        attacks = ("--adversaries", *ATTACKS_ON_THE_REWARD, "--federation.adversaries", 6)
     files = [argument for config in configs for argument in ("--config", config)]
     return " ".join(map(str, ("fit", *files, *adam, *attacks, *QUICK, "--run.name", f"{named(kind)}-{name}", *more)))
 
@@ -60,9 +68,10 @@ def assert_same_bits(a: dict[str, Any], b: dict[str, Any], where: str) -> None:
     assert repr(a["federation"]["members"]) == repr(b["federation"]["members"]), where
     for i, mine in a["federation"]["participants"].items():
         theirs = b["federation"]["participants"][i]
-        for part in ("network", "memory"):
+        for part in ("network", "memory", "attack"):
             for key, value in mine[part].items():
                 assert torch.equal(value, theirs[part][key]), (where, i, key)
+            assert mine[part].keys() == theirs[part].keys(), (where, i)
         assert repr(flatten(mine["optimizer"])) == repr(flatten(theirs["optimizer"])), (where, i)
     assert repr(flatten(a["server"]["rule"])) == repr(flatten(b["server"]["rule"])), where
 
@@ -90,3 +99,6 @@ def test_ranks_and_checkpoints_do_not_matter(tmp_path: Path) -> None:
             result(tmp_path / "2", f"{named(server)}-resumed")[0],
         )
         assert_same_bits(alone, together, server)
+        if server == "rffl attacked":
+            _, replay, delta, imitation, *_ = (alone["federation"]["participants"][i]["attack"] for i in range(5, 11))
+            assert (*map(set, (replay, delta, imitation)),) == ({"download", "recorded"}, {"model"}, {"download"})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import math
 import warnings
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_score, recall_score
 from torchmetrics import Metric
 
-from rffl_pl.metrics import CollaborationGain, Detection, Fairness, ParticipantScores, RankFairness, ReadAs
+from rffl_pl.metrics import CollaborationGain, Detection, Fairness, ParticipantScores, RankFairness, ReadAs, TakeHome
 
 COMPARISONS: list[type[Any]] = [Fairness, RankFairness, CollaborationGain]
 CORRELATIONS: list[type[Any]] = [Fairness, RankFairness]
@@ -24,6 +26,8 @@ NAN = float("nan")
 def numbers(metric: Metric) -> list[float]:
     """What a metric computes, one value or several."""
     values = metric.compute()
+    if isinstance(values, dict):
+        values = tuple(values.values())
     return [float(value) for value in (values if isinstance(values, tuple) else [values])]
 
 
@@ -317,9 +321,80 @@ def test_detection_starts_anew_after_a_reset() -> None:
     assert numbers(detection) == [1.0, 1.0, 3.0]
 
 
+def taken_home(final: list[float], alone: list[float], examples: list[int], who: str, initial: float) -> list[float]:
+    """What `TakeHome` says, one participant after the other; ``who`` is h, t or i each: honest, trains, is idle."""
+    every = list(zip(final, alone, examples, who, strict=True))
+    attack = [(y, x, x if role == "t" else initial) for y, x, _, role in every if role != "h"]
+    honest = [(count, y - x) for y, x, count, role in every if role == "h"]
+    small = [gain for count, gain in honest if count == min(count for count, _ in honest)]
+    taken = [y - own for y, _, own in attack]
+    above = [y - x for y, x, _ in attack], [y - initial for y, _, _ in attack], taken
+    means = [fmean(values) if values else NAN for values in above]
+    most, smallest = max(taken, default=NAN), fmean(small) if small else NAN
+    return [*means, most, smallest, most / smallest if smallest > 0 else NAN]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("n", [1, 2, 7, 30])
+def test_take_home_is_what_plain_python_computes(n: int, seed: int) -> None:
+    """Every number for any mixture of honest, training and idle, with ties of examples, in however many updates."""
+    generator = np.random.default_rng((n, seed))
+    final, alone, initial = generator.random(n), generator.random(n), generator.random()
+    examples, roles = generator.integers(1, 9, n), generator.choice(list("hhti"), n)
+    home = TakeHome(initial)
+    facts = [torch.tensor(fact) for fact in (final, alone, examples, roles != "h", roles != "i")]
+    for part in torch.randperm(n, generator=torch.Generator().manual_seed(seed)).split(3):  # the order is nothing
+        home.update(*(fact[part] for fact in facts))
+    expected = taken_home(final.tolist(), alone.tolist(), examples.tolist(), "".join(roles), initial)
+    assert numbers(home) == pytest.approx(expected, abs=1e-6, rel=1e-5, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("final", "alone", "who", "expected"),
+    [
+        ([0.9, 0.8, 0.85], [0.8, 0.5, 0.6], "hhi", [0.25, 0.75, 0.75, 0.75, 0.3, 2.5]),
+        ([0.9, 0.8, 0.85], [0.8, 0.5, 0.6], "hht", [0.25, 0.75, 0.25, 0.25, 0.3, 0.25 / 0.3]),
+        ([0.9, 0.5, 0.85], [0.8, 0.5, 0.6], "hhi", [0.25, 0.75, 0.75, 0.75, 0.0, NAN]),
+        ([0.9, 0.4, 0.85], [0.8, 0.5, 0.6], "hhi", [0.25, 0.75, 0.75, 0.75, -0.1, NAN]),
+        ([0.9, 0.8, 0.1], [0.8, 0.5, 0.6], "hhi", [-0.5, 0.0, 0.0, 0.0, 0.3, 0.0]),
+        ([0.9, 0.85, 0.7], [0.8, 0.5, 0.6], "hit", [0.225, 0.675, 0.425, 0.75, 0.1, 7.5]),
+        ([0.9, 0.8], [NAN, NAN], "hi", [NAN, 0.7, 0.7, 0.7, NAN, NAN]),
+        ([0.9, 0.8, NAN], [0.8, 0.5, 0.6], "hii", [NAN, NAN, NAN, NAN, 0.1, NAN]),
+        ([0.9, 0.8], [0.8, 0.5], "hh", [NAN, NAN, NAN, NAN, 0.3, NAN]),
+        ([0.9], [0.8], "t", [0.1, 0.8, 0.1, 0.1, NAN, NAN]),
+    ],
+    ids=[
+        "a free-rider", "who trains", "no gain", "a loss", "nothing", "both", "no reference", "no accuracy",
+        "all honest", "no honest",
+    ],
+)  # fmt: skip
+def test_take_home_by_hand(final: list[float], alone: list[float], who: str, expected: list[float]) -> None:
+    """What an idle one took counts from the initial network, and a share is of a gain alone; nothing warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        home = TakeHome(initial=0.1)
+        examples = torch.tensor([30, 10, 20][: len(who)])
+        roles = (torch.tensor([role != kind for role in who]) for kind in "hi")
+        home.update(torch.tensor(final), torch.tensor(alone), examples, *roles)
+        assert numbers(home) == pytest.approx(expected, abs=1e-6, rel=1e-5, nan_ok=True)
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_take_home_of_nobody() -> None:
+    """No update, an empty one and a reset leave nothing but NaN."""
+    home, nobody = TakeHome(initial=0.1), torch.empty(0)
+    assert all(map(math.isnan, numbers(home)))
+    home.update(nobody, nobody, nobody, nobody.bool(), nobody.bool())
+    assert all(map(math.isnan, numbers(home)))
+    one = torch.ones(1)
+    home.update(one, one, one, one.bool(), one.bool())
+    home.reset()
+    assert all(map(math.isnan, numbers(home)))
+
+
 @pytest.mark.parametrize(
     "metric",
-    [ParticipantScores(2), ReadAs(1, 7), Detection(), *(kind() for kind in COMPARISONS)],
+    [ParticipantScores(2), ReadAs(1, 7), Detection(), TakeHome(0.1), *(kind() for kind in COMPARISONS)],
     ids=lambda metric: type(metric).__name__,
 )
 def test_metrics_do_not_merge_ranks(metric: Metric) -> None:

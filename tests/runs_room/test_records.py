@@ -109,6 +109,33 @@ def test_what_adversaries_took(many: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("known", "line"),
+    [
+        ({}, "+70.0% over what its own work gives"),
+        (
+            {"smallest_gain": 0.14, "taken_share": 5.0},
+            ", 5.00 times what the smallest honest participant gains (+14.0%)",
+        ),
+        ({"smallest_gain": -0.02}, "; the smallest honest participant gains nothing (-2.0%)"),
+        ({"smallest_gain": 0.0}, "; the smallest honest participant gains nothing (+0.0%)"),
+    ],
+)
+def test_what_was_taken_home(known: dict[str, float], line: str) -> None:
+    """One line, beside the smallest honest participant's gain where that is known."""
+    said = below(**ATTACKED, taken=0.7, taken_most=0.7, **known)[-1]
+    assert said.startswith("taken: +70.0% over what its own work gives")
+    assert said.endswith(line)
+
+
+def test_what_several_took_home() -> None:
+    """Of several adversaries the mean and the most."""
+    many = ATTACKED | {name: [*ATTACKED[name], *ATTACKED[name][-1:]] for name in ATTACKED}
+    assert (
+        below(**many, taken=0.1, taken_most=0.3)[-1] == "taken: +10.0% over what their own work gives, +30.0% at most"
+    )
+
+
 def test_all_there_is_to_say() -> None:
     """All lines together, in their order, and the participants' rows above them."""
     summary = replace(
@@ -126,7 +153,8 @@ def test_a_summary_is_json_without_nan() -> None:
     """What is not measured is null, so that every reader of JSON takes it."""
     text = json.dumps(asdict(SUMMARY), allow_nan=False)
     names = {"rank_fairness", "gain", "gain_spread", "precision", "recall", "target_accuracy", "attack_success"}
-    names |= {"initial", "adversary_final", "adversary_standalone", "adversary_gain"}
+    names |= {"initial", "adversary_final", "adversary_standalone", "adversary_gain", "adversary_over_initial"}
+    names |= {"taken", "taken_most", "smallest_gain", "taken_share", "first_removal", "last_removal", "honest_removed"}
     assert names == {name for name, value in json.loads(text).items() if value is None} - {"fairness"}
 
 

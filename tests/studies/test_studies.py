@@ -44,6 +44,7 @@ def test_a_study_runs_every_cell_once_and_keeps_its_results(rffl: Run, tmp_path:
     here = [row for row in results if row["cell"] == cells["FedAvg", "UNI", "2"]]
     values = {(row["measure"], row["participant"]): float(row["value"]) for row in here}
     assert values["accuracy_mean", ""] == pytest.approx(summary["mean"], rel=1e-8)
+    assert values["honest_removed", ""] == summary["honest_removed"] == 0
     assert [values["accuracy", str(i)] for i in range(6)] == pytest.approx(summary["final"], rel=1e-8)
     assert [row["role"] for row in here if row["measure"] == "accuracy"] == ["honest"] * 5 + ["adversary"]
     assert all(row["rounds"] == "2" and float(row["seconds"]) > 0 and row["torch"] for row in here)
