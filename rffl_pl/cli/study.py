@@ -87,13 +87,14 @@ def check_alone(command: str) -> None:
 
 
 def _file(name: str) -> Path:
-    """The user's own file, or the package's of that name."""
+    """The user's own file, or the package's of that name: ``takeover`` is ``studies/takeover.yaml``."""
     if Path(name).is_file():
         return Path(name)
     short = name.removeprefix("./").removeprefix("configs/")
     known = packaged()
-    if short in known:
-        return known[short]
+    for spelled in (short, f"studies/{short}.yaml"):
+        if spelled in known:
+            return known[spelled]
     near = nearest(short, known, likeness=0.75) or "."
     raise UserError(f"Expected the file of a study, but there is no {name}{near}")
 
