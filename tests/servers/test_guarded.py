@@ -1,0 +1,141 @@
+"""What the guards are for: adversaries take nothing, and nobody honest pays for them."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rffl_pl.adversaries import Adversary, DeltaWeights, FreeRider, Replay, Sybil
+from rffl_pl.errors import UserError
+from rffl_pl.servers import RFFL
+from tests.runs import federate
+from tests.servers.tasks import task
+
+ENTRIES = 400
+
+
+def updates(now: int, honest: int, noise: int, strength: float = 1.0) -> Tensor:
+    """A round of updates with a common direction, which the last ones do not have."""
+    generator = torch.Generator().manual_seed(now)
+    common = strength * torch.randn(ENTRIES, generator=generator)
+    own = torch.randn(honest + noise, ENTRIES, generator=generator)
+    own[:honest] += common
+    return own
+
+
+def started(participants: int, **settings: Any) -> RFFL:
+    """A guarded server before its first round; the first participant has a hundredth of the others' examples."""
+    server = RFFL(preset="guarded", **settings)
+    server.start(task([1] + [100] * (participants - 1), [ENTRIES]))
+    return server
+
+
+def step(server: RFFL, rows: Tensor) -> Any:
+    """One round of all members."""
+    senders = server.members.nonzero().flatten().tolist()
+    return server.step(rows[senders], senders)
+
+
+@pytest.mark.parametrize("length", [1e-3, 1.0, 1e3])
+def test_noise_is_removed_and_takes_nothing(length: float) -> None:
+    """Noise of some length downloads an entry, stays for long, or costs an honest member its place."""
+    server = started(6)
+    for now in range(12):
+        rows = updates(now, 5, 1)
+        rows[5] *= length
+        verdict = step(server, rows)
+        assert not verdict.download(5).any()
+    assert server.members.tolist() == [True] * 5 + [False]
+
+
+@pytest.mark.parametrize("clones", [2, 4, 9])
+def test_clones_count_once(clones: int) -> None:
+    """Free-riders who agree with each other download something, even where they are the majority."""
+    server = started(5 + clones)
+    for now in range(12):
+        rows = updates(now, 5, clones)
+        rows[6:] = rows[5] * torch.rand(clones - 1, 1)
+        verdict = step(server, rows)
+        assert not any(verdict.download(i).any() for i in range(5, 5 + clones))
+    assert server.members.tolist() == [True] * 5 + [False] * clones
+
+
+def test_nobody_is_removed_without_evidence() -> None:
+    """Late rounds in which uploads have next to nothing in common remove somebody who had contributed."""
+    server = started(6)
+    for now in range(100):
+        step(server, updates(now, 6, 0, strength=1.0 if now < 10 else 0.02))
+    assert server.members.all()
+
+
+def test_reputation_of_long_ago_pays_for_nothing() -> None:
+    """Whoever turns goes on downloading as before, while its reputation is still half of the highest."""
+    plain, guarded = started(6, short_memory="off"), started(6)
+    for now in range(17):
+        rows = updates(now, 6 if now < 12 else 5, 0 if now < 12 else 1)
+        without, with_it = step(plain, rows), step(guarded, rows)
+    assert without.quotas[5] > 0.3
+    assert with_it.quotas[5] < 0.05
+    assert with_it.quotas[:5].min() > 0.5
+
+
+def test_probation_lasts_as_said_and_until_confirmed() -> None:
+    """Somebody downloads before the rounds are over, or never after them; or once confirmed has to begin again."""
+    server = started(4, probation=3)
+    for now in range(5):
+        verdict = step(server, updates(now, 4, 0))
+        assert bool((verdict.quotas > 0).all()) == (now >= 2)
+
+
+def test_one_ally_confirms_nobody() -> None:
+    """Two of eight who agree with each other, though less than clones, download something."""
+    server = started(8)
+    for now in range(12):
+        rows = updates(now, 6, 2)
+        rows[7] = 0.8 * rows[6] + 0.6 * rows[7]
+        verdict = step(server, rows)
+        assert not verdict.quotas[6:].any()
+
+
+def test_why_somebody_was_removed() -> None:
+    """The reason does not name contribution, bound, confidence and limit."""
+    server = started(6)
+    reasons: dict[int, str] = {}
+    for now in range(12):
+        reasons |= step(server, updates(now, 5, 1)).reasons
+    assert list(reasons) == [5]
+    for words in ("it contributed ", "of what the mean member does", "confidence of 0.999", "less than 0.333"):
+        assert words in reasons[5]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("probation", -1), ("confidence", 0.5), ("confidence", 1.0), ("confidence", float("nan")), ("short_memory", 1.0)],
+)
+def test_guards_out_of_range(option: str, value: float) -> None:
+    """A guard that cannot work is accepted, or the sentence does not name the option and the value."""
+    with pytest.raises(UserError, match=f"Expected --server.{option} .*{value}"):
+        RFFL(**{option: value})  # type: ignore[arg-type]
+
+
+def test_released_falls_to_one_free_rider() -> None:
+    """The measured takeover is not one any more: then the documentation has to say so."""
+    released = RFFL(preset="released")
+    federate(released, [FreeRider()], rounds=36, examples_per_participant=40)
+    assert released.members.tolist() == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize(
+    "attacks",
+    [[FreeRider()], [FreeRider(scale=0.003), Replay()], [DeltaWeights(), DeltaWeights(noise=1.0)], [Sybil(), Sybil()]],
+    ids=["noise", "small noise and replay", "delta weights", "clones"],
+)
+def test_guarded_pays_nobody_who_does_not_train(attacks: list[Adversary]) -> None:
+    """An adversary that does nothing has another model in the end than in the beginning, or an honest member goes."""
+    guarded = RFFL(preset="guarded")
+    module = federate(guarded, attacks, rounds=12, examples_per_participant=40)
+    assert guarded.members.tolist() == [True] * 5 + [False] * len(attacks)
+    initial = module.initial_weights()
+    assert all(torch.equal(weights, initial) for weights in module.cohort.weights[5:])
+    assert not any(torch.equal(weights, initial) for weights in module.cohort.weights[:5])
