@@ -55,7 +55,7 @@ def main(args: Sequence[str], run: Run) -> int:
     only = study.only(given.only)
     if given.seeds:
         study = replace(study, seeds=checked_seeds(given.seeds))
-    file = given.root / study.name / "results.csv"
+    file = _results(given.root / study.name)
     if given.table:
         kept = results.read(study, file)
         kept = [row for row in kept if not given.seeds or int(row["seed"]) in given.seeds]
@@ -97,6 +97,12 @@ def _file(name: str) -> Path:
             return known[spelled]
     near = nearest(short, known, likeness=0.75) or "."
     raise UserError(f"Expected the file of a study, but there is no {name}{near}")
+
+
+def _results(folder: Path) -> Path:
+    """Where a study's results are kept: compressed where they already are."""
+    packed = folder / "results.csv.gz"
+    return packed if packed.is_file() else folder / "results.csv"
 
 
 def packaged() -> dict[str, Path]:

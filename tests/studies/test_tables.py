@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import itertools
 import random
 import subprocess
@@ -83,6 +84,17 @@ def test_a_table_for_every_place_on_the_other_axes(rffl: Run, tmp_path: Path, ma
     assert lines[4] == f"| RFFL | {shown(values, 'RFFL', 'UNI', 'none')} | {shown(values, 'RFFL', 'POW', 'none')} |"
     assert lines[-2] == f"| RFFL | {shown(values, 'RFFL', 'UNI', 'flip')} | - |"
     assert lines[-1].endswith(f"| {shown(values, 'Fed_Avg', 'POW', 'flip')} (n=2) |")
+
+
+def test_results_that_were_compressed(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """The same table is drawn of results.csv.gz where there is one."""
+    file, _ = made
+    words = ("study", file, "--root", tmp_path / "studies", "--table", "server", "split")
+    plain = rffl(*words).out
+    results = tmp_path / "studies" / "made" / "results.csv"
+    results.with_suffix(".csv.gz").write_bytes(gzip.compress(results.read_bytes()))
+    results.unlink()
+    assert rffl(*words).out == plain
 
 
 def test_how_much_one_column_is_above_another(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
