@@ -97,4 +97,5 @@ class Imitation(Adversary):
         update, download = situation.update, situation.download
         if download is None or not download.any():
             return update
-        return (1 - self.share) * update + (self.share * update.norm() / download.norm()) * download
+        mixed: Tensor = (1 - self.share) * update + (self.share * update.norm() / download.norm()) * download
+        return mixed

@@ -373,9 +373,7 @@ def test_what_was_sent_comes_back() -> None:
     for idle in (7, 8):
         assert torch.equal(first[idle], torch.rand(first.shape[1], generator=stream(idle, 0)) * 2 - 1)
     assert torch.equal(last[7], then[7])
-    torch.testing.assert_close(
-        then[8], then[7], rtol=1e-3, atol=1e-5
-    )  # of the same download
+    torch.testing.assert_close(then[8], then[7], rtol=1e-3, atol=1e-5)  # of the same download
     similar = torch.nn.functional.cosine_similarity
     assert float(similar(then[9], then[7], dim=0)) > 0.999
     assert float(similar(last[9], last[8], dim=0)) > 0.999  # the second download

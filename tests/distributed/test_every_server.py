@@ -34,9 +34,8 @@ def line(kind: str, name: str, *more: object) -> str:
     more = (*more, "--federation.participation", 0.5) if "by halves" in how else more
     configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
     adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
-    attacks = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
-    if "attacked" in how:
-        attacks = (*ATTACKS_ON_THE_REWARD, "--federation.adversaries", 6)
+    usual = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
+    attacks = (*ATTACKS_ON_THE_REWARD, "--federation.adversaries", 6) if "attacked" in how else usual
     files = [argument for config in configs for argument in ("--config", config)]
     return " ".join(map(str, ("fit", *files, *adam, *attacks, *QUICK, "--run.name", f"{named(kind)}-{name}", *more)))
 
