@@ -16,7 +16,7 @@ from rffl_pl.servers import RFFL, Verdict
 from rffl_pl.servers.evidence import Evidence
 
 
-class Replay(FreeRider):
+class Echo(FreeRider):
     """Does not train; begins with noise and then sends back the part of the aggregate that it downloaded last."""
 
     keeps_download: ClassVar[bool] = True

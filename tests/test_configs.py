@@ -17,6 +17,7 @@ from tests.conftest import QUICK, ROOT, Ended, only_run
 SERVERS, ATTACKS = (
     sorted(path.stem for path in (ROOT / "configs" / folder).iterdir()) for folder in ("servers", "adversaries")
 )
+OF_THE_PAPER = ["free_rider", "label_flip", "rescale", "sign_random", "value_invert"]
 BASES = [
     "digits.yaml", "mnist.yaml", "fashion_mnist.yaml", "emnist.yaml", "cifar10.yaml", "cifar100.yaml", "svhn.yaml",
     "mr.yaml", "sst.yaml",
@@ -43,18 +44,32 @@ def test_every_config_is_known_here() -> None:
     }  # fmt: skip
 
 
+def leaves_finite_models(rffl: Callable[..., Ended], root: Path, server: str, attack: str, rounds: int) -> str:
+    """Run a server against two adversaries; the configuration of the run."""
+    files = ("configs/digits.yaml", f"configs/servers/{server}.yaml", f"configs/adversaries/{attack}.yaml")
+    configs = [argument for file in files for argument in ("--config", file)]
+    ended = rffl("fit", *configs, "--federation.adversaries", 2, *QUICK, "--trainer.max_epochs", rounds)
+    assert ended.code == 0, ended.err
+    run = only_run(root / "runs")
+    for path in (run / "weights").iterdir():
+        assert all(value.isfinite().all() for value in torch.load(path, weights_only=True).values())
+    return (run / "config.yaml").read_text()
+
+
 @pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", OF_THE_PAPER)
 def test_every_server_trains_against_every_attack(
     rffl: Callable[..., Ended], tmp_path: Path, server: str, attack: str
 ) -> None:
     """Overlays compose: a round under each server with two adversaries of each kind leaves finite models."""
-    files = ("configs/digits.yaml", f"configs/servers/{server}.yaml", f"configs/adversaries/{attack}.yaml")
-    configs = [argument for file in files for argument in ("--config", file)]
-    ended = rffl("fit", *configs, "--federation.adversaries", 2, *QUICK, "--trainer.max_epochs", 1)
-    assert ended.code == 0, ended.err
-    for path in (only_run(tmp_path / "runs") / "weights").iterdir():
-        assert all(value.isfinite().all() for value in torch.load(path, weights_only=True).values())
+    leaves_finite_models(rffl, tmp_path, server, attack, 1)
+
+
+@pytest.mark.parametrize("attack", sorted({*ATTACKS} - {*OF_THE_PAPER}))
+def test_attacks_on_the_reward(rffl: Callable[..., Ended], tmp_path: Path, attack: str) -> None:
+    """The file is the attack that it is named after, and two rounds with it leave finite models."""
+    kind = "FreeRider" if attack == "scaled_noise" else attack.title().replace("_", "")
+    assert f"rffl_pl.adversaries.{kind}" in leaves_finite_models(rffl, tmp_path, "rffl", attack, 2)
 
 
 @pytest.mark.parametrize("name", BASES)

@@ -14,9 +14,9 @@ from rffl_pl.errors import UserError
 
 
 class Replay(Adversary):
-    """Does not train; records the first download that has an entry other than 0, and uploads it in every round after.
+    """Does not train; uploads its first download in every round after it.
 
-    Before it has one it uploads noise, as `FreeRider` does.
+    The first is the first that has an entry other than 0. Before it there is noise, as of a `FreeRider`.
     """
 
     trains: ClassVar[bool] = False
@@ -31,7 +31,7 @@ class Replay(Adversary):
 
 
 class DeltaWeights(Adversary):
-    r"""Does not train; uploads what has changed in its model since it uploaded last: all that it was sent since then.
+    r"""Does not train; uploads what it was sent since its last upload.
 
     The delta-weights free-rider (Lin, Du & Liu 2019, https://arxiv.org/abs/1911.12560): with the model :math:`w^t`
     that it holds before round t,
@@ -39,7 +39,7 @@ class DeltaWeights(Adversary):
     .. math::
         u^t = w^t - w^{t-1} + \sigma \, \frac{\|w^t - w^{t-1}\|}{\sqrt D} \, \epsilon, \quad \epsilon \sim N(0, I)
 
-    While its model does not change it uploads noise, as `FreeRider` does.
+    While its model does not change it uploads noise, as a `FreeRider` does.
 
     Args:
         noise: :math:`\sigma`, about the length of the Gaussian noise over that of the difference; 0 is the plain
@@ -69,10 +69,10 @@ class DeltaWeights(Adversary):
 
 
 class Imitation(Adversary):
-    r"""Trains, but uploads mostly the last aggregate it was sent: a guess of the next one, to inflate its contribution.
+    r"""Trains, but uploads mostly its last download, so that its contribution looks larger.
 
     After ACE (Xu et al., USENIX Security 2024, https://arxiv.org/abs/2405.20975), which predicts the next global update
-    from the past ones; here the prediction is the last download d, made as long as the own update u:
+    from past ones and sends it for its own; here the guess is the last download d, made as long as the own update u:
 
     .. math::
         (1 - \lambda) \, u + \lambda \, \frac{\|u\|}{\|d\|} \, d
@@ -97,4 +97,5 @@ class Imitation(Adversary):
         update, download = situation.update, situation.download
         if download is None or not download.any():
             return update
-        return (1 - self.share) * update + (self.share * update.norm() / download.norm()) * download
+        mixed: Tensor = (1 - self.share) * update + (self.share * update.norm() / download.norm()) * download
+        return mixed

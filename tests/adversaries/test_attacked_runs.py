@@ -85,7 +85,8 @@ class Watched(OnOff):
 
     def __init__(self, *, honest: int, period: int) -> None:
         super().__init__(honest=honest, period=period)
-        self.rounds, self.batches = [], 0  # type: list[int], int
+        self.rounds: list[int] = []
+        self.batches = 0
 
     def labels(self, y: Tensor) -> Tensor:
         self.batches += 1
@@ -349,7 +350,7 @@ def test_adversaries_of_several_kinds() -> None:
 
 
 def test_on_off_in_a_run() -> None:
-    """It trains in rounds in which it shall not, or is not in the others as honest as a plain training loop."""
+    """It trains in its off rounds, or is in the others not as honest as a plain training loop."""
     server, attack = RecordedFedAvg(), Watched(honest=1, period=2)
     module = federate(server, [attack], rounds=4)
     epochs = 3 * -(-len(module.data.shards[5]) // 16)
@@ -362,7 +363,7 @@ def test_on_off_in_a_run() -> None:
 
 
 def test_what_was_sent_comes_back() -> None:
-    """Sybils differ; or what is replayed, or has changed in a model, is not what the participant was sent before."""
+    """Sybils differ, or what is replayed, imitated or changed in a model is not what was downloaded."""
     server = RecordedFedAvg()
     federate(server, [Sybil(), Sybil(), Replay(), DeltaWeights(), Imitation(share=1.0)], rounds=3)
     first, then, last = (uploads for uploads, _ in server.seen)
@@ -372,9 +373,7 @@ def test_what_was_sent_comes_back() -> None:
     for idle in (7, 8):
         assert torch.equal(first[idle], torch.rand(first.shape[1], generator=stream(idle, 0)) * 2 - 1)
     assert torch.equal(last[7], then[7])
-    torch.testing.assert_close(
-        then[8], then[7], rtol=1e-3, atol=1e-5
-    )  # the one download, of which the model's is rounded
+    torch.testing.assert_close(then[8], then[7], rtol=1e-3, atol=1e-5)  # of the same download
     similar = torch.nn.functional.cosine_similarity
     assert float(similar(then[9], then[7], dim=0)) > 0.999
     assert float(similar(last[9], last[8], dim=0)) > 0.999  # the second download

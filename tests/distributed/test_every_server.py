@@ -16,13 +16,11 @@ pytestmark = pytest.mark.distributed
 # Variants that differ in numbers alone are left out, for time.
 SAME = {"standalone", "fedavg_released", "foolsgold_sum", "sign_sgd_literal"}
 SERVERS = sorted({path.stem for path in (ROOT / "configs" / "servers").iterdir()} - SAME)
-
-
 SERVERS += [f"{server} by halves" for server in ("rffl", "fedavg", "foolsgold")]
 SERVERS += ["rffl attacked", "rffl by halves attacked"]
 ATTACKS_ON_THE_REWARD = (
-    "OnOff", "--adversaries.honest", 1, "--adversaries.period", 2, "--adversaries+=Replay",
-    "--adversaries+=DeltaWeights", "--adversaries.noise", 0.1, "--adversaries+=Imitation",
+    "--adversaries", "[]", "--adversaries+=OnOff", "--adversaries.honest", 1, "--adversaries.period", 2,
+    "--adversaries+=Replay", "--adversaries+=DeltaWeights", "--adversaries.noise", 0.1, "--adversaries+=Imitation",
     "--adversaries+=Sybil", "--adversaries.jitter", 0.1, "--adversaries+=Sybil",
 )  # fmt: skip
 
@@ -36,9 +34,8 @@ def line(kind: str, name: str, *more: object) -> str:
     more = (*more, "--federation.participation", 0.5) if "by halves" in how else more
     configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
     adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
-    attacks = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
-    if "attacked" in how:
-        attacks = ("--adversaries", *ATTACKS_ON_THE_REWARD, "--federation.adversaries", 6)
+    usual = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
+    attacks = (*ATTACKS_ON_THE_REWARD, "--federation.adversaries", 6) if "attacked" in how else usual
     files = [argument for config in configs for argument in ("--config", config)]
     return " ".join(map(str, ("fit", *files, *adam, *attacks, *QUICK, "--run.name", f"{named(kind)}-{name}", *more)))
 
