@@ -61,8 +61,8 @@ class RFFL(Server):
             are divided by their number, and they are left out of each other's similarity.
         probation: Rounds without a download, which last until the others' uploads have confirmed one's own
             (`rffl_pl.servers.trust.Confirmations`); 0 for none (guarded: 1).
-        confidence: Remove only whose contribution, relative to the mean member's, is below a third with this confidence
-            (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), or ``off``: whose reputation is too low.
+        confidence: Remove only whose contribution of late, relative to the mean member's, is below a tenth with this
+            confidence (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), whatever `threshold` says, or ``off``.
         short_memory: Weight of the past in a second, faster average of similarities: a quota is at most what that would
             give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``.
         earned: Quotas are at most one's similarities added up since the beginning over the largest such sum, so that
@@ -133,7 +133,7 @@ class RFFL(Server):
             "earned": earned,
         }
         self.steps = Steps.of(preset, changes)
-        self.trust = Trust(self.steps, 0, alpha)
+        self.trust = Trust(self.steps, 0)
         self.reputations: Tensor | None = None  # None before the first round, unless members miss rounds
         self.told = torch.empty(0, dtype=torch.bool)  # who has ever sent anything but zeros
         self.times_scored = torch.empty(0, dtype=torch.int64)
@@ -142,7 +142,7 @@ class RFFL(Server):
     def start(self, task: Task) -> None:
         super().start(task)
         self.reputations = self._first_weights() if task.participation < 1 else None
-        self.trust = Trust(self.steps, len(self.members), self.alpha)
+        self.trust = Trust(self.steps, len(self.members))
         self.told = torch.zeros_like(self.members)
         self.times_scored = torch.zeros(len(self.members), dtype=torch.int64)
 
@@ -240,11 +240,7 @@ class RFFL(Server):
         """Whose reputation is below the threshold, or whose contribution surely is, ``[P]`` bool."""
         if self.trust.contributions is None:
             return updated < self._threshold()
-        return self.trust.contributions.bound()[1] < self._least()
-
-    def _least(self) -> float:
-        """The threshold as a contribution, where the mean member's is 1."""
-        return self._threshold() * max(int(self.members.sum()), 1)
+        return self.trust.contributions.bound()[1] < self.trust.contributions.least
 
     def _why(self, participant: int, updated: Tensor) -> str:
         if self.trust.contributions is None:
@@ -252,7 +248,7 @@ class RFFL(Server):
         contributed, bound = (values[participant] for values in self.trust.contributions.bound())
         return (
             f"it contributed {contributed:.3f} of what the mean member does, at most {bound:.3f} with a confidence of "
-            f"{self.steps.confidence}, and less than {self._least():.3f} is too little"
+            f"{self.steps.confidence}, and less than {self.trust.contributions.least} is too little"
         )
 
     def _first_weights(self) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -13,23 +15,26 @@ from rffl_pl.servers.steps import Steps
 class Contributions:
     r"""How similar everybody's uploads have been, relative to the mean of those who were scored.
 
-    With similarities :math:`\tilde r_i^t` and their mean :math:`m^t` over the scored of a round, and the past weighted
-    by :math:`\alpha` per round:
+    With similarities :math:`\tilde r_i^t` and their mean :math:`m^t` over the scored of a round:
 
     .. math::
-        b_i = \frac{\sum_t \alpha^{T - t} \, \tilde r_i^t}{\sum_t \alpha^{T - t} \, m^t}
+        b_i = \frac{\sum_t 0.9^{T - t} \, \tilde r_i^t}{\sum_t 0.9^{T - t} \, m^t}
 
     over the rounds in which i was scored: 1 for the average member, 0 for noise. A round whose mean is small, late in a
     run, hardly moves it; one whose mean is not positive tells nothing and is left out.
 
     Args:
         participants: P.
-        memory: :math:`\alpha`.
         confidence: Of the upper bound.
     """
 
-    def __init__(self, participants: int, memory: float, confidence: float) -> None:
-        self.memory, self.confidence = memory, confidence
+    least: ClassVar[float] = 0.1
+    """A participant is removed whose upper bound is below this: twelve examples among hundreds measured 0.2."""
+    memory: ClassVar[float] = 0.9
+    """Weight of the past per round."""
+
+    def __init__(self, participants: int, confidence: float) -> None:
+        self.confidence = confidence
         self.sums = torch.zeros(2, participants, dtype=torch.float64)
         self.squares = torch.zeros(3, participants, dtype=torch.float64)
         self.weights = torch.zeros(2, participants, dtype=torch.float64)
@@ -95,13 +100,12 @@ class Trust:
     Args:
         steps: The switches.
         participants: P.
-        alpha: Weight of the past in the contributions.
     """
 
-    def __init__(self, steps: Steps, participants: int, alpha: float) -> None:
+    def __init__(self, steps: Steps, participants: int) -> None:
         self.steps = steps
         confidence = steps.confidence
-        self.contributions = Contributions(participants, alpha, confidence) if confidence != "off" else None
+        self.contributions = Contributions(participants, confidence) if confidence != "off" else None
         sure = _SURE if confidence == "off" else confidence
         self.confirmations = Confirmations(participants, sure) if steps.probation else None
         self.rounds = torch.zeros(participants, dtype=torch.float64)

@@ -256,7 +256,7 @@ class ReferenceRFFL:
         threshold = 1 / 3 / max(among, 1)
         if self.on["confidence"] == "off":
             return reputation < threshold
-        return upper_bound(self.pairs[i], self.alpha, self.on["confidence"]) < threshold * sum(self.members)
+        return upper_bound(self.pairs[i], 0.9, self.on["confidence"]) < 0.1
 
     def capped(self, share: list[float], members: Sequence[bool]) -> list[float]:
         """Quotas, at most what recent and all similarities allow, and nothing in probation."""

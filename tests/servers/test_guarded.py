@@ -12,7 +12,7 @@ from rffl_pl.servers import RFFL
 from tests.runs import federate
 from tests.servers.tasks import task
 
-ENTRIES = 400
+ENTRIES = 4000
 
 
 def updates(now: int, honest: int, noise: int, strength: float = 1.0) -> Tensor:
@@ -41,7 +41,7 @@ def step(server: RFFL, rows: Tensor) -> Any:
 def test_noise_is_removed_and_takes_nothing(length: float) -> None:
     """Noise of some length downloads an entry, stays for long, or costs an honest member its place."""
     server = started(6)
-    for now in range(12):
+    for now in range(25):
         rows = updates(now, 5, 1)
         rows[5] *= length
         verdict = step(server, rows)
@@ -53,7 +53,7 @@ def test_noise_is_removed_and_takes_nothing(length: float) -> None:
 def test_clones_count_once(clones: int) -> None:
     """Free-riders who agree with each other download something, even where they are the majority."""
     server = started(5 + clones)
-    for now in range(12):
+    for now in range(25):
         rows = updates(now, 5, clones)
         rows[6:] = rows[5] * torch.rand(clones - 1, 1)
         verdict = step(server, rows)
@@ -91,7 +91,7 @@ def test_probation_lasts_as_said_and_until_confirmed() -> None:
 def test_one_ally_confirms_nobody() -> None:
     """Two of eight who agree with each other, though less than clones, download something."""
     server = started(8)
-    for now in range(12):
+    for now in range(25):
         rows = updates(now, 6, 2)
         rows[7] = 0.8 * rows[6] + 0.6 * rows[7]
         verdict = step(server, rows)
@@ -102,10 +102,15 @@ def test_why_somebody_was_removed() -> None:
     """The reason does not name contribution, bound, confidence and limit."""
     server = started(6)
     reasons: dict[int, str] = {}
-    for now in range(12):
+    for now in range(25):
         reasons |= step(server, updates(now, 5, 1)).reasons
     assert list(reasons) == [5]
-    for words in ("it contributed ", "of what the mean member does", "confidence of 0.999", "less than 0.333"):
+    for words in (
+        "it contributed ",
+        "of what the mean member does",
+        "confidence of 0.999",
+        "less than 0.1 is too little",
+    ):
         assert words in reasons[5]
 
 
@@ -134,7 +139,7 @@ def test_released_falls_to_one_free_rider() -> None:
 def test_guarded_pays_nobody_who_does_not_train(attacks: list[Adversary]) -> None:
     """An adversary that does nothing has another model in the end than in the beginning, or an honest member goes."""
     guarded = RFFL(preset="guarded")
-    module = federate(guarded, attacks, rounds=12, examples_per_participant=40)
+    module = federate(guarded, attacks, rounds=16, examples_per_participant=40)
     assert guarded.members.tolist() == [True] * 5 + [False] * len(attacks)
     initial = module.initial_weights()
     assert all(torch.equal(weights, initial) for weights in module.cohort.weights[5:])
