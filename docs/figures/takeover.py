@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -39,11 +40,9 @@ def draw(axes: Axes, folder: RunFolder, preset: str) -> None:
         bad, gone = i >= summary.honest, summary.removed_in_round[i]
         end = gone or len(curve)
         label = {0: "five honest participants", summary.honest: "one free-rider"}.get(i)
-        look = {
-            "color": ADVERSARY if bad else HONEST,
-            "linewidth": 2.2 if bad else 1.2,
-            "linestyle": "--" if bad else "-",
-        }
+        look: dict[str, Any] = {"color": HONEST, "linewidth": 1.2}
+        if bad:
+            look = {"color": ADVERSARY, "linewidth": 2.2, "linestyle": "--"}
         axes.plot(np.arange(1, end + 1), curve[:end], label=label, **look)
         if gone:
             axes.plot(gone, curve[gone - 1], "x", color=look["color"], markersize=9, markeredgewidth=2, clip_on=False)
