@@ -61,8 +61,9 @@ class RFFL(Server):
             are divided by their number, and they are left out of each other's similarity.
         probation: Rounds without a download, which last until the others' uploads have confirmed one's own
             (`rffl_pl.servers.trust.Confirmations`); 0 for none (guarded: 1).
-        confidence: Remove only whose contribution of late, relative to the mean member's, is below a tenth with this
-            confidence (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), whatever `threshold` says, or ``off``.
+        removal_confidence: Remove only whose contribution of late, relative to the mean member's, is below a tenth with
+            this confidence (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), whatever `threshold` says; or
+            ``off``.
         short_memory: Weight of the past in a second, faster average of similarities: a quota is at most what that would
             give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``.
         earned: Quotas are at most one's similarities added up since the beginning over the largest such sum, so that
@@ -70,7 +71,7 @@ class RFFL(Server):
 
     Raises:
         UserError: If `gamma` is not positive, `alpha` not in [0, 1], `removal_from` or `probation` negative,
-            `confidence` not between 0.5 and 1, or `short_memory` not in [0, 1).
+            `removal_confidence` not between 0.5 and 1, or `short_memory` not in [0, 1).
 
     The guards need the inner products of all uploads, :math:`m^2 D` operations in place of :math:`m D`, and
     :math:`P^2` numbers in a checkpoint.
@@ -106,7 +107,7 @@ class RFFL(Server):
         similarity: Literal["own_included", "leave_one_out"] | None = None,
         duplicates: Literal["each", "once"] | None = None,
         probation: int | None = None,
-        confidence: float | Literal["off"] | None = None,
+        removal_confidence: float | Literal["off"] | None = None,
         short_memory: float | Literal["off"] | None = None,
         earned: bool | None = None,
     ) -> None:
@@ -128,7 +129,7 @@ class RFFL(Server):
             "similarity": similarity,
             "duplicates": duplicates,
             "probation": probation,
-            "confidence": confidence,
+            "removal_confidence": removal_confidence,
             "short_memory": short_memory,
             "earned": earned,
         }
@@ -248,7 +249,7 @@ class RFFL(Server):
         contributed, bound = (values[participant] for values in self.trust.contributions.bound())
         return (
             f"it contributed {contributed:.3f} of what the mean member does, at most {bound:.3f} with a confidence of "
-            f"{self.steps.confidence}, and less than {self.trust.contributions.least} is too little"
+            f"{self.steps.removal_confidence}, and less than {self.trust.contributions.least} is too little"
         )
 
     def _first_weights(self) -> Tensor:

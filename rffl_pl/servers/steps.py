@@ -26,7 +26,7 @@ class Steps:
     similarity: Literal["own_included", "leave_one_out"] = "own_included"
     duplicates: Literal["each", "once"] = "each"
     probation: int = 0
-    confidence: float | Literal["off"] = "off"
+    removal_confidence: float | Literal["off"] = "off"
     short_memory: float | Literal["off"] = "off"
     earned: bool = False
 
@@ -37,10 +37,10 @@ class Steps:
             )
         if self.probation < 0:
             raise UserError(f"Expected --server.probation to be 0 or more rounds, but got {self.probation}.")
-        if self.confidence != "off" and not 0.5 < self.confidence < 1:
+        if self.removal_confidence != "off" and not 0.5 < self.removal_confidence < 1:
             raise UserError(
-                f"Expected --server.confidence to be off or lie between 0.5 and 1, but got {self.confidence}; "
-                "`guarded` takes 0.999."
+                "Expected --server.removal_confidence to be off or lie between 0.5 and 1, but got "
+                f"{self.removal_confidence}; `guarded` takes 0.999."
             )
         if self.short_memory != "off" and not 0 <= self.short_memory < 1:
             raise UserError(
@@ -86,7 +86,7 @@ _GUARDED: dict[str, Any] = {
     "similarity": "leave_one_out",
     "duplicates": "once",
     "probation": 1,
-    "confidence": 0.999,
+    "removal_confidence": 0.999,
     "short_memory": 0.5,
 }
 PRESETS = {

@@ -104,7 +104,7 @@ class Trust:
 
     def __init__(self, steps: Steps, participants: int) -> None:
         self.steps = steps
-        confidence = steps.confidence
+        confidence = steps.removal_confidence
         self.contributions = Contributions(participants, confidence) if confidence != "off" else None
         sure = _SURE if confidence == "off" else confidence
         self.confirmations = Confirmations(participants, sure) if steps.probation else None

@@ -40,7 +40,7 @@ OFF: dict[str, Any] = {  # what neither paper nor released code has
     "similarity": "own_included",  # leave_one_out: to what the others alone make
     "duplicates": "each",  # once: uploads with a cosine above 0.99 share one weight and no similarity
     "probation": 0,  # rounds without a download, which last until a third of the others agree
-    "confidence": "off",  # of removal
+    "removal_confidence": "off",  # of removal
     "short_memory": "off",  # weight of the past in the faster average that caps quotas
     "earned": False,  # similarities since the beginning cap quotas
 }
@@ -53,7 +53,7 @@ PRESETS["guarded"] = PRESETS["released"] | {
     "similarity": "leave_one_out",
     "duplicates": "once",
     "probation": 1,
-    "confidence": 0.999,
+    "removal_confidence": 0.999,
     "short_memory": 0.5,
 }
 
@@ -239,7 +239,7 @@ class ReferenceRFFL:
             self.similar[i].append(similarities[i])
             if mean > 0:
                 self.pairs[i].append((similarities[i], mean))
-        above = NormalDist().inv_cdf(0.999 if self.on["confidence"] == "off" else self.on["confidence"])
+        above = NormalDist().inv_cdf(0.999 if self.on["removal_confidence"] == "off" else self.on["removal_confidence"])
         for i, j in [(i, j) for i in good for j in good]:
             self.agreed.setdefault((i, j), []).append(agreement(good[i], good[j]))
         for i in good:
@@ -254,9 +254,9 @@ class ReferenceRFFL:
         """Whether a member is to be removed."""
         among = sum(self.members) if self.on["threshold"] == "members" else self.count
         threshold = 1 / 3 / max(among, 1)
-        if self.on["confidence"] == "off":
+        if self.on["removal_confidence"] == "off":
             return reputation < threshold
-        return upper_bound(self.pairs[i], 0.9, self.on["confidence"]) < 0.1
+        return upper_bound(self.pairs[i], 0.9, self.on["removal_confidence"]) < 0.1
 
     def capped(self, share: list[float], members: Sequence[bool]) -> list[float]:
         """Quotas, at most what recent and all similarities allow, and nothing in probation."""

@@ -116,7 +116,13 @@ def test_why_somebody_was_removed() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("probation", -1), ("confidence", 0.5), ("confidence", 1.0), ("confidence", float("nan")), ("short_memory", 1.0)],
+    [
+        ("probation", -1),
+        ("removal_confidence", 0.5),
+        ("removal_confidence", 1.0),
+        ("removal_confidence", float("nan")),
+        ("short_memory", 1.0),
+    ],
 )
 def test_guards_out_of_range(option: str, value: float) -> None:
     """A guard that cannot work is accepted, or the sentence does not name the option and the value."""
