@@ -34,7 +34,7 @@ class RFFL(Server):
 
     The text and the authors' code differ; `preset` chooses, and every switch below overrides it (None: as the preset
     says). `released` reproduces the tables. `guarded` is for a federation of one's own: the others pay adversaries, and
-    may remove every honest participant in place of one (``docs/servers/rffl.md`` has the measurements).
+    may remove every honest participant in place of one (``docs/takeover.md`` has the measurements).
 
     Args:
         gamma: Norm bound :math:`\gamma` of uploads: 0.5 for MNIST, 0.15 for CIFAR-10, 1 for text.
@@ -293,7 +293,7 @@ class RFFL(Server):
         return 1 / (3 * max(size, 1))
 
     def _quotas(self, reputations: Tensor, members: Tensor) -> Tensor:
-        quotas = self.trust.capped(reputation.relative_quota(reputations * members), members)
+        quotas = self.trust.capped(reputation.relative_quota(reputations * members), members, self.times_scored)
         quotas = reputation.altruistic(quotas) if self.steps.altruism else quotas
         # Equal reputations differ by the rounding of sums; that must not cost an entry.
         return torch.where(quotas > 0.5, quotas.round(decimals=7), quotas)

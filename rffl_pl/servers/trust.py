@@ -95,7 +95,7 @@ class Confirmations:
 
 
 class Trust:
-    """All that a guarded server goes by beside reputations; what no switch asks for is not kept.
+    """All that a guarded server goes by beside reputations.
 
     Args:
         steps: The switches.
@@ -108,7 +108,6 @@ class Trust:
         self.contributions = Contributions(participants, confidence) if confidence != "off" else None
         sure = _SURE if confidence == "off" else confidence
         self.confirmations = Confirmations(participants, sure) if steps.probation else None
-        self.rounds = torch.zeros(participants, dtype=torch.float64)
         self.recent = torch.zeros(participants, dtype=torch.float64)
         self.earned = torch.zeros(participants, dtype=torch.float64)
 
@@ -117,21 +116,27 @@ class Trust:
         if self.contributions is not None:
             self.contributions.add(similarities, scored)
         now = torch.where(scored, similarities, 0.0)
-        self.rounds = self.rounds + scored
         self.earned = self.earned + now.clamp_min(0)
         if self.steps.short_memory != "off":
             averaged = moving_average(self.recent, now, self.steps.short_memory)
             self.recent = torch.where(scored, averaged, self.recent)
 
-    def capped(self, quotas: Tensor, members: Tensor) -> Tensor:
-        """The quotas ``[P]``, at most what the switches allow everybody by what it did of late, and so far."""
+    def capped(self, quotas: Tensor, members: Tensor, rounds: Tensor) -> Tensor:
+        """The quotas ``[P]``, at most what the switches allow everybody by what it did of late, and so far.
+
+        Args:
+            quotas: What reputations give, ``[P]``.
+            members: Who is a member, ``[P]`` bool.
+            rounds: In how many rounds everybody was scored, ``[P]``.
+        """
         if self.steps.short_memory != "off":
-            seen = 1 - self.steps.short_memory**self.rounds  # an average that began at 0 has not seen a whole round
+            # An average that began at 0 has not seen a whole round.
+            seen = 1 - self.steps.short_memory ** rounds.double()
             quotas = torch.minimum(quotas, relative_quota(torch.where(seen > 0, self.recent / seen, 0.0) * members))
         if self.steps.earned:
             quotas = torch.minimum(quotas, relative_quota(self.earned * members))
         if self.confirmations is not None:
-            free = self.confirmations.confirmed & (self.rounds >= self.steps.probation)
+            free = self.confirmations.confirmed & (rounds >= self.steps.probation)
             quotas = torch.where(free, quotas, 0.0)
         return quotas
 
@@ -147,7 +152,7 @@ class Trust:
 
     def _owners(self) -> dict[str, object]:
         """Every tensor that lasts, by its name in a checkpoint, with the object it belongs to."""
-        owners: dict[str, object] = dict.fromkeys(("rounds", "recent", "earned"), self)
+        owners: dict[str, object] = dict.fromkeys(("recent", "earned"), self)
         if self.contributions is not None:
             owners |= dict.fromkeys(
                 ("contributions.sums", "contributions.squares", "contributions.weights"), self.contributions

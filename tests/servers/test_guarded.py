@@ -62,11 +62,14 @@ def test_clones_count_once(clones: int) -> None:
 
 
 def test_nobody_is_removed_without_evidence() -> None:
-    """Late rounds in which uploads have next to nothing in common remove somebody who had contributed."""
-    server = started(6)
-    for now in range(100):
-        step(server, updates(now, 6, 0, strength=1.0 if now < 10 else 0.02))
-    assert server.members.all()
+    """Late rounds whose uploads have next to nothing in common remove nobody; by reputation alone they do."""
+    plain, guarded = started(6, alpha=0.2, removal_confidence="off"), started(6, alpha=0.2)
+    for now in range(60):
+        rows = updates(now, 6, 0, strength=1.0 if now < 10 else 0.02)
+        step(plain, rows)
+        step(guarded, rows)
+    assert not plain.members.all()
+    assert guarded.members.all()
 
 
 def test_reputation_of_long_ago_pays_for_nothing() -> None:
