@@ -160,12 +160,20 @@ def _upload(table: Table) -> dict[int, Tensor]:
     uploads: dict[int, Tensor] = {}
 
     def arrived(participant: int, payload: Tensor) -> None:
-        upload = server.unpack(payload)
+        upload = _unpacked(server, payload)
         # What comes back to where it was sent from takes no second place.
         uploads[participant] = rows[participant].copy_(upload) if participant in rows else upload
 
     table.exchange.gather_uploads(lambda i: server.pack(rows[i]), arrived)
     return dict(sorted(uploads.items()))
+
+
+def _unpacked(server: Server, payload: Tensor) -> Tensor:
+    """The upload ``[D]`` behind a payload; NaN, which is set aside, behind one that nobody packs so."""
+    try:
+        return server.unpack(payload)
+    except ValueError:
+        return torch.full((sum(server.layers),), torch.nan, device=payload.device)
 
 
 def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:

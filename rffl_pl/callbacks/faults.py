@@ -15,7 +15,7 @@ _WHAT = {
         "smaller learning rate may help"
     ),
     "set aside": "upload is set aside: it is not finite, too long to compute with or of another shape",
-    "silent": "upload tells nothing, being as short as the rounding of its model: it is not scored",
+    "silent": "upload tells nothing, being zeros or as short as the rounding of its model: it is no vote",
 }
 _AGAIN = {
     "diverged": "training losses that were not finite",

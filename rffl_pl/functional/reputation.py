@@ -20,6 +20,15 @@ def sound(squared_norms: Tensor) -> Tensor:
     return squared_norms <= torch.finfo(torch.float32).max
 
 
+def empty(squared_norms: Tensor) -> Tensor:
+    r"""Which uploads are zeros, from their :math:`\|\Delta_i\|^2`, elementwise.
+
+    Zeros, too, is what has a squared norm that underflows single precision, the counterpart of `sound`: shorter than
+    :math:`10^{-19}`, it moves no weight, but scaled to a norm of its own it would overflow.
+    """
+    return squared_norms < torch.finfo(torch.float32).tiny
+
+
 def clip(update: Tensor, gamma: float) -> Tensor:
     r"""Bound the norm of an update ``[D]`` by :math:`\gamma` (released code of RFFL).
 

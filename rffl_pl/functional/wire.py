@@ -8,6 +8,9 @@ A download is a sparse vector. With D entries of which k are not zero, its paylo
 
 The length tells which form it is, so the length is all a receiver must know, and it is a multiple of 4 bytes. Positions
 beat the mask below D/32 entries.
+
+A payload comes from somebody who may send anything: what no packing makes is a ``ValueError`` before any of it is used
+as a position, since one out of range would end the process on a GPU.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from torch.nn.functional import pad
 
 _BITS = 8
 _BLOCK = 32
+_NOT_FINITE, _SIGNS, _NO_VOTE = range(3)
 
 
 def payload_size(k: int, dimension: int) -> int:
@@ -41,17 +45,22 @@ def pack(vector: Tensor) -> Tensor:
 
 
 def unpack(payload: Tensor, dimension: int) -> Tensor:
-    """The float32 vector ``[dimension]`` behind a payload."""
+    """The float32 vector ``[dimension]`` behind a payload.
+
+    Raises:
+        ValueError: If the payload is none of the three forms.
+    """
     size, mask = payload.numel(), _mask_size(dimension)
+    if size < min(2 * mask, 4 * dimension):
+        return unpack_entries(payload, dimension, size // 8)
     payload = payload.clone()  # a slice of a longer buffer need not be aligned for float32
     if size == 4 * dimension:
         return payload.view(torch.float32)
+    where = _bits(payload[size - mask :])[:dimension]
+    if size != 4 * int(where.sum()) + mask:
+        raise ValueError(f"{size} bytes are no payload of {dimension} entries")
     vector = torch.zeros(dimension, dtype=torch.float32, device=payload.device)
-    if size < 2 * mask:
-        vector[payload[size // 2 :].view(torch.int32).long()] = payload[: size // 2].view(torch.float32)
-    else:
-        where, values = payload[size - mask :], payload[: size - mask].view(torch.float32)
-        vector[((where.unsqueeze(1) & _powers(payload.device)) != 0).view(-1)[:dimension]] = values
+    vector[where] = payload[: size - mask].view(torch.float32)
     return vector
 
 
@@ -71,16 +80,22 @@ def pack_blocks(vector: Tensor) -> Tensor:
 
 
 def unpack_blocks(payload: Tensor, dimension: int) -> Tensor:
-    """The float32 vector ``[dimension]`` behind `pack_blocks`."""
+    """The float32 vector ``[dimension]`` behind `pack_blocks`.
+
+    Raises:
+        ValueError: If the payload is of no length that its mask allows.
+    """
     payload = payload.clone()  # a slice of a longer buffer need not be aligned for float32
     if payload.numel() == 4 * dimension:
         return payload.view(torch.float32)
     count = dimension // _BLOCK
     size = payload.numel() - -(-count // _BITS)
-    values, mask = payload[:size].view(torch.float32), payload[size:]
-    used = ((mask.unsqueeze(1) & _powers(payload.device)) != 0).flatten()[:count]
+    used = _bits(payload[max(size, 0) :])[:count]
+    entries = _BLOCK * int(used.sum())
+    if size != 4 * (entries + dimension % _BLOCK):
+        raise ValueError(f"{payload.numel()} bytes are no payload of {dimension} entries in blocks")
+    values = payload[:size].view(torch.float32)
     vector = torch.zeros(dimension, device=payload.device)
-    entries = values.numel() - dimension % _BLOCK
     vector[: count * _BLOCK].view(count, _BLOCK)[used] = values[:entries].view(-1, _BLOCK)
     vector[count * _BLOCK :] = values[entries:]
     return vector
@@ -89,20 +104,27 @@ def unpack_blocks(payload: Tensor, dimension: int) -> Tensor:
 def pack_signs(row: Tensor) -> Tensor:
     """One bit per entry, uint8 ``[1 + ceil(D/8)]``, of a vector ``[D]`` of -1 and 1.
 
-    The first byte says whether the vector is finite: what is not has no signs to send.
+    The first byte says whether the vector has signs to send: 1, or 0 for one that is not finite and 2 for zeros.
     """
     bits = row.new_zeros(-(-row.numel() // _BITS) * _BITS, dtype=torch.bool)
     bits[: row.numel()] = row > 0
     packed = (bits.view(-1, _BITS) * _powers(row.device)).sum(1, dtype=torch.uint8)
-    return torch.cat([row.isfinite().all().to(torch.uint8).view(1), packed])
+    kind = _SIGNS if row.any() else _NO_VOTE
+    return torch.cat([packed.new_tensor([kind if row.isfinite().all() else _NOT_FINITE]), packed])
 
 
 def unpack_signs(payload: Tensor, dimension: int) -> Tensor:
-    """The vector ``[dimension]`` of -1 and 1 behind `pack_signs`; NaN where it was not finite."""
-    if not payload[0]:
-        return torch.full((dimension,), torch.nan, device=payload.device)
-    bits = (payload[1:].unsqueeze(1) & _powers(payload.device)) != 0
-    return bits.flatten()[:dimension].float().mul_(2).sub_(1)
+    """The vector ``[dimension]`` of -1 and 1 behind `pack_signs`; zeros, or NaN where it was not finite.
+
+    Raises:
+        ValueError: If the payload is of another length or kind.
+    """
+    kind = int(payload[0]) if payload.numel() == 1 + -(-dimension // _BITS) else None
+    if kind not in (_NOT_FINITE, _SIGNS, _NO_VOTE):
+        raise ValueError(f"{payload.numel()} bytes are no payload of {dimension} signs")
+    if kind != _SIGNS:
+        return torch.full((dimension,), torch.nan if kind == _NOT_FINITE else 0.0, device=payload.device)
+    return _bits(payload[1:])[:dimension].float().mul_(2).sub_(1)
 
 
 def pack_entries(row: Tensor, count: int) -> Tensor:
@@ -111,16 +133,31 @@ def pack_entries(row: Tensor, count: int) -> Tensor:
     return torch.cat([row[positions].view(torch.uint8), positions.to(torch.int32).view(torch.uint8)])
 
 
-def unpack_entries(payload: Tensor, dimension: int) -> Tensor:
-    """The float32 vector ``[dimension]`` behind `pack_entries`."""
-    values, positions = (half.clone() for half in payload.chunk(2))  # a part of a longer buffer need not be aligned
+def unpack_entries(payload: Tensor, dimension: int, count: int) -> Tensor:
+    """The float32 vector ``[dimension]`` behind `pack_entries`.
+
+    Raises:
+        ValueError: If the payload does not hold ``count`` entries of different positions in the vector.
+    """
+    if payload.numel() != 8 * count:
+        raise ValueError(f"{payload.numel()} bytes are no payload of {count} entries")
+    payload = payload.clone()  # a part of a longer buffer need not be aligned for float32
+    values, positions = payload[: 4 * count].view(torch.float32), payload[4 * count :].view(torch.int32).long()
+    within = (positions >= 0) & (positions < dimension)
+    if not within.all() or positions.unique().numel() != count:
+        raise ValueError(f"{count} entries are not all at positions of their own among {dimension}")
     vector = torch.zeros(dimension, device=payload.device)
-    vector[positions.view(torch.int32).long()] = values.view(torch.float32)
+    vector[positions] = values
     return vector
 
 
 def _mask_size(dimension: int) -> int:
     return 4 * -(-dimension // 32)
+
+
+def _bits(mask: Tensor) -> Tensor:
+    """The bits of bytes ``[n]``, bool ``[8 n]``, the lowest of each first."""
+    return ((mask.unsqueeze(1) & _powers(mask.device)) != 0).flatten()
 
 
 def _powers(device: torch.device) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from rffl_pl.configured import Configured
 from rffl_pl.functional import wire
 from rffl_pl.functional.blocks import Rows, squared_norms
-from rffl_pl.functional.reputation import sound
+from rffl_pl.functional.reputation import empty, sound
 from rffl_pl.servers.evidence import Evidence
 
 
@@ -61,10 +61,10 @@ class Verdict:
             never are P dense ones. Whoever receives the same is given the same tensor.
         measures: What else a server measures, by name; NaN for whoever has no value.
         reasons: Why each of ``removed`` was, as the user is told it, with what to do about it.
-        silent: Participants whose upload told nothing and was not scored.
         removed: Participants removed in this round, with no way back; `Server.step` fills it in.
         set_aside: Participants whose upload could not be computed with (NaN, infinity, overflow) and was ignored;
             likewise.
+        silent: Participants whose upload was zeros and was no vote; likewise.
     """
 
     weights: Tensor
@@ -75,9 +75,9 @@ class Verdict:
     download: Callable[[int], Tensor]
     measures: dict[str, Tensor] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
-    silent: tuple[int, ...] = ()
     removed: tuple[int, ...] = ()
     set_aside: tuple[int, ...] = ()
+    silent: tuple[int, ...] = ()
 
 
 class ParticipantSide(Configured):
@@ -105,7 +105,11 @@ class ParticipantSide(Configured):
         return wire.pack_blocks(upload)
 
     def unpack(self, payload: Tensor) -> Tensor:
-        """The upload ``[D]`` behind a payload uint8 ``[K]``."""
+        """The upload ``[D]`` behind a payload uint8 ``[K]``.
+
+        Raises:
+            ValueError: If the payload is none that `pack` makes.
+        """
         return wire.unpack_blocks(payload, sum(self.layers))
 
 
@@ -142,6 +146,9 @@ class Server(ParticipantSide, ABC):
     def step(self, uploads: Rows, senders: Sequence[int], losses: Tensor | None = None) -> Verdict:
         """One round: screen the uploads, then apply the rule.
 
+        An upload that cannot be computed with is set aside. One of zeros is no vote: counted, it would draw a mean or a
+        median towards 0, and nothing lies closer together than two of them. A rule sees neither.
+
         Args:
             uploads: m rows ``[D]``, for instance of a matrix; they are not changed.
             senders: The participant behind every row, m of them, ascending. A member that is not among them was not
@@ -155,16 +162,19 @@ class Server(ParticipantSide, ABC):
         if losses is not None:
             losses = losses.double().cpu()
             fit &= losses[asked].isfinite()
-        here = asked[fit]
+        blank = fit & empty(squares)
+        told = fit & ~blank
+        here = asked[told]
         verdict = self.rule(
             Evidence(
                 round=self.round,
                 asked=asked,
+                silent=asked[blank],
                 senders=here,
                 examples=self.examples[here],
-                squared_norms=squares[fit],
+                squared_norms=squares[told],
                 losses=None if losses is None else losses[here],
-                uploads=uploads if fit.all() else [row for row, good in zip(uploads, fit, strict=True) if good],
+                uploads=uploads if told.all() else [row for row, good in zip(uploads, told, strict=True) if good],
                 participants=len(self.members),
                 dimension=sum(self.layers),
             )
@@ -172,7 +182,12 @@ class Server(ParticipantSide, ABC):
         gone = (self.members & ~verdict.members).nonzero().flatten()
         self.members = verdict.members
         self.round += 1
-        return replace(verdict, removed=tuple(gone.tolist()), set_aside=tuple(asked[~fit].tolist()))
+        return replace(
+            verdict,
+            removed=tuple(gone.tolist()),
+            set_aside=tuple(asked[~fit].tolist()),
+            silent=tuple(asked[blank].tolist()),
+        )
 
     @abstractmethod
     def rule(self, evidence: Evidence) -> Verdict:

@@ -54,7 +54,8 @@ class CFFL(Server):
     Other than in the released code, a quota of 0 entries is nothing (there: everything), exactly k entries are
     uploaded also where some are equal, the whole model is cut at once, and the upload is what is scored also for
     :math:`\theta = 1`: the server never sees a participant's model. Buffers of the network keep their initial values
-    in the server's model. An upload that is set aside scores 0; where all score 0 reputations stay.
+    in the server's model. An upload that is set aside scores 0; where all score 0 reputations stay. One of zeros scores
+    what the server's model does without it, which late in a run is all that anybody's can, and is no part of the mean.
     """
 
     def __init__(
@@ -125,12 +126,11 @@ class CFFL(Server):
         return wire.pack_entries(upload, self._upload_size)
 
     def unpack(self, payload: Tensor) -> Tensor:
-        return wire.unpack_entries(payload, sum(self.layers))
+        return clamp_entries(wire.unpack_entries(payload, sum(self.layers), self._upload_size), self.bound)
 
     def rule(self, evidence: Evidence) -> Verdict:
         senders = evidence.senders
-        scores = [self._accuracy(self.model.to(upload.device) + upload) for upload in evidence.uploads]
-        members, used, reasons = self._scored(evidence.spread(torch.tensor(scores, dtype=torch.float64), 0.0))
+        members, used, reasons = self._scored(self._accuracies(evidence))
         weights = self._weights(senders[members[senders]])
         step = evidence.combined(reputation.weighted_sum, weights[senders])
         self.model = self.model.to(step.device) + step
@@ -163,6 +163,14 @@ class CFFL(Server):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.reputations, self.model = state["reputations"], state["model"]
+
+    def _accuracies(self, evidence: Evidence) -> Tensor:
+        """What the model scores with everybody's upload, ``[P]``; with one of zeros, what it scores as it is."""
+        scores = [self._accuracy(self.model.to(upload.device) + upload) for upload in evidence.uploads]
+        everybody = evidence.spread(torch.tensor(scores, dtype=torch.float64), 0.0)
+        if len(evidence.silent):
+            everybody[evidence.silent] = self._accuracy(self.model)
+        return everybody
 
     @property
     def _upload_size(self) -> int:

@@ -15,14 +15,15 @@ from rffl_pl.functional.aggregation import squared_distances
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    r"""The m uploads :math:`u_i` of a round that can be computed with.
+    r"""The m uploads :math:`u_i` of a round that can be computed with and are not zeros.
 
     A rule decides from what is m-sized here; the uploads themselves are read block of coordinates after block, so that
     nobody ever holds a second copy of them.
 
     Attributes:
         round: The round, counted from 0.
-        asked: The participants that were asked, int64; those whose upload is set aside among them.
+        asked: The participants that were asked, int64; those whose upload is set aside, or zeros, among them.
+        silent: Those whose upload is zeros, int64.
         senders: The participant behind every upload, ``[m]`` int64, ascending.
         examples: Their numbers of training examples, ``[m]`` float64.
         squared_norms: :math:`\|u_i\|^2`, ``[m]`` float64.
@@ -34,6 +35,7 @@ class Evidence:
 
     round: int
     asked: Tensor
+    silent: Tensor
     senders: Tensor
     examples: Tensor
     squared_norms: Tensor

@@ -77,12 +77,14 @@ class RFFL(Server):
     :math:`P^2` numbers in a checkpoint.
 
     Undefined cases: where no positive sum of reputations is left, the last valid ones stay (a warning, once); an
-    upload of zeros has similarity 0; one with a NaN or an infinity has similarity 0 and weight 0; without members
-    everybody trains alone.
+    upload of zeros, or with a NaN or an infinity, has similarity 0 and weight 0, and neither confirms nor denies
+    anybody; without members everybody trains alone.
 
     Late rounds: an update at the level of rounding of its own model (`rffl_pl.functional.rounding`) is sent as zeros.
     It tells nothing: whoever told something before is not scored and keeps its reputation. Where nobody's upload tells
     anything the round changes nothing (a warning, once).
+
+    Participants clip their own updates; an upload that is longer than :math:`\gamma` all the same is clipped here.
 
     Where members miss rounds (``--federation.participation``), whoever is not asked keeps its reputation exactly, and
     the scored share the mass that they had before; reputations start at the weights of the first round, the weights of
@@ -158,13 +160,12 @@ class RFFL(Server):
         weights = self._weights(evidence.asked)
         same = self._same(evidence)
         shares = weights[senders] / same.sum(1)
-        terms = shares * (reputation.unit_scale(squares, self.gamma) if self.steps.normalise else 1.0)
+        terms = shares * self._scale(squares)
         similarities = torch.full_like(weights, torch.nan)
-        similarities[evidence.asked] = 0.0  # where an upload is set aside
+        similarities[evidence.asked] = 0.0  # where an upload is set aside, or zeros from the start
         similarities[senders] = self._similarities(evidence, terms, same)
-        silent = (evidence.spread(squares, torch.nan) == 0) & self.told
-        similarities[silent] = torch.nan
-        self.told = self.told | (evidence.spread(squares, 0.0) > 0)
+        similarities[evidence.silent[self.told[evidence.silent]]] = torch.nan
+        self.told = self.told.index_fill(0, senders, True)
 
         if self.trust.confirmations is not None and len(senders):
             agreements = contribution.agreements(evidence.gram, evidence.gram_of_squares)
@@ -180,7 +181,6 @@ class RFFL(Server):
             members=members,
             download=self._download(evidence, terms, shared, torch.where(members, quotas, torch.nan)),
             reasons=reasons,
-            silent=tuple(silent.nonzero().flatten().tolist()),
         )
 
     def decide(self, weights: Tensor, similarities: Tensor) -> tuple[Tensor, Tensor, dict[int, str]]:
@@ -219,6 +219,16 @@ class RFFL(Server):
             state[name] for name in ("reputations", "told", "times_scored")
         )
         self.trust.load_state_dict(state.get("trust", {}))
+
+    def _scale(self, squares: Tensor) -> Tensor:
+        """What every upload is multiplied by, ``[m]``, from their squared norms."""
+        if self.steps.normalise:
+            return reputation.unit_scale(squares, self.gamma)
+        if not self.steps.clip:
+            return torch.ones_like(squares)
+        # A participant's own clipping, in single precision, is not clipped again.
+        excess = squares.sqrt() > self.gamma * 1.001
+        return torch.where(excess, reputation.unit_scale(squares, self.gamma), 1.0)
 
     def _same(self, evidence: Evidence) -> Tensor:
         """Which uploads count as one, ``[m, m]`` bool; everyone is the same as itself."""

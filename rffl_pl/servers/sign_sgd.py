@@ -30,8 +30,8 @@ class SignSGD(Consensus):
 
     The momentum :math:`v_i` stays with the participant; ties move nothing; the decay is decoupled. One bit has no
     zero: an entry of :math:`v_i` that is exactly 0 votes up in one round and down in the next, so that entries that
-    nobody moves stay where they are instead of drifting. Where members miss rounds, the majority is that of those who
-    are asked, and momentum rests until its owner is.
+    nobody moves stay where they are instead of drifting. Whose :math:`v_i` is 0 everywhere does not vote. Where members
+    miss rounds, the majority is that of those who are asked, and momentum rests until its owner is.
 
     Args:
         setting: ``tuned``, :math:`\eta = 0.01, \beta = 0.8, \lambda = 10^{-4}`; ``literal``, what Xu & Lyu print:
@@ -71,13 +71,15 @@ class SignSGD(Consensus):
             raise UserError(f"Expected --server.weight_decay to be 0 or more, but got {self.weight_decay}; 0 is none.")
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
-        """The participant's vote ``[D]``; an update that is not sound becomes NaN and leaves no trace."""
+        """The participant's vote ``[D]``, zeros for none; an update that is not sound is NaN and leaves no trace."""
         if not sound(squared_norm(update)):
             return torch.full_like(update, torch.nan)
         past = memory.get("momentum", torch.zeros_like(update))
         memory["momentum"] = self.momentum * past + (1 - self.momentum) * update
         memory["rounds"] = memory.get("rounds", torch.zeros((), dtype=torch.int64)) + 1
         signs = memory["momentum"].sign()
+        if not signs.any():
+            return signs
         return torch.where(signs == 0, 1.0 if int(memory["rounds"]) % 2 else -1.0, signs)
 
     def pack(self, upload: Tensor) -> Tensor:

@@ -107,7 +107,7 @@ def pack_entries(rows: Tensor, count: int) -> Tensor:
 
 def unpack_entries(payloads: Tensor, dimension: int) -> Tensor:
     """The rows behind them."""
-    return torch.stack([wire.unpack_entries(payload, dimension) for payload in payloads])
+    return torch.stack([wire.unpack_entries(payload, dimension, len(payload) // 8) for payload in payloads])
 
 
 def signs(rows: int, dimension: int, seed: int = 0) -> Tensor:
@@ -196,7 +196,7 @@ def test_rows_of_slices_pack() -> None:
     assert torch.equal(unpack_entries(payloads[::2], 33), wide[::2, 33:])
     assert torch.equal(unpack_signs(pack_signs(wide[:, :33])[::2], 33), wide[::2, :33])
     beside = torch.cat([torch.zeros(3, dtype=torch.uint8), payloads[0]])[3:]  # not aligned
-    assert torch.equal(wire.unpack_entries(beside, 33), wide[0, 33:])
+    assert torch.equal(wire.unpack_entries(beside, 33, 33), wide[0, 33:])
 
 
 @pytest.mark.parametrize("dimension", [1, 31, 32, 33, 64, 257, 1000])

@@ -182,7 +182,7 @@ class ReferenceRFFL:
     def step(self, uploads: Mapping[int, Vector]) -> Round:
         """One round; ``uploads`` holds what every participant that sends has sent."""
         dimension = sum(self.layers)
-        good = {i: x for i, x in uploads.items() if self.members[i] and finite(x)}
+        good = {i: x for i, x in uploads.items() if self.members[i] and finite(x) and norm(x) > 0}
         same = {i: {j for j in good if i == j or self.repeats(good[i], good[j])} for i in good}
         weights = [self.weights[i] / len(same[i]) if i in good else 0.0 for i in range(self.count)]
         terms = {i: normalise(x, self.bound) if self.on["normalise"] else x for i, x in good.items()}

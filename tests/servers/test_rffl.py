@@ -253,7 +253,7 @@ def test_bad_uploads_do_not_count(preset: str, bad: list[int], kind: str) -> Non
             rows = local_updates(7, 37, seed=earlier)
             step(server, rows)
             reference.step({i: reference.upload(row.tolist()) for i, row in enumerate(rows)})
-        rows = local_updates(7, 37, seed=now)
+        rows = torch.tensor([reference.upload(row.tolist()) for row in local_updates(7, 37, seed=now)])
         verdict = server.step(spoil(rows, bad, kind), list(range(7)))
         assert verdict.set_aside == tuple(bad)
         assert finite_fraction(verdict) == 1

@@ -226,17 +226,31 @@ def test_updates_are_not_changed() -> None:
 def test_zeros_vote_in_turn() -> None:
     """Entries that nobody moves drift, or a round in which somebody was unfit or missing counts as its turn."""
     federation = Federation(3, torch.zeros(9), weight_decay=0.0)
-    nothing = torch.zeros(3, 9)
-    way = torch.zeros(9)
+    little = torch.zeros(3, 9)
+    little[:, 8] = 1.0
+    way = torch.zeros(8)
     for now in range(20):
-        verdict = federation.play(nothing)
-        assert (verdict.download(0).sign() == (1 if now % 2 == 0 else -1)).all()
-        way += verdict.download(0)
+        step = federation.play(little).download(0)[:8]
+        assert (step.sign() == (1 if now % 2 == 0 else -1)).all()
+        way += step
         assert (way.abs() <= 0.01 + 1e-6).all()
-    federation.send(spoil(nothing, [1], "NaN"), [1])
-    assert (federation.receive(nothing, [0, 1, 2]) == 1).all()
-    federation.send(nothing, [0])
-    assert federation.receive(nothing, [0, 1, 2])[:, 0].tolist() == [1, -1, -1]
+    federation.send(spoil(little, [1], "NaN"), [1])
+    assert (federation.receive(little, [0, 1, 2]) == 1).all()
+    federation.send(little, [0])
+    assert federation.receive(little, [0, 1, 2])[:, 0].tolist() == [1, -1, -1]
+
+
+def test_who_has_nothing_to_send_does_not_vote() -> None:
+    """A momentum of zeros votes up and down in turn and so decides where the others are divided."""
+    federation, absent = (Federation(3, initial_weights(53)) for _ in range(2))
+    for now in range(4):
+        updates = uploads(3, 53, seed=now)
+        updates[1] = 0
+        verdict = federation.play(updates)
+        assert verdict.silent == (1,)
+        assert_equal(verdict, absent.play(updates, [0, 2]))
+    federation.play(uploads(3, 53, seed=9))
+    assert federation.play(torch.zeros(3, 53)).silent == ()  # the momentum votes on
 
 
 @pytest.mark.parametrize("kind", ["NaN", "one NaN", "Inf", "-Inf"])
