@@ -16,8 +16,8 @@ class Consensus(Server):
     r"""Base of the servers under which all participants have the same model: :math:`w \leftarrow w + s`.
 
     The step s is what `combine` makes of every block of coordinates with the weights that `weigh` decides; by default
-    the mean. Nobody keeps its own update, nobody is removed. Uploads that are not finite are set aside before, and those
-    of zeros are no vote: the step is as if their senders had not been asked. Without any left it is 0.
+    the mean. Nobody keeps its own update, nobody is removed. Uploads that are not finite are set aside before, and
+    those of zeros are no vote: the step is as if their senders had not been asked. Without any left it is 0.
 
     Where members miss rounds, the server keeps the model, and whoever missed one starts from it.
 

@@ -27,7 +27,7 @@ class MultiKrum(Consensus):
         UserError: If f is negative or 2f + 2 < P does not hold, or m does not lie in 1 .. P; before the first round.
 
     Where members miss rounds, P is the number of those that are asked in one, and f how many of *them* may be bad: a
-    draw with more of them is not withstood. With uploads set aside, or of zeros, f and m shrink to what the rest allows.
+    draw with more of them is not withstood. With uploads set aside or of zeros, f and m shrink to what the rest allows.
     """
 
     def __init__(self, *, byzantine: int | None = None, selected: int | None = None) -> None:
