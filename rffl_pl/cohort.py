@@ -319,6 +319,11 @@ def _copied(memory: Mapping[str, Tensor], device: torch.device) -> dict[str, Ten
 @contextmanager
 def random_stream(seed: int, device: torch.device) -> Iterator[None]:
     """Everything drawn inside, on the CPU or on ``device``, comes from this seed; outside nothing changes."""
+    # Not `torch.manual_seed`: for every kind of device that is not there it formats the stack, which takes longer than
+    # a short training.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield
