@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ class RunReport(Callback):
         self._keep_scores(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint.setdefault("server", {})["history"] = [asdict(entry) for entry in self.history]
+        checkpoint.setdefault("server", {})["history"] = [dict(vars(entry)) for entry in self.history]
         checkpoint["wandb"] = loggers.wandb_run(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
