@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,14 +91,14 @@ def test_signs_and_largest_entries_come_back(dimension: int, seed: int, share: f
 def test_any_bytes_are_a_vector_or_refused(sent: bytes, dimension: int, form: str) -> None:
     """Bytes that nobody packed end the process, or make a vector of another length."""
     payload = torch.tensor(list(sent), dtype=torch.uint8)
-    unpacked = {
+    unpackers: dict[str, Callable[[], Tensor]] = {
         "downloads": lambda: wire.unpack(payload, dimension),
         "blocks": lambda: wire.unpack_blocks(payload, dimension),
         "signs": lambda: wire.unpack_signs(payload, dimension),
         "entries": lambda: wire.unpack_entries(payload, dimension, max(1, dimension // 10)),
-    }[form]
+    }
     with contextlib.suppress(ValueError):
-        assert unpacked().shape == (dimension,)
+        assert unpackers[form]().shape == (dimension,)
 
 
 @law
