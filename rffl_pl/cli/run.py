@@ -78,7 +78,10 @@ class ConfigKeeper(SaveConfigCallback):
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        self.parser.save(self.config, folder / self.config_filename, skip_unset=False, overwrite=True)
+        kept = self.config.clone()
+        if kept.get("ckpt_path") == str(RunFolder(folder).checkpoints):  # the whole run is in this folder
+            kept["ckpt_path"] = None
+        self.parser.save(kept, folder / self.config_filename, skip_unset=False, overwrite=True)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 config = self.config.as_dict()

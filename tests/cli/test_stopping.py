@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rffl_pl.launch.stopping import STOP
+from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, assert_same_bits, rows
 from tests.conftest import QUICK
@@ -42,6 +43,7 @@ def test_sigterm_ends_a_run_at_the_end_of_its_round(rffl: Run, tmp_path: Path) -
     assert again.code == 0, again.err
     assert list((tmp_path / "runs" / "stopped").iterdir()) == [stopped]
     assert [row["round"] for row in rows(stopped / "metrics.csv")] == ["1", "2", "3", "4"]
+    assert RunFolder.open(stopped).config()["ckpt_path"] is None
     assert_same_bits(whole(rffl, tmp_path, 4), stopped)
 
 
