@@ -7,21 +7,27 @@ from typing import Any
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
 from rffl_pl.adversaries import Adversary
-from rffl_pl.callbacks import ReputationExchange, StandaloneReference
+from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneReference
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.run import ConfigKeeper, Run, callbacks, loggers, metrics_file, ranks_and_precision
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
 
 
 class FederatedCLI(LightningCLI):
     """Lightning's CLI with the groups ``federation``, ``server``, ``adversaries``, ``standalone`` and ``run``."""
+
+    earlier: RunFolder | None = None
+    """The run that goes on in its own folder."""
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -48,24 +54,37 @@ class FederatedCLI(LightningCLI):
         """Write the number of participants into the configuration, so that the saved one says it."""
         if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
             raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
+        if self.subcommand == "fit":
+            self._go_on()
         federation = self._get(self.config, "federation")
         federation.seed = int(self._get(self.config, "seed_everything"))  # `true` has been replaced by a number
         if federation.participants is None:
             federation.participants = Federation(**federation.as_dict()).honest
+
+    def _go_on(self) -> None:
+        """Find the run that a restarted launch or ``--ckpt_path last`` goes on with, in its own folder."""
+        given = self._get(self.config, "ckpt_path")
+        self.earlier = Run(**self._get(self.config, "run").as_dict()).earlier(given)
+        if self.earlier is not None and self.earlier.newest_checkpoint() is not None:
+            self.config[self.subcommand].ckpt_path = str(self.earlier.checkpoints)
+        elif given == "last":
+            rank_zero_warn("There is no checkpoint of a run of this name and root yet: training begins.")
+            self.config[self.subcommand].ckpt_path = None
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """A trainer whose ranks are torchrun's and whose results lie in one run folder."""
         run: Run = self._get(self.config_init, "run")
         config = self._get(self.config_init, "trainer")
         command = self.subcommand or "fit"
-        decided = ranks_and_precision(config)
-        folder = run.folder(command)
+        decided = ranks_and_precision(config, run)
+        folder = (self.earlier or run.folder(command)).take().path
         decided["default_root_dir"] = str(folder)
         given = config["logger"]
         if given in (None, True):
             decided["logger"] = loggers(command, self.config.get(command, self.config).as_dict(), run, folder)
         elif given and command == "fit":  # the user's own, and what the run folder is read by
             decided["logger"] = [*(given if isinstance(given, list) else [given]), metrics_file(folder)]
+        decided["callbacks"] = [Interruption(), *(config["callbacks"] or [])]  # before anybody begins an evaluation
         # These come last: the report needs what the exchange and the reference leave.
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}
@@ -86,7 +105,11 @@ class FederatedCLI(LightningCLI):
 
 def command_line(args: list[str]) -> None:
     """Parse the words and run the command; a mistake is raised, not printed."""
-    made(_cli_for(args), args)
+    try:
+        made(_cli_for(args), args)
+    finally:
+        RunFolder.free()
+        STOP.ignore()  # after an exception Lightning puts back what it found
 
 
 def made(cli: type[FederatedCLI], args: list[str]) -> FederatedCLI:
