@@ -108,6 +108,14 @@ def test_nothing_as_long_as_a_model_travels_outside_of_rounds(runs: dict[str, li
                 assert sum(map(len, map(_bytes, tensors))) < rank["dimension"]
 
 
+def test_nothing_is_a_pickle(runs: dict[str, list[dict[str, Any]]]) -> None:
+    """What a rank sends to another is a pickle, which could run code where it is read."""
+    for rank in [rank for ranks in runs.values() for rank in ranks]:
+        sent = [_bytes(tensor) for _, _, tensor in rank["seen"] if tensor.dtype == torch.uint8]
+        assert any(payload.startswith(b'"') for payload in sent)  # a folder's name, as text
+        assert [payload[:99] for payload in sent if payload.startswith(b"\x80") and payload.endswith(b".")] == []
+
+
 def test_the_server_receives_uploads(runs: dict[str, list[dict[str, Any]]]) -> None:
     """Otherwise the record would be of a run in which nothing travels."""
     for when, tensors in by_round(runs["all"][0]):
