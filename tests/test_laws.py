@@ -27,9 +27,9 @@ from tests.test_hostile_uploads import CONSENSUS, SERVERS
 
 pytestmark = pytest.mark.filterwarnings("ignore:--server.steepness", "ignore:Round ")
 law = settings(
-    derandomize=True, database=None, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True, database=None, deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
-few = settings(law, max_examples=12)
+few = settings(law, max_examples=8)
 
 seeds = st.integers(0, 2**32 - 1)
 dimensions = st.integers(1, 200)
@@ -86,7 +86,7 @@ def test_signs_and_largest_entries_come_back(dimension: int, seed: int, share: f
     assert torch.equal(wire.unpack_entries(payload, dimension, count), kept)
 
 
-@settings(law, max_examples=150)
+@settings(law, max_examples=100)
 @given(any_bytes, dimensions, st.sampled_from(["downloads", "blocks", "signs", "entries"]))
 def test_any_bytes_are_a_vector_or_refused(sent: bytes, dimension: int, form: str) -> None:
     """Bytes that nobody packed end the process, or make a vector of another length."""

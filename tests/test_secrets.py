@@ -22,7 +22,7 @@ def test_no_secret_is_left_behind(rffl: Callable[..., Ended], tmp_path: Path, mo
         monkeypatch.setenv(name, secret)
     monkeypatch.setenv("WANDB_MODE", "offline")
     ended = rffl(
-        "fit", "--config", "configs/digits.yaml", "--trainer.max_epochs", 2, "--trainer.enable_progress_bar", "false",
+        "fit", "--config", "configs/digits.yaml", "--trainer.max_epochs", 1, "--trainer.enable_progress_bar", "false",
         "--run.figures", "false",
     )  # fmt: skip
     assert ended.code == 0, ended.err
