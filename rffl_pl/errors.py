@@ -14,6 +14,29 @@ class UserError(ValueError):
     """
 
 
+MOST = 2**31 - 1
+"""What no size of a run comes near, and every library can still count to."""
+
+
+def check_number(option: str, value: float | None, least: float, most: float = MOST, remedy: str = "") -> None:
+    """See that a number lies in a range, whatever was given instead of one.
+
+    Args:
+        option: As it is typed.
+        value: What was given.
+        least: The smallest that is taken.
+        most: The largest.
+        remedy: What to do, behind the message.
+
+    Raises:
+        UserError: If it does not.
+    """
+    if not isinstance(value, int | float) or not value >= least:
+        raise UserError(f"Expected {option} to be at least {least}, but got {value}{remedy and f'; {remedy}'}.")
+    if value > most:
+        raise UserError(f"Expected {option} to be at most {most}, but got {value:g}{remedy and f'; {remedy}'}.")
+
+
 def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:
     """``; did you mean A or B?`` if something known is near to a name, whatever its case; else nothing."""
     by_lower = {entry.lower(): entry for entry in known}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from types import ModuleType
 
 import lightning.pytorch.callbacks
 import torch
+import torchmetrics
 from jsonargparse import ArgumentError
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -30,7 +32,25 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "data.split": lambda: catalogue.listed("splits"),
     "model.network": lambda: catalogue.listed("networks"),
     "model.optimizer": lambda: _public(torch.optim),
+    "model.measures": lambda: _public(torchmetrics),
     "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
+}
+
+
+NO_CLASS = re.compile(
+    "dot import path|has no attribute|a subclass of|valid subclass|No module named|import path format|import path or a"
+)
+
+
+# What the parser calls a kind of value, and a user does.
+KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "names with values",
 }
 
 
@@ -62,23 +82,25 @@ def mistake_behind(error: BaseException) -> BaseException | None:
 
 
 def sentence(error: BaseException) -> str:
-    """A message in one line, without what the parser says of types that were not meant."""
-    noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'NoneType'>")
-    lines = (line.strip().removeprefix("- ") for line in str(error).splitlines())
-    text = " ".join(line for line in lines if line and not line.startswith(noise))
+    """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
+    message = str(error)
     if _of_wandb(error):
         return (
-            f"Expected W&B at {wandb_url()} to take this run, but got: {text}; give WANDB_MODE=offline to upload it "
-            "later, or --run.wandb false."
+            f"Expected W&B at {wandb_url()} to take this run, but got: {_plain(message)}; give WANDB_MODE=offline to "
+            "upload it later, or --run.wandb false."
         )
-    ours = _unknown_class(str(error)) or _no_choice(str(error)) or _left_out(str(error))
-    if ours:
-        return ours
-    text += _nearest_option(str(error))
-    text = re.sub(r"- Does not validate.*|Does not validate against any of the Union subtypes", "", text).strip()
-    if "is abstract" in text:
-        text += "; name a class first, or put --config before the options that change it"
-    return text
+    for reading in (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _no_such_option):
+        said = reading(message)
+        if said:
+            return said
+    return _plain(message)
+
+
+def _plain(message: str) -> str:
+    """A message in one line, without what the parser says of types that were not meant."""
+    noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'NoneType'>")
+    lines = (line.strip().removeprefix("- ") for line in message.splitlines())
+    return " ".join(line for line in lines if line and not line.startswith(noise))
 
 
 def _of_wandb(error: BaseException) -> bool:
@@ -86,56 +108,114 @@ def _of_wandb(error: BaseException) -> bool:
     return type(error).__module__.startswith("wandb.errors")
 
 
-def _unknown_class(message: str) -> str | None:
-    """What is said of a class that does not exist, with the nearest names of those that do."""
-    key = _key(message)
-    name = re.search(r"Expected a dot import path string: (\S+)|module '\S+' has no attribute '(\w+)'", message)
-    if name is None or key not in CLASSES:
+def _left_out(message: str) -> str | None:
+    """What is said where something is needed that was not given."""
+    found = re.search(r"(?:class_path '[\w.]*?(\w+)':\s+)?the following arguments are required: (\S.*)", message)
+    if found is None:
         return None
-    given = name[1] or name[2]
-    near = catalogue.nearest(given, CLASSES[key]())
+    key = _key(message)
+    if found[1] and key:
+        options = " and ".join(f"--{key}.{name}" for name in found[2].split(", "))
+        return f"Expected {options}, which {found[1]} needs, but got none; see `rffl fit --{key}.help {found[1]}`."
+    options = " and ".join(f"--{name.partition('.')[2] or name}" for name in found[2].split(", "))
+    return f"Expected {options}, which is required, but got none; `--config digits.yaml` for instance says it."
+
+
+def _abstract(message: str) -> str | None:
+    """What is said of a class that is there to be derived from."""
+    if "is abstract" not in message:
+        return None
     return (
-        f"Expected --{key} to be a class, but got {given}{near}{' Give' if near else '; give'} one of this package "
-        "or of torch and Lightning by its name, or your own as my_package.MyClass."
+        f"Expected --{_key(message)} to be a class that can be made, but {_given(message)} is abstract; name a class "
+        "first, or put --config before the options that change it."
     )
+
+
+def _unknown_class(message: str) -> str | None:
+    """What is said of a class that does not exist, with the nearest names of those that do, or all of them."""
+    key = _key(message)
+    if key not in CLASSES or not NO_CLASS.search(message):
+        return None
+    given, known = _given(message), list(CLASSES[key]())
+    near = catalogue.nearest(given, known)
+    if near:
+        near += " Give one of this package or of torch and Lightning by its name, or your own as my_package.MyClass."
+    else:
+        near = f"; give one of {', '.join(known)}, or your own as my_package.MyClass."
+    return f"Expected --{key} to be a class, but got {given}{near}"
 
 
 def _no_choice(message: str) -> str | None:
     """What is said of a value that is none of those that an option takes."""
-    found = re.search(r"Expected a typing\.Literal\[(.+)\]\. Got value: (.+)", message)
+    found = re.search(r"Expected a typing\.Literal\[(.+)\]", message)
     if found is None:
         return None
-    choices = found[1].replace("'", "").split(", ")
-    near = catalogue.nearest(found[2], choices) or "."
-    return f"Expected --{_key(message)} to be one of {', '.join(choices)}, but got {found[2]}{near}"
+    choices, given = found[1].replace("'", "").split(", "), _given(message)
+    near = catalogue.nearest(given, choices) or "."
+    return f"Expected --{_key(message)} to be one of {', '.join(choices)}, but got {given}{near}"
 
 
-def _left_out(message: str) -> str | None:
-    """What is said where a class is named, but not what it needs."""
-    found = re.search(r"class_path '[\w.]*?(\w+)':\s+the following arguments are required: (.+)", message)
-    if found is None:
+def _wrong_kind(message: str) -> str | None:
+    """What is said of a word where an option takes a number, and the like."""
+    kinds = dict.fromkeys(KINDS.get(name, "") for name in re.findall(r"Expected a <class '(\w+)'>", _innermost(message)))
+    kinds = {kind: None for kind in kinds if kind}
+    if not kinds:
         return None
-    key = _key(message)
-    options = " and ".join(f"--{key}.{name}" for name in found[2].split(", "))
-    return f"Expected {options}, which {found[1]} needs, but got none; see `rffl fit --{key}.help {found[1]}`."
+    return f"Expected --{_key(message)} to be {' or '.join(kinds)}, but got {_given(message)}."
+
+
+def _no_such_option(message: str) -> str | None:
+    """What is said of an option that does not exist, with the nearest that does."""
+    option = re.search(r"Option '([\w.]+)' is not accepted", message)
+    of_class = re.search(r"class_path[ =]'([\w.]+)\.(\w+)'", message)
+    if option is not None and of_class is not None:
+        key, known = _key(message), _options(getattr(importlib.import_module(of_class[1]), of_class[2]))
+        near = catalogue.nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
+        rest = near or f"; see `rffl fit --{key}.help {of_class[2]}`."
+        return f"Expected --{key} {of_class[2]} to have every option that is given, but got --{key}.{option[1]}{rest}"
+    alone = re.search(r"unrecognized arguments: ((?:--(\w+)\.\w+)?.*)", message, re.IGNORECASE)
+    if alone is None:
+        return None
+    known = [f"--{alone[2]}.{name}" for name in _options(GROUPS[alone[2]])] if alone[2] in GROUPS else []
+    near = catalogue.nearest(alone[1].split()[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
+    return f"Expected options that there are, but got {alone[1]}{near}"
 
 
 def _key(message: str) -> str:
     """The option that the parser speaks of, as it is typed."""
-    return ".".join(re.findall(r'Parser key "([\w.]+)"', message)).replace("init_args.", "")
+    return ".".join(key for _, key in _keys(message)).replace("init_args.", "")
 
 
-def _nearest_option(message: str) -> str:
-    """What is added to what the parser says of an option that does not exist: the nearest that does."""
-    option = re.search(r"Option '(\w+)' is not accepted", message)
-    of_class = re.search(r"class_path[ =]'([\w.]+)\.(\w+)'", message)
-    if option is not None and of_class is not None:
-        return catalogue.nearest(option[1], _options(getattr(importlib.import_module(of_class[1]), of_class[2])))
-    alone = re.search(r"unrecognized arguments: (--(\w+)\.\w+)", message)
-    if alone is not None and alone[2] in GROUPS:
-        known = [f"--{alone[2]}.{name}" for name in _options(GROUPS[alone[2]])]
-        return catalogue.nearest(alone[1], known, likeness=0.85)
-    return ""
+def _keys(message: str) -> list[tuple[int, str]]:
+    """The parser's keys from the outermost to the first innermost one, each with the line it stands in."""
+    chain: list[tuple[int, str]] = []
+    depth = -1
+    for number, line in enumerate(message.splitlines()):
+        for key in re.findall(r'Parser key "([\w.]+)"', line):
+            if _depth(line) <= depth:
+                return chain
+            chain.append((number, key))
+        depth = _depth(line) if chain and chain[-1][0] == number else depth
+    return chain
+
+
+def _innermost(message: str) -> str:
+    """What the parser says of the innermost key."""
+    lines = message.splitlines()
+    start = (_keys(message) or [(0, "")])[-1][0]
+    below = itertools.takewhile(lambda line: not line or _depth(line) > _depth(lines[start]), lines[start + 1 :])
+    return "\n".join([lines[start], *below])
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _given(message: str) -> str:
+    """What was given, as far as the parser repeats it."""
+    repeated = r"Given value: (?!NestedArg|Namespace)(.*)|Got value: (.*?)(?:\. Got value: .*)?$|a path but (.*) either not"
+    found = re.search(repeated, message, re.MULTILINE)
+    return next((text for text in found.groups() if text), "nothing")[:100] if found else "another"
 
 
 def _options(kind: type) -> list[str]:
