@@ -11,10 +11,12 @@ from lightning.pytorch.loggers import WandbLogger
 import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import ReputationExchange, StandaloneReference
+from rffl_pl.cli.checks import check_checkpoint, check_trainer, constructed
 from rffl_pl.cli.mistakes import sentence
+from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import ConfigKeeper, Run, callbacks, loggers, metrics_file, ranks_and_precision
 from rffl_pl.datamodules import FederatedDataModule
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
 from rffl_pl.servers import Server
@@ -45,7 +47,8 @@ class FederatedCLI(LightningCLI):
         parser.link_arguments("server", "exchange.server", apply_on="instantiate")
 
     def before_instantiate_classes(self) -> None:
-        """Write the number of participants into the configuration, so that the saved one says it."""
+        """Check what is not one class's own, and write the number of participants into the configuration."""
+        check_checkpoint(self._get(self.config, "ckpt_path"))
         if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
             raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
         federation = self._get(self.config, "federation")
@@ -59,7 +62,14 @@ class FederatedCLI(LightningCLI):
         config = self._get(self.config_init, "trainer")
         command = self.subcommand or "fit"
         decided = ranks_and_precision(config)
-        folder = run.folder(command)
+        check_trainer(config)
+        self._reserved = Reserved(run, command)
+        with self._reserved.unless_a_mistake():
+            return self._trainer(command, run, decided | kwargs)
+
+    def _trainer(self, command: str, run: Run, decided: dict[str, Any]) -> Trainer:
+        """What Lightning makes of its options and of what is decided here."""
+        config, folder = self._get(self.config_init, "trainer"), self._reserved.path
         decided["default_root_dir"] = str(folder)
         given = config["logger"]
         if given in (None, True):
@@ -70,9 +80,26 @@ class FederatedCLI(LightningCLI):
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}
         try:
-            return super().instantiate_trainer(**decided, **kwargs)
+            return super().instantiate_trainer(**decided)
         except (ValueError, TypeError) as error:
             raise UserError(f"Expected options that Lightning's Trainer takes, but {sentence(error)}") from error
+
+    def _set_seed(self) -> None:
+        """As the base class does, once the seed is known to be one."""
+        seed = self._get(self.config, "seed_everything")
+        if not isinstance(seed, bool):
+            check_number("--seed_everything", seed, 0, 2**32 - 1)
+        super()._set_seed()
+
+    def _add_instantiators(self) -> None:
+        """As the base class does, and for all other classes `constructed`."""
+        super()._add_instantiators()
+        self.parser.add_instantiator(constructed, object)
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """As the base class does; a mistake leaves nothing behind."""
+        with self._reserved.unless_a_mistake():
+            super()._run_subcommand(subcommand)
 
     def after_fit(self) -> None:
         """Complete W&B's files."""

@@ -93,6 +93,8 @@ def sentence(error: BaseException) -> str:
         said = reading(message)
         if said:
             return said
+    if isinstance(error, MisconfigurationException):
+        return f"Expected options that Lightning takes, but it says: {_plain(message)}"
     return _plain(message)
 
 
@@ -104,8 +106,11 @@ def _plain(message: str) -> str:
 
 
 def _of_wandb(error: BaseException) -> bool:
-    """Whether W&B cannot be reached or refuses; not by its class, which takes a second to import."""
-    return type(error).__module__.startswith("wandb.errors")
+    """Whether W&B cannot be reached or refuses; not by its class, which takes a second to import.
+
+    It reads its settings, environment variables among them, with pydantic.
+    """
+    return type(error).__module__.startswith(("wandb.errors", "pydantic_core"))
 
 
 def _left_out(message: str) -> str | None:

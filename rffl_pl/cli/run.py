@@ -18,7 +18,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
 from rffl_pl.cli.login import offline_without_login
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import wandb_run
 from rffl_pl.runs.facts import facts, group, tags
@@ -37,6 +37,9 @@ class Run:
         figures: Draw pictures at the end.
         checkpoint_every: Leave a checkpoint every so many rounds, and after the last one.
         study: The study that the run is a cell of; `rffl study` says so.
+
+    Raises:
+        UserError: If a name is none of a folder, the name leaves the root, or a number is out of range.
     """
 
     name: str = "run"
@@ -46,6 +49,24 @@ class Run:
     figures: bool = True
     checkpoint_every: int = 1
     study: str | None = None
+
+    def __post_init__(self) -> None:
+        for option, folder in (("name", self.name), ("root", self.root)):
+            too_long = any(len(os.fsencode(part)) > 255 for part in Path(folder).parts)
+            if not folder.strip() or not folder.isprintable() or too_long:
+                raise UserError(
+                    f"Expected --run.{option} to be the name of a folder, one line of at most 255 bytes, but got "
+                    f"{folder!r}."
+                )
+        if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
+            raise UserError(
+                f"Expected --run.name to be a folder below --run.root, but got {self.name}; give its place with "
+                "--run.root."
+            )
+        check_number(
+            "--run.checkpoint_every", self.checkpoint_every, 1,
+            remedy="for no checkpoints at all give --trainer.enable_checkpointing false",
+        )  # fmt: skip
 
     def folder(self, command: str) -> Path:
         """A folder of this run's own, named after the moment and, unless it trains, the command."""
