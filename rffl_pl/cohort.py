@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
+from rffl_pl.models.sizes import memory
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -40,7 +41,7 @@ class Schedule:
         decay_every: Decay with every local ``epoch`` (released code) or every ``round`` (paper).
 
     Raises:
-        UserError: If `epochs` is below 1 or `decay` not positive.
+        UserError: If `epochs` or `decay` is out of range.
     """
 
     epochs: int = 3
@@ -48,10 +49,9 @@ class Schedule:
     decay_every: Literal["epoch", "round"] = "epoch"
 
     def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise UserError(f"Expected --model.local_epochs to be at least 1, but got {self.epochs}.")
-        if self.decay <= 0:
-            raise UserError(f"Expected --model.lr_decay to be positive, but got {self.decay}; 1 is no decay.")
+        check_number("--model.local_epochs", self.epochs, 1, 100_000)
+        if not 0 < self.decay <= 1:
+            raise UserError(f"Expected --model.lr_decay to lie in (0, 1], but got {self.decay}; 1 is no decay.")
 
     def rate(self, round_index: int, epoch: int) -> float:
         """Factor on the learning rate in one local epoch of one round, both counted from 0."""
@@ -87,15 +87,13 @@ class Cohort:
         self, network: nn.Module, participants: Sequence[int], optimizer: OptimizerFactory, device: torch.device
     ) -> None:
         self.participants = list(participants)
-        layer_sizes(network)  # refuses what cannot be hosted
+        check_memory(sum(layer_sizes(network)), len(self.participants), device)
         self.weights = _aligned_rows(flat_parameters(network).to(device), len(self.participants))
         self.updates = _aligned_rows(self.weights.new_zeros(self.weights.shape[1]), len(self.participants))
         template = copy.deepcopy(network).to(device)
         frozen = {id(p): p for p in template.parameters() if not p.requires_grad}
         self.networks = [_bind(copy.deepcopy(template, dict(frozen)), row) for row in self.weights]
         self.optimizers = [make_optimizer(optimizer, net) for net in self.networks]
-        if isinstance(self.optimizers[0], torch.optim.LBFGS):
-            raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
         self._initial_rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.attack_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
@@ -258,8 +256,54 @@ def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
     """A network's optimizer."""
     try:
         return factory(trainable(network))
-    except ValueError as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
+
+
+def check_step(factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tensor) -> None:
+    """Train a copy of a network for one step, so that what cannot be trained is told before a run.
+
+    Args:
+        factory: Makes the optimizer.
+        network: It is left as it is.
+        x: Inputs ``[B, ...]``.
+        y: Classes ``[B]``.
+
+    Raises:
+        UserError: If it cannot.
+    """
+    copied = copy.deepcopy(network, {id(p): p for p in network.parameters() if not p.requires_grad}).eval()
+    optimizer = make_optimizer(factory, copied)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
+    try:
+        cross_entropy(copied(x), y).backward()
+        optimizer.step()
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise UserError(
+            f"Expected --model.optimizer {type(optimizer).__name__} to train --model.network "
+            f"{type(network).__name__}, but a first step fails: {' '.join(str(error).split())}."
+        ) from error
+
+
+def check_memory(dimension: int, participants: int, device: torch.device) -> None:
+    """See that the participants of a rank have room: each has weights and an update.
+
+    Args:
+        dimension: D.
+        participants: How many of them a rank hosts.
+        device: Where they live.
+
+    Raises:
+        UserError: If not.
+    """
+    needed, there = 8 * dimension * participants, memory(device)
+    if needed > there:
+        raise UserError(
+            f"Expected the models of {participants} participants to fit into the memory of a rank, but they need "
+            f"{needed / 1e9:.0f} GB and there are {there / 1e9:.0f}; lower --federation.participants, take a smaller "
+            "--model.network, or start more ranks on other machines."
+        )
 
 
 def trainable(network: nn.Module) -> list[nn.Parameter]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class UserError(ValueError):
@@ -35,6 +37,23 @@ def check_number(option: str, value: float | None, least: float, most: float = M
         raise UserError(f"Expected {option} to be at least {least}, but got {value}{remedy and f'; {remedy}'}.")
     if value > most:
         raise UserError(f"Expected {option} to be at most {most}, but got {value:g}{remedy and f'; {remedy}'}.")
+
+
+def check_folder(option: str, folder: str) -> None:
+    """See that something can be the name of a folder.
+
+    Args:
+        option: As it is typed.
+        folder: What was given.
+
+    Raises:
+        UserError: If it is empty, has several lines or other characters that cannot be seen, or is too long for a disk.
+    """
+    too_long = any(len(os.fsencode(part)) > 255 for part in Path(folder).parts)
+    if not folder.strip() or not folder.isprintable() or too_long:
+        raise UserError(
+            f"Expected {option} to be the name of a folder, one line of at most 255 bytes, but got {folder!r}."
+        )
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:

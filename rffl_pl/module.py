@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary, Cast
-from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes, make_optimizer
+from rffl_pl.cohort import Cohort, Schedule, check_step, flat_parameters, layer_sizes, make_optimizer
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batches
@@ -96,8 +96,13 @@ class FederatedModule(Configured, LightningModule):
                 f"Expected the trainer's strategy to be rffl_pl.strategy.FederatedStrategy, but got "
                 f"{type(self.trainer.strategy).__name__}."
             )
+        self.trainer.strategy.together(lambda: self._set_up(stage))
+
+    def _set_up(self, stage: str) -> None:
+        """What a mistake on one rank ends on all."""
         self._check_trainer(stage)
         layers = layer_sizes(self.network)
+        assert isinstance(self.trainer.strategy, FederatedStrategy)
         self.exchange = self.trainer.strategy.exchange_for(self.federation, sum(layers))
         self._check_network()
         if stage == "fit" or not hasattr(self, "cohort"):
@@ -238,7 +243,7 @@ class FederatedModule(Configured, LightningModule):
         name = type(self.network).__name__
         training = self.network.training
         try:
-            x, _ = next(iter(data.test_dataloader()))
+            x, y = next(iter(data.test_dataloader()))
         except UserError:
             raise
         except (StopIteration, TypeError, ValueError, RuntimeError) as error:
@@ -249,7 +254,7 @@ class FederatedModule(Configured, LightningModule):
         try:
             with torch.inference_mode():
                 shape = list(self.network.eval()(x).shape)
-        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
                 f"Expected --model.network {name} to take inputs of shape {list(x.shape)}, but it fails: "
                 f"{' '.join(str(error).split())}; give a network for these inputs."
@@ -261,3 +266,4 @@ class FederatedModule(Configured, LightningModule):
                 f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for inputs of "
                 f"shape {list(x.shape)}, but got {shape}; give it {data.num_classes} outputs."
             )
+        check_step(self.optimizer, self.network, x, y)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,6 +21,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.runs.checkpoint import load, write
+
+T = TypeVar("T")
 
 
 def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.device], Literal["nccl", "gloo"]]:
@@ -121,13 +124,21 @@ class FederatedStrategy(DDPStrategy):
         Raises:
             UserError: On every rank, if one of them finds no whole checkpoint of this package.
         """
-        checkpoint, mistake = {}, None
+        return self.together(lambda: load(Path(checkpoint_path), self.exchange.hosted, server=self.is_global_zero))
+
+    def together(self, step: Callable[[], T]) -> T:
+        """Take a step on every rank, and hear whether the others could.
+
+        Raises:
+            UserError: On every rank, if one of them meets a user's mistake.
+        """
         try:
-            checkpoint = load(Path(checkpoint_path), self.exchange.hosted, server=self.is_global_zero)
+            done = step()
         except UserError as error:
-            mistake = str(error)
-        self._refuse_together(mistake)
-        return checkpoint
+            self._refuse_together(str(error))
+            raise
+        self._refuse_together(None)
+        return done
 
     def _refuse_together(self, mistake: str | None) -> None:
         """Raise what the first rank with a mistake found, on all of them: the others would wait for it."""

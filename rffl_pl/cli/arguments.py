@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import WandbLogger
 import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import ReputationExchange, StandaloneReference
-from rffl_pl.cli.checks import check_checkpoint, check_trainer, constructed
+from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import ConfigKeeper, Run, callbacks, loggers, metrics_file, ranks_and_precision
@@ -48,7 +48,10 @@ class FederatedCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Check what is not one class's own, and write the number of participants into the configuration."""
+        check_values(self.config.get(str(self.subcommand), self.config))
         check_checkpoint(self._get(self.config, "ckpt_path"))
+        if self._get(self.config, "server") is None:
+            raise UserError("Expected --server to be a class, but got null; `rffl list servers` names all.")
         if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
             raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
         federation = self._get(self.config, "federation")

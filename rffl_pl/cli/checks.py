@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from jsonargparse import Namespace
 from lightning.pytorch import callbacks
 
 from rffl_pl.cli.mistakes import mistake_behind, sentence
-from rffl_pl.errors import UserError, check_number
+from rffl_pl.errors import UserError, check_folder, check_number
 
 ROUNDS = 10_000_000
 """More than any run plays."""
@@ -18,6 +22,45 @@ UNFIT = (
     callbacks.LearningRateFinder, callbacks.ModelPruning, callbacks.StochasticWeightAveraging,
 )  # fmt: skip
 """Lightning's callbacks that change or tune how the one model of a trainer is trained."""
+
+
+def check_values(given: Any, option: str = "-") -> None:
+    """See that no option is null whose class takes none, and that whole numbers are such as a machine counts with.
+
+    Args:
+        given: The configuration, or a part of it.
+        option: What that part is called.
+
+    Raises:
+        UserError: If one is.
+    """
+    if isinstance(given, list):
+        for item in given:
+            check_values(item, option)
+    elif isinstance(given, Namespace):
+        kind, options = given.get("class_path"), given.get("init_args", given)
+        if kind is not None and isinstance(options, Namespace):
+            module, _, class_name = kind.rpartition(".")
+            for name in _never_null(getattr(importlib.import_module(module), class_name)):
+                if name in options and options[name] is None:
+                    raise UserError(f"Expected {option}.{name} to have a value, but got null; leave it out.")
+        for name, value in vars(options).items():
+            check_values(value, f"{option}.{name}" if option != "-" else f"--{name}")
+    elif isinstance(given, int) and abs(given) >= 2**63:
+        raise UserError(f"Expected {option} to be a whole number of 64 bits, but got {given:g}.")
+
+
+def _never_null(kind: type) -> set[str]:
+    """The arguments of a class, and of those it passes others on to, that have a value and are not to be null."""
+    constructors = (vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
+    arguments = [argument for made in constructors for argument in inspect.signature(made).parameters.values()]
+    return {
+        argument.name
+        for argument in arguments
+        if argument.default not in (None, argument.empty)
+        and argument.annotation is not argument.empty
+        and not re.search("None|Optional|Any", str(argument.annotation))
+    }
 
 
 def check_checkpoint(given: str | None) -> None:
@@ -30,9 +73,10 @@ def check_checkpoint(given: str | None) -> None:
         return
     if "://" in given:
         raise UserError(f"Expected --ckpt_path to be a folder on this machine, but got {given}; copy it here first.")
-    if given in ("best", "hpc") or given.startswith("registry") or not given.isprintable() or not given:
+    check_folder("--ckpt_path", given)
+    if given in ("best", "hpc") or given.startswith("registry"):
         raise UserError(
-            f"Expected --ckpt_path to be a folder as runs leave it in checkpoints/, but got {given!r}; give "
+            f"Expected --ckpt_path to be a folder as runs leave it in checkpoints/, but got {given}; give "
             "runs/<name>/<date and time>/checkpoints/last.ckpt."
         )
 

@@ -38,7 +38,15 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
 
 
 NO_CLASS = re.compile(
-    "dot import path|has no attribute|a subclass of|valid subclass|No module named|import path format|import path or a"
+    r"dot import path|has no attribute|a subclass of|valid subclass|No module named|import path or a|is not iterable"
+)
+# Where the parser repeats what was given.
+GIVEN = (
+    r"Unable to load config '(.*)'",
+    r"Given value: (?!NestedArg|Namespace)(.*)",
+    r"Got value: (.*?)(?:\. Got value: .*)?$",
+    r"a path but (.*) either not",
+    r"import path string: (\S+)",
 )
 
 
@@ -89,7 +97,7 @@ def sentence(error: BaseException) -> str:
             f"Expected W&B at {wandb_url()} to take this run, but got: {_plain(message)}; give WANDB_MODE=offline to "
             "upload it later, or --run.wandb false."
         )
-    for reading in (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _no_such_option):
+    for reading in (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _no_such_option, _no_value):
         said = reading(message)
         if said:
             return said
@@ -162,7 +170,11 @@ def _no_choice(message: str) -> str | None:
 
 def _wrong_kind(message: str) -> str | None:
     """What is said of a word where an option takes a number, and the like."""
-    kinds = dict.fromkeys(KINDS.get(name, "") for name in re.findall(r"Expected a <class '(\w+)'>", _innermost(message)))
+    if "Unable to load config" in message:
+        return f"Expected --{_key(message)} to be {KINDS['dict']}, but got {_given(message)}."
+    kinds = dict.fromkeys(
+        KINDS.get(name, "") for name in re.findall(r"Expected a <class '(\w+)'>", _innermost(message))
+    )
     kinds = {kind: None for kind in kinds if kind}
     if not kinds:
         return None
@@ -178,17 +190,27 @@ def _no_such_option(message: str) -> str | None:
         near = catalogue.nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
         rest = near or f"; see `rffl fit --{key}.help {of_class[2]}`."
         return f"Expected --{key} {of_class[2]} to have every option that is given, but got --{key}.{option[1]}{rest}"
-    alone = re.search(r"unrecognized arguments: ((?:--(\w+)\.\w+)?.*)", message, re.IGNORECASE)
+    alone = re.search(r"(?:unrecognized arguments: |does not accept option ')((?:-*(\w+)\.\w+)?[^']*)", message, re.I)
     if alone is None:
         return None
+    given = alone[1] if alone[1].startswith("-") or "arguments" in message else f"--{alone[1]}"
     known = [f"--{alone[2]}.{name}" for name in _options(GROUPS[alone[2]])] if alone[2] in GROUPS else []
-    near = catalogue.nearest(alone[1].split()[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
-    return f"Expected options that there are, but got {alone[1]}{near}"
+    near = catalogue.nearest(given.partition(" ")[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
+    return f"Expected options that there are, but got {given or 'an empty word'}{near}"
+
+
+def _no_value(message: str) -> str | None:
+    """What is said of an option at the end of a line, or before another one."""
+    found = re.search(r"argument (?:-c/)?(--[\w.]+): expected one argument", message)
+    return f"Expected a value behind {found[1]}, but got none." if found else None
 
 
 def _key(message: str) -> str:
     """The option that the parser speaks of, as it is typed."""
-    return ".".join(key for _, key in _keys(message)).replace("init_args.", "")
+    named = ""
+    for _, key in _keys(message):
+        named = key if not named or key.startswith(f"{named}.") else f"{named}.{key}"
+    return named.replace("init_args.", "")
 
 
 def _keys(message: str) -> list[tuple[int, str]]:
@@ -218,8 +240,7 @@ def _depth(line: str) -> int:
 
 def _given(message: str) -> str:
     """What was given, as far as the parser repeats it."""
-    repeated = r"Given value: (?!NestedArg|Namespace)(.*)|Got value: (.*?)(?:\. Got value: .*)?$|a path but (.*) either not"
-    found = re.search(repeated, message, re.MULTILINE)
+    found = re.search("|".join(GIVEN), message, re.MULTILINE)
     return next((text for text in found.groups() if text), "nothing")[:100] if found else "another"
 
 

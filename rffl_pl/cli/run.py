@@ -18,7 +18,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
 from rffl_pl.cli.login import offline_without_login
-from rffl_pl.errors import UserError, check_number
+from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import wandb_run
 from rffl_pl.runs.facts import facts, group, tags
@@ -51,13 +51,8 @@ class Run:
     study: str | None = None
 
     def __post_init__(self) -> None:
-        for option, folder in (("name", self.name), ("root", self.root)):
-            too_long = any(len(os.fsencode(part)) > 255 for part in Path(folder).parts)
-            if not folder.strip() or not folder.isprintable() or too_long:
-                raise UserError(
-                    f"Expected --run.{option} to be the name of a folder, one line of at most 255 bytes, but got "
-                    f"{folder!r}."
-                )
+        check_folder("--run.name", self.name)
+        check_folder("--run.root", self.root)
         if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
             raise UserError(
                 f"Expected --run.name to be a folder below --run.root, but got {self.name}; give its place with "

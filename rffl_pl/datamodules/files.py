@@ -12,6 +12,8 @@ from torchvision.datasets.utils import download_and_extract_archive
 
 from rffl_pl.errors import UserError
 
+_DAMAGED = "is damaged"
+
 
 def data_dir(given: str | None) -> Path:
     """The data folder: as given, else the environment's ``RFFL_DATA_DIR``, else ``data``."""
@@ -40,9 +42,11 @@ def ensure(name: str, folder: Path, checksums: Mapping[str, str | None], downloa
         reason = f" and the download failed ({type(error).__name__}; is there a network?)"
     left = _faults(folder, checksums)
     if left:
+        damaged = any(fault.endswith(_DAMAGED) for fault in left)
+        own = "; files of your own in that layout want a subclass whose prepare_data() does nothing" if damaged else ""
         raise UserError(
             f"Expected the files of {name} in {folder}/ ({', '.join(checksums)}), but {'; '.join(left)}{reason}; put "
-            "them there, or point --data.data_dir or RFFL_DATA_DIR at the folder above."
+            f"them there, or point --data.data_dir or RFFL_DATA_DIR at the folder above{own}."
         )
 
 
@@ -55,7 +59,7 @@ def unpack_from(url: str, folder: Path) -> None:
 def _faults(folder: Path, checksums: Mapping[str, str | None]) -> list[str]:
     faults = [f"{file} is missing" for file in checksums if not (folder / file).is_file()]
     present = [(file, md5) for file, md5 in checksums.items() if md5 and (folder / file).is_file()]
-    return faults + [f"{file} is damaged" for file, md5 in present if _md5(folder / file) != md5]
+    return faults + [f"{file} {_DAMAGED}" for file, md5 in present if _md5(folder / file) != md5]
 
 
 def _md5(path: Path) -> str:

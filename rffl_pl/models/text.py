@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from rffl_pl.errors import UserError
-from rffl_pl.models.sizes import check_sizes
+from rffl_pl.models.sizes import check_room, check_sizes
 
 _WINDOW = 3
 
@@ -27,13 +27,14 @@ class TextCNN(nn.Module):
         dropout: Probability with which a feature is dropped in training.
 
     Raises:
-        UserError: If a size is below 1 or `dropout` out of range.
+        UserError: If a size is below 1, they do not fit into memory, or `dropout` is out of range.
     """
 
     def __init__(
         self, *, vocabulary: int = 20_000, classes: int = 2, width: int = 300, kernels: int = 128, dropout: float = 0.5
     ) -> None:
         check_sizes(vocabulary=vocabulary, classes=classes, width=width, kernels=kernels)
+        check_room("TextCNN", vocabulary * width + 3 * kernels * (_WINDOW * width + classes))
         if not 0 <= dropout < 1:
             raise UserError(f"Expected --model.network.dropout to lie in [0, 1), but got {dropout}; 0 drops none.")
         super().__init__()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from rffl_pl.models.sizes import check_sizes
+from rffl_pl.models.sizes import check_room, check_sizes
 
 
 class MNISTCNN(nn.Sequential):
@@ -78,9 +78,10 @@ class Perceptron(nn.Sequential):
         classes: Number of classes.
 
     Raises:
-        UserError: If a size is below 1.
+        UserError: If a size is below 1 or they do not fit into memory.
     """
 
     def __init__(self, inputs: int = 64, hidden: int = 64, classes: int = 10) -> None:
         check_sizes(inputs=inputs, hidden=hidden, classes=classes)
+        check_room("Perceptron", (inputs + classes) * hidden)
         super().__init__(nn.Flatten(), nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, classes))
