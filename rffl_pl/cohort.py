@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from rffl_pl.errors import UserError, check_number
+from rffl_pl.errors import UserError, check_number, reason
 from rffl_pl.models.sizes import memory
 
 Batches = Iterable[tuple[Tensor, Tensor]]
@@ -87,7 +87,7 @@ class Cohort:
         self, network: nn.Module, participants: Sequence[int], optimizer: OptimizerFactory, device: torch.device
     ) -> None:
         self.participants = list(participants)
-        check_memory(sum(layer_sizes(network)), len(self.participants), device)
+        layer_sizes(network)  # refuses what cannot be hosted
         self.weights = _aligned_rows(flat_parameters(network).to(device), len(self.participants))
         self.updates = _aligned_rows(self.weights.new_zeros(self.weights.shape[1]), len(self.participants))
         template = copy.deepcopy(network).to(device)
@@ -277,12 +277,12 @@ def check_step(factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tens
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
     try:
-        cross_entropy(copied(x), y).backward()
+        cross_entropy(copied(x), y.long()).backward()
         optimizer.step()
     except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(
             f"Expected --model.optimizer {type(optimizer).__name__} to train --model.network "
-            f"{type(network).__name__}, but a first step fails: {' '.join(str(error).split())}."
+            f"{type(network).__name__}, but a first step fails: {reason(error)}."
         ) from error
 
 

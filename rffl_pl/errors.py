@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -49,11 +50,22 @@ def check_folder(option: str, folder: str) -> None:
     Raises:
         UserError: If it is empty, has several lines or other characters that cannot be seen, or is too long for a disk.
     """
-    too_long = any(len(os.fsencode(part)) > 255 for part in Path(folder).parts)
-    if not folder.strip() or not folder.isprintable() or too_long:
+    if (
+        not isinstance(folder, str)
+        or not folder.strip()
+        or not folder.isprintable()
+        or any(len(os.fsencode(part)) > 255 for part in Path(folder).parts)
+    ):
         raise UserError(
             f"Expected {option} to be the name of a folder, one line of at most 255 bytes, but got {folder!r}."
         )
+
+
+def reason(error: BaseException) -> str:
+    """An exception in one line, with the place in the file that raised it: ``KeyError: 'x' (my_data.py, line 9)``."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary, Cast
-from rffl_pl.cohort import Cohort, Schedule, check_step, flat_parameters, layer_sizes, make_optimizer
+from rffl_pl.cohort import (
+    Cohort,
+    Schedule,
+    check_memory,
+    check_step,
+    flat_parameters,
+    layer_sizes,
+    make_optimizer,
+    random_stream,
+)
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batches
@@ -104,7 +113,11 @@ class FederatedModule(Configured, LightningModule):
         layers = layer_sizes(self.network)
         assert isinstance(self.trainer.strategy, FederatedStrategy)
         self.exchange = self.trainer.strategy.exchange_for(self.federation, sum(layers))
+        check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device)
         self._check_network()
+        if stage == "fit":
+            with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
+                check_step(self.optimizer, self.network, *self.data.example(self.exchange.hosted[0]))
         if stage == "fit" or not hasattr(self, "cohort"):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
         self.cast.prepare(self.data.num_classes)
@@ -243,7 +256,7 @@ class FederatedModule(Configured, LightningModule):
         name = type(self.network).__name__
         training = self.network.training
         try:
-            x, y = next(iter(data.test_dataloader()))
+            x, _ = next(iter(data.test_dataloader()))
         except UserError:
             raise
         except (StopIteration, TypeError, ValueError, RuntimeError) as error:
@@ -266,4 +279,3 @@ class FederatedModule(Configured, LightningModule):
                 f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for inputs of "
                 f"shape {list(x.shape)}, but got {shape}; give it {data.num_classes} outputs."
             )
-        check_step(self.optimizer, self.network, x, y)

@@ -121,6 +121,7 @@ def _check_config(given: str) -> None:
     try:
         text = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
         content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        repr(content)  # what is nested too deeply for that is so for the parser
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"Expected --config {given} to be YAML, but {' '.join(str(error).split())}.") from error
     if not isinstance(content, dict):

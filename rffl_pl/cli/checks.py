@@ -11,8 +11,8 @@ from typing import Any
 from jsonargparse import Namespace
 from lightning.pytorch import callbacks
 
-from rffl_pl.cli.mistakes import mistake_behind, sentence
-from rffl_pl.errors import UserError, check_folder, check_number
+from rffl_pl.cli.mistakes import mistake_behind
+from rffl_pl.errors import UserError, check_folder, check_number, reason
 
 ROUNDS = 10_000_000
 """More than any run plays."""
@@ -50,9 +50,10 @@ def check_values(given: Any, option: str = "-") -> None:
         raise UserError(f"Expected {option} to be a whole number of 64 bits, but got {given:g}.")
 
 
-def _never_null(kind: type) -> set[str]:
+def _never_null(kind: Any) -> set[str]:
     """The arguments of a class, and of those it passes others on to, that have a value and are not to be null."""
-    constructors = (vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
+    bases = kind.__mro__ if isinstance(kind, type) else ()
+    constructors = [vars(base)["__init__"] for base in bases if "__init__" in vars(base)] or [kind]
     arguments = [argument for made in constructors for argument in inspect.signature(made).parameters.values()]
     return {
         argument.name
@@ -117,10 +118,9 @@ def constructed(kind: type, *args: Any, **kwargs: Any) -> Any:
     """
     try:
         return kind(*args, **kwargs)
-    except (ValueError, TypeError, RuntimeError, ArithmeticError, MemoryError) as error:
+    except Exception as error:
         if kind.__module__.startswith("rffl_pl.") or mistake_behind(error) is not None:
             raise
         raise UserError(
-            f"Expected {kind.__name__} to take the options that it is given, but it fails: {type(error).__name__}: "
-            f"{sentence(error)}"
+            f"Expected {kind.__name__} to take the options that it is given, but {reason(error)}."
         ) from error

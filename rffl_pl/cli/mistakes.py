@@ -100,7 +100,7 @@ def sentence(error: BaseException) -> str:
     for reading in (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _no_such_option, _no_value):
         said = reading(message)
         if said:
-            return said
+            return " ".join(said.split())
     if isinstance(error, MisconfigurationException):
         return f"Expected options that Lightning takes, but it says: {_plain(message)}"
     return _plain(message)
@@ -151,11 +151,9 @@ def _unknown_class(message: str) -> str | None:
         return None
     given, known = _given(message), list(CLASSES[key]())
     near = catalogue.nearest(given, known)
-    if near:
-        near += " Give one of this package or of torch and Lightning by its name, or your own as my_package.MyClass."
-    else:
-        near = f"; give one of {', '.join(known)}, or your own as my_package.MyClass."
-    return f"Expected --{key} to be a class, but got {given}{near}"
+    which = f"one of {', '.join(known)}" if len(known) < 20 and not near else "one of those that there are by its name"
+    rest = f"{f'{near} Give' if near else '; give'} {which}, or your own as my_package.MyClass."
+    return f"Expected --{key} to be a class, but got {given}{rest}"
 
 
 def _no_choice(message: str) -> str | None:
@@ -175,7 +173,7 @@ def _wrong_kind(message: str) -> str | None:
     kinds = dict.fromkeys(
         KINDS.get(name, "") for name in re.findall(r"Expected a <class '(\w+)'>", _innermost(message))
     )
-    kinds = {kind: None for kind in kinds if kind}
+    kinds = [kind for kind in kinds if kind and not (kind == KINDS["int"] and KINDS["float"] in kinds)]
     if not kinds:
         return None
     return f"Expected --{_key(message)} to be {' or '.join(kinds)}, but got {_given(message)}."

@@ -17,11 +17,11 @@ from torch.utils.data import Dataset
 
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part
-from rffl_pl.datamodules.reading import Batches, Reader
+from rffl_pl.datamodules.reading import Batch, Batches, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard, bucketed
 from rffl_pl.datamodules.shards import adversaries_shards, shards_of
 from rffl_pl.datamodules.splits import DIR, Pool, Split, named
-from rffl_pl.errors import UserError, check_number
+from rffl_pl.errors import UserError, check_number, reason
 from rffl_pl.federation import Federation
 
 Watch = Literal["validation", "test"]
@@ -146,9 +146,11 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def _loaded(self) -> Sources:
         try:
             return self.load()
-        except OSError as error:
+        except UserError:
+            raise
+        except Exception as error:  # whatever files and a user's own code can meet
             raise UserError(
-                f"Expected {type(self).__name__} to read its files, but {error}; mend or move them."
+                f"Expected load() of {type(self).__name__} to read the data, but {reason(error)}."
             ) from error
 
     @property
@@ -194,6 +196,10 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         if "validation" in self._parts:
             return self._evaluated("validation")
         return self._evaluated("training", self.held_out) if len(self.held_out) else None
+
+    def example(self, participant: int) -> Batch:
+        """A participant's first training example as a batch."""
+        return self._readers["training"].batch(self.shards[participant][:1])
 
     def test_dataloader(self) -> Batches:
         """The whole test set, on every rank: each evaluates the participants it hosts."""

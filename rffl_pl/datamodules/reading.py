@@ -52,6 +52,10 @@ class Reader:
         found = self._from_workers(order, seed) if self.num_workers else map(self._here, order)
         return map(self._checked, found, order)  # in this order: `map` then walks `found` to its end
 
+    def batch(self, indices: Tensor) -> Batch:
+        """These examples at once, read here."""
+        return self._checked(self._here(indices), indices)
+
     def _here(self, indices: Tensor) -> Any:
         return self.dataset[indices] if self.in_memory else collected(self.dataset, indices.tolist())
 
