@@ -94,10 +94,15 @@ class FederatedCLI(LightningCLI):
             check_number("--seed_everything", seed, 0, 2**32 - 1)
         super()._set_seed()
 
+    def instantiate_classes(self) -> None:
+        """Instead of the base class's, which notes hyperparameters for checkpoints: ours hold none."""
+        self.config_init = self.parser.instantiate(self.config, instantiators=[(constructed, object, True)])
+        self.datamodule = self._get(self.config_init, "data")
+        self.model = self._get(self.config_init, "model")
+        self.trainer = self.instantiate_trainer()
+
     def _add_instantiators(self) -> None:
-        """As the base class does, and for all other classes `constructed`."""
-        super()._add_instantiators()
-        self.parser.add_instantiator(constructed, object)
+        """The base class's are left out."""
 
     def _run_subcommand(self, subcommand: str) -> None:
         """As the base class does; a mistake leaves nothing behind."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from rffl_pl import launch
 from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.cli.run import Run
+from rffl_pl.datamodules.files import absent, remove_empty
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 
@@ -27,12 +27,11 @@ class Reserved:
     """
 
     def __init__(self, run: Run, command: str) -> None:
-        above = Path(run.root) / run.name
-        self._made = [folder for folder in (above, *above.parents) if not os.path.exists(folder)]
+        self._above = absent(Path(run.root) / run.name)
         try:
             self.path = run.folder(command)
         except UserError:
-            self._take_back()
+            remove_empty(self._above)
             raise
 
     @contextlib.contextmanager
@@ -43,14 +42,8 @@ class Reserved:
         except Exception as error:
             if launch.rank() == 0 and mistake_behind(error) is not None and not self._begun():
                 shutil.rmtree(self.path, ignore_errors=True)
-                self._take_back()
+                remove_empty(self._above)  # unless another run has come to live there
             raise
-
-    def _take_back(self) -> None:
-        """Remove the folders above it that were made for it."""
-        for folder in self._made:
-            with contextlib.suppress(OSError):  # it was not made after all, or another run has come to live there
-                folder.rmdir()
 
     def _begun(self) -> bool:
         folder = RunFolder(self.path)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,7 +33,7 @@ def ensure(name: str, folder: Path, checksums: Mapping[str, str | None], downloa
     Raises:
         UserError: If a file is missing or damaged and cannot be downloaded either.
     """
-    faults = _faults(folder, checksums)
+    faults, above = _faults(folder, checksums), absent(folder)
     if not faults:
         return
     try:
@@ -42,12 +43,25 @@ def ensure(name: str, folder: Path, checksums: Mapping[str, str | None], downloa
         reason = f" and the download failed ({type(error).__name__}; is there a network?)"
     left = _faults(folder, checksums)
     if left:
+        remove_empty(above)
         damaged = any(fault.endswith(_DAMAGED) for fault in left)
         own = "; files of your own in that layout want a subclass whose prepare_data() does nothing" if damaged else ""
         raise UserError(
             f"Expected the files of {name} in {folder}/ ({', '.join(checksums)}), but {'; '.join(left)}{reason}; put "
             f"them there, or point --data.data_dir or RFFL_DATA_DIR at the folder above{own}."
         )
+
+
+def absent(folder: Path) -> list[Path]:
+    """The folder and those above it that do not exist, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those that are there and empty."""
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError):
+            folder.rmdir()
 
 
 def unpack_from(url: str, folder: Path) -> None:

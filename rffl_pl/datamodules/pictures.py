@@ -28,7 +28,7 @@ class Pixels:
     """
 
     def __init__(self, size: int, channels: Channels) -> None:
-        check_number("--data.image_size", size, 1, 1 << 14, "try 32")
+        check_number("--data.image_size", size, 1, 1 << 12, "try 32")
         if channels not in get_args(Channels):
             raise UserError(f"Expected --data.channels to be rgb or grey, but got {channels}.")
         self.mode = "RGB" if channels == "rgb" else "L"

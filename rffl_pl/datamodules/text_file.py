@@ -52,6 +52,8 @@ class TextFile(TextDataModule):
         super().__init__(federation, **kwargs)
         if not 0 < test_share < 1:
             raise UserError(f"Expected --data.test_share to lie between 0 and 1, but got {test_share}; try 0.1.")
+        if text == label:
+            raise UserError(f"Expected --data.text and --data.label to be two columns, but got {text} for both.")
         try:
             b"".decode(encoding)
         except (LookupError, ValueError) as error:
