@@ -256,6 +256,8 @@ def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
     """A network's optimizer."""
     try:
         return factory(trainable(network))
+    except UserError:
+        raise
     except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
 

@@ -62,10 +62,11 @@ def check_folder(option: str, folder: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """An exception in one line, with the place in the file that raised it: ``KeyError: 'x' (my_data.py, line 9)``."""
+    """An exception in one line, with the place in a user's own file: ``KeyError: 'x' (my_data.py, line 9)``."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
+    own = [frame for frame in frames if "site-packages" not in frame.filename]
+    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own and own[-1] == frames[-1] else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{place}"
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:

@@ -45,7 +45,8 @@ def check_values(given: Any, option: str = "-") -> None:
                 if name in options and options[name] is None:
                     raise UserError(f"Expected {option}.{name} to have a value, but got null; leave it out.")
         for name, value in vars(options).items():
-            check_values(value, f"{option}.{name}" if option != "-" else f"--{name}")
+            called = f"{option}.{name}" if option != "-" else f"--{name}"
+            check_values(value, called.replace("--model.adversaries", "--adversaries"))  # where they are linked to
     elif isinstance(given, int) and abs(given) >= 2**63:
         raise UserError(f"Expected {option} to be a whole number of 64 bits, but got {given:g}.")
 
@@ -119,8 +120,8 @@ def constructed(kind: type, *args: Any, **kwargs: Any) -> Any:
     try:
         return kind(*args, **kwargs)
     except Exception as error:
-        if kind.__module__.startswith("rffl_pl.") or mistake_behind(error) is not None:
-            raise
+        if kind.__module__.startswith(("rffl_pl.", "torch.optim.")) or mistake_behind(error) is not None:
+            raise  # these say themselves what they expect, and an optimizer is made by who knows its option
         raise UserError(
             f"Expected {kind.__name__} to take the options that it is given, but {reason(error)}."
         ) from error

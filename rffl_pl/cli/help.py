@@ -58,8 +58,6 @@ def answer(args: list[str]) -> str | None:
             kinds = [*catalogue.KINDS, "configs"]
             near = catalogue.nearest(words[0], kinds)
             raise UserError(f"Expected one of {', '.join(kinds)} to list, but got {' '.join(words)}{near or '.'}")
-        case ["completion", word, *_]:
-            raise UserError(f"Expected nothing behind rffl completion, but got {word!r}.")
         case []:
             raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}; `rffl --help` shows an example of each.")
         case [word, *_] if not word.startswith("-") and word not in COMMANDS:

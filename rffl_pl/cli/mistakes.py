@@ -92,18 +92,17 @@ def mistake_behind(error: BaseException) -> BaseException | None:
 def sentence(error: BaseException) -> str:
     """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
     message = str(error)
+    readings = (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _no_such_option, _no_value)
+    said = next(filter(None, (reading(message) for reading in readings)), None) or _plain(message)
     if _of_wandb(error):
-        return (
+        said = (
             f"Expected W&B at {wandb_url()} to take this run, but got: {_plain(message)}; give WANDB_MODE=offline to "
             "upload it later, or --run.wandb false."
         )
-    for reading in (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _no_such_option, _no_value):
-        said = reading(message)
-        if said:
-            return " ".join(said.split())
-    if isinstance(error, MisconfigurationException):
-        return f"Expected options that Lightning takes, but it says: {_plain(message)}"
-    return _plain(message)
+    elif isinstance(error, MisconfigurationException):
+        said = f"Expected options that Lightning takes, but it says: {_plain(message)}"
+    said = " ".join(said.split())
+    return said if said.endswith((".", "?")) else f"{said}."
 
 
 def _plain(message: str) -> str:
@@ -207,7 +206,7 @@ def _key(message: str) -> str:
     """The option that the parser speaks of, as it is typed."""
     named = ""
     for _, key in _keys(message):
-        named = key if not named or key.startswith(f"{named}.") else f"{named}.{key}"
+        named = key if not named or f"{key}.".startswith(f"{named}.") else f"{named}.{key}"
     return named.replace("init_args.", "")
 
 
