@@ -54,12 +54,8 @@ class TextFile(TextDataModule):
             raise UserError(f"Expected --data.test_share to lie between 0 and 1, but got {test_share}; try 0.1.")
         if text == label:
             raise UserError(f"Expected --data.text and --data.label to be two columns, but got {text} for both.")
-        try:
-            b"".decode(encoding)
-        except (LookupError, ValueError) as error:
-            raise UserError(
-                f"Expected --data.encoding to be one that Python knows, but got {encoding!r}; try utf-8."
-            ) from error
+        if not _known(encoding):
+            raise UserError(f"Expected --data.encoding to be one that Python knows, but got {encoding!r}; try utf-8.")
         self.train_file, self.test_file, self.test_share = train_file, test_file, test_share
         self.text, self.label, self.encoding = text, label, encoding
 
@@ -145,6 +141,17 @@ class TextFile(TextDataModule):
         if not isinstance(row, dict):
             raise UserError(f"Expected a JSON object in {where}, but got {type(row).__name__}.")
         return row
+
+
+def _known(encoding: str) -> bool:
+    """Whether there is such an encoding of text."""
+    try:
+        b"a".decode(encoding)
+    except UnicodeError:  # there is, of other bytes
+        return True
+    except (LookupError, ValueError):
+        return False
+    return True
 
 
 def by_number(label: str) -> tuple[bool, int, str]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_input import own
 from tests.bad_input.refusal import FIT, Row, assert_refused, below
 from tests.cli.folders import Run
 from tests.conftest import QUICK
@@ -43,8 +42,7 @@ LOADED = {
     "words as inputs": "pairs (x, y) of a tensor and a class number",
     "a torn file": "but got OSError: disk gone",
     "a torn file found late": "a batch with example 0 is not (OSError: disk gone)",
-    "fewer examples than participants": "at least one training example for each of 3 participants, but there are 2",
-    "no file": "load() of Data to read the data, but FileNotFoundError: [Errno 2] No such file or directory: 'rings.npz'",
+    "no file": "load() of Data to read the data, but FileNotFoundError: [Errno 2] No such file or",
     "a bug": "load() of Data to read the data, but KeyError: 'rings' (own.py, line ",
 }
 
@@ -73,7 +71,7 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("what", own.LOADED)
+@pytest.mark.parametrize("what", LOADED)
 def test_data_that_nobody_can_train_on(rffl: Run, here: Path, what: str) -> None:
     """Whoever writes a data module would look for the mistake in our code."""
     assert_refused(rffl(*DATA, "--data", f"{OWN}.Data", "--data.what", what), LOADED[what])
