@@ -17,8 +17,6 @@ from rffl_pl.adversaries import Adversary, Cast
 from rffl_pl.cohort import (
     Cohort,
     Schedule,
-    check_memory,
-    check_step,
     flat_parameters,
     layer_sizes,
     make_optimizer,
@@ -32,6 +30,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
+from rffl_pl.rehearsal import check_memory, check_step
 from rffl_pl.runs.identity import Identity, check_identity, identity
 from rffl_pl.servers import Task
 from rffl_pl.strategy import FederatedStrategy

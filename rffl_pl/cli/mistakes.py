@@ -169,10 +169,10 @@ def _wrong_kind(message: str) -> str | None:
     """What is said of a word where an option takes a number, and the like."""
     if "Unable to load config" in message:
         return f"Expected --{_key(message)} to be {KINDS['dict']}, but got {_given(message)}."
-    kinds = dict.fromkeys(
-        KINDS.get(name, "") for name in re.findall(r"Expected a <class '(\w+)'>", _innermost(message))
-    )
-    kinds = [kind for kind in kinds if kind and not (kind == KINDS["int"] and KINDS["float"] in kinds)]
+    named = re.findall(r"Expected a <class '(\w+)'>", _innermost(message))
+    kinds = [kind for kind in dict.fromkeys(KINDS.get(name, "") for name in named) if kind]
+    if KINDS["float"] in kinds:  # which any whole number is
+        kinds = [kind for kind in kinds if kind != KINDS["int"]]
     if not kinds:
         return None
     return f"Expected --{_key(message)} to be {' or '.join(kinds)}, but got {_given(message)}."

@@ -17,11 +17,12 @@ from torch.utils.data import Dataset
 
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part
+from rffl_pl.datamodules.preparing import called, held
 from rffl_pl.datamodules.reading import Batch, Batches, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard, bucketed
 from rffl_pl.datamodules.shards import adversaries_shards, shards_of
 from rffl_pl.datamodules.splits import DIR, Pool, Split, named
-from rffl_pl.errors import UserError, check_number, reason
+from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 
 Watch = Literal["validation", "test"]
@@ -73,6 +74,14 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     num_classes: int
     class_names: Sequence[str] = ()
     """What the classes are called, if they have names."""
+
+    mistake: UserError | None = None
+    """What `prepare_data` met on this rank while the others waited."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "prepare_data" in vars(cls):
+            setattr(cls, "prepare_data", held(vars(cls)["prepare_data"]))  # noqa: B010  # mypy takes no method
 
     def __init__(
         self,
@@ -135,23 +144,15 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         together(lambda: self._set_up(stage))
 
     def _set_up(self, stage: str) -> None:
+        if self.mistake is not None:
+            raise self.mistake
         if self.sources is None:
-            sources = self._loaded()
+            sources = called(self.load, f"load() of {type(self).__name__} to read the data")
             self._take_in(sources)
             self._cut(torch.Generator().manual_seed(self.federation.seed_for("split")))
             self.sources = sources
         if stage in ("fit", "test"):
             self._check_test_limit()
-
-    def _loaded(self) -> Sources:
-        try:
-            return self.load()
-        except UserError:
-            raise
-        except Exception as error:  # whatever files and a user's own code can meet
-            raise UserError(
-                f"Expected load() of {type(self).__name__} to read the data, but {reason(error)}."
-            ) from error
 
     @property
     def shard_sizes(self) -> list[int]:

@@ -30,9 +30,10 @@ class Part:
             memory is not finite.
     """
 
-    def __init__(self, dataset: Dataset[Any], *, which: str, owner: str, num_classes: int) -> None:
-        self.dataset, self.which, self.owner, self.num_classes = dataset, which, owner, num_classes
+    def __init__(self, dataset: Dataset[Any] | None, *, which: str, owner: str, num_classes: int) -> None:
         count = _length(dataset)
+        assert dataset is not None
+        self.dataset, self.which, self.owner, self.num_classes = dataset, which, owner, num_classes
         if count == 0:
             raise UserError(f"Expected {owner} to have {which} examples, but there is none; give it at least one.")
         if isinstance(dataset, TensorDataset) and len(dataset.tensors) != 2:
@@ -153,7 +154,7 @@ def _number(label: Any) -> int | float:
     return value
 
 
-def _length(dataset: Dataset[Any]) -> int:
+def _length(dataset: Dataset[Any] | None) -> int:
     kind = type(dataset).__name__
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise UserError(

@@ -155,7 +155,8 @@ class Searching(_Network):
     """Looks for what is not there."""
 
     def forward(self, x: Tensor) -> Any:
-        return {}["logits"]
+        found: dict[str, Any] = {}
+        return found["logits"]
 
 
 class Detached(_Network):
