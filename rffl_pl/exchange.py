@@ -9,9 +9,9 @@ holds, they travel in several waves, so that beside the uploads themselves nobod
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -194,28 +194,33 @@ class Exchange:
             flat = flat[torch.tensor([i for block in self.blocks for i in block]).argsort()]
         return flat.view(-1, *rows.shape[1:]).to(self.device)
 
-    def gather_objects(self, value: Any) -> list[Any]:
-        """Bring one picklable object of every rank to rank 0; an empty list elsewhere."""
+    def anybody(self, so: bool) -> bool:
+        """Whether it is so on any rank; all ranks ask."""
         if len(self.blocks) == 1:
-            return [value]
-        gathered: list[Any] | None = [None] * len(self.blocks) if self.rank == 0 else None
-        dist.gather_object(value, gathered)
-        return gathered or []
-
-    def scatter_objects(self, values: list[Any]) -> Any:
-        """Bring every rank its own of the picklable objects that rank 0 has, one per rank; empty elsewhere."""
-        if len(self.blocks) == 1:
-            return values[0]
-        received: list[Any] = [None]
-        dist.scatter_object_list(received, values or None)
-        return received[0]
+            return so
+        found = torch.tensor(int(so))  # on the CPU, where gloo is beside NCCL
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return bool(found)
 
     def first_difference(self, facts: dict[str, str]) -> tuple[int, str] | None:
         """The first rank that differs from rank 0 in a fact, and that fact's name; None, on all ranks, if none does."""
-        ranks = self.gather_objects(facts)
-        found = ((rank, name) for rank, theirs in enumerate(ranks) for name in facts if theirs.get(name) != facts[name])
-        first: tuple[int, str] | None = self.scatter_objects([next(found, None)] * len(self.blocks) if ranks else [])
-        return first
+        theirs = [json.loads(text) for text in self._texts_to_server(json.dumps(facts))]
+        found = ((rank, name) for rank, told in enumerate(theirs) for name in facts if told.get(name) != facts[name])
+        first = json.loads(self._text_from_server(json.dumps(next(found, None))))
+        return None if first is None else (first[0], first[1])
+
+    def _texts_to_server(self, text: str) -> list[str]:
+        """What every rank has to say, on rank 0; nothing elsewhere."""
+        row = _encoded(text).unsqueeze(1)
+        sizes = self._to_server(_column([len(row)]), [1] * len(self.blocks)).flatten().tolist()
+        return [_decoded(part) for part in self._to_server(row, sizes).flatten().split(sizes)]
+
+    def _text_from_server(self, text: str) -> str:
+        """What rank 0 has to say, on every rank."""
+        ranks = len(self.blocks)
+        entries = _encoded(text)
+        size = int(self._from_server(torch.tensor([len(entries)] * ranks), [1] * ranks))
+        return _decoded(self._from_server(entries.repeat(ranks), [size] * ranks))
 
     def _waves(self, whom: Sequence[int]) -> Iterator[list[list[int]]]:
         """For each wave those of ``whom`` on every rank that take part in it; of other ranks' only rank 0 knows."""
@@ -268,6 +273,15 @@ class Exchange:
         source = entries.to(self.wire_device) if self.rank == 0 else out[:0]
         dist.all_to_all_single(out, source, [counts[self.rank], *nothing[1:]], sent)
         return out
+
+
+def _encoded(text: str) -> Tensor:
+    """A text as bytes, uint8."""
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+
+def _decoded(data: Tensor) -> str:
+    return bytes(data.tolist()).decode()
 
 
 def _column(sizes: Sequence[int]) -> Tensor:

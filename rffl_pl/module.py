@@ -31,6 +31,7 @@ from rffl_pl.evaluation import Evaluation, Scores, Validation, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.rehearsal import check_memory, check_step
+from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
 from rffl_pl.servers import Task
 from rffl_pl.strategy import FederatedStrategy
@@ -223,11 +224,12 @@ class FederatedModule(Configured, LightningModule):
         """
         saved = checkpoint["federation"]
         training = self.trainer.state.fn == TrainerFn.FITTING
-        check_identity(saved["identity"], self.identity(), training=training)
-        self.round = saved["round"]
-        for index, participant in enumerate(self.cohort.participants):
-            self.cohort.load_state_dict(index, saved["participants"][participant], training=training)
-        self.exchange.active.update(saved["members"])
+        with sound(self.trainer.ckpt_path):
+            check_identity(saved["identity"], self.identity(), training=training)
+            self.round = saved["round"]
+            for index, participant in enumerate(self.cohort.participants):
+                self.cohort.load_state_dict(index, saved["participants"][participant], training=training)
+            self.exchange.active.update(saved["members"])
 
     def initial_weights(self) -> Tensor:
         """The weights ``[D]`` that every participant starts from."""

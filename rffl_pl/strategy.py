@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,7 +22,8 @@ from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
-from rffl_pl.runs.checkpoint import load, write
+from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
+from rffl_pl.runs.checkpoint import choices, load, write
 
 T = TypeVar("T")
 
@@ -54,7 +57,7 @@ def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.de
     return [torch.device("cuda", i % gpus) for i in range(ranks)], "gloo"
 
 
-# Ranks wait for the slowest one's local training; whoever fails ends the others through torchrun.
+# How long a rank waits for one that is alive but does not come; the watch sees to those that are not.
 _PATIENCE = timedelta(hours=12)
 
 
@@ -63,12 +66,14 @@ class FederatedStrategy(DDPStrategy):
 
     Args:
         accelerator: ``auto``, ``gpu``, ``cuda`` or ``cpu``.
+        patience: After how many seconds without a sign of life another rank is given up.
+        grace: How many seconds a round may go on after SIGTERM.
 
     Raises:
         UserError: If a GPU is asked for and there is none.
     """
 
-    def __init__(self, accelerator: str = "auto") -> None:
+    def __init__(self, accelerator: str = "auto", *, patience: float = 60, grace: float = 20) -> None:
         ranks = launch.local_world_size()
         gpus = torch.cuda.device_count()
         devices, backend = plan_devices(accelerator, ranks, gpus)
@@ -83,6 +88,8 @@ class FederatedStrategy(DDPStrategy):
             process_group_backend="cpu:gloo,cuda:nccl" if backend == "nccl" else backend,
             timeout=_PATIENCE,
         )
+        self.patience, self.grace = patience, grace
+        self._heartbeats: Heartbeats | None = None
 
     @property
     def root_device_type(self) -> str:
@@ -98,10 +105,47 @@ class FederatedStrategy(DDPStrategy):
 
     def setup_distributed(self) -> None:
         """As the base class does; alone it meets itself in memory, not on a port that may be taken."""
-        if launch.world_size() == 1 and not dist.is_initialized():
-            backend = self._get_process_group_backend()
-            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=_PATIENCE)
+        if not dist.is_initialized():
+            store = self._meet() if launch.world_size() > 1 else dist.HashStore()
+            dist.init_process_group(
+                self._get_process_group_backend(),
+                store=store,
+                rank=launch.rank(),
+                world_size=launch.world_size(),
+                timeout=_PATIENCE,
+                device_id=self.root_device if self.root_device.type != "cpu" else None,
+            )
         super().setup_distributed()
+        self._keep_watch()
+
+    def _meet(self) -> dist.Store:
+        """The launcher's store; there the nodes agree on a backend, since one that uses another waits for ever."""
+        ours: dist.Store
+        ours, rank, ranks = next(dist.rendezvous("env://", timeout=_PATIENCE))
+        store = dist.PrefixStore(_fresh_prefix(ours, rank, ranks), ours)
+        store.set(f"backend of {rank}", self._get_process_group_backend())
+        backends = {store.get(f"backend of {other}").decode() for other in range(ranks)}
+        if len(backends) > 1:
+            rank_zero_warn("Not every rank has a GPU of its own: the exchange runs on gloo instead of NCCL on all.")
+            self._process_group_backend = "gloo"
+        return store
+
+    def _keep_watch(self) -> None:
+        """Have a thread see to it that this process ends if it is left alone."""
+        checks: list[Check] = [stopped_late(self.grace)]
+        if launch.identity() is not None:
+            checks.append(orphaned())
+        if self.world_size > 1:
+            store = _own_connection(self.broadcast(os.urandom(8).hex()))
+            self._heartbeats = Heartbeats(store, self.global_rank, self.world_size, self.patience)
+            self.barrier()
+            checks.append(self._heartbeats)
+        _watch(checks)
+
+    def plays(self, number: int) -> None:
+        """Have it known which round this rank plays."""
+        if self._heartbeats is not None:
+            self._heartbeats.round = number
 
     def setup(self, trainer: Any) -> None:
         """As the base class does, less the gradient synchronisation and less copying rank 0's weights everywhere."""
@@ -116,15 +160,26 @@ class FederatedStrategy(DDPStrategy):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Every rank writes its own participants' part, rank 0 the rest."""
-        write(checkpoint, Path(filepath), first=self.is_global_zero, meet=self.barrier)
+        write(checkpoint, Path(filepath), first=self.is_global_zero, agree=self.first_word)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         """Every rank reads its own participants' part, rank 0 the server's too; nothing in them can run code.
 
+        Of a folder with several checkpoints all ranks read the newest that is whole.
+
         Raises:
             UserError: On every rank, if one of them finds no whole checkpoint of this package.
         """
-        return self.together(lambda: load(Path(checkpoint_path), self.exchange.hosted, server=self.is_global_zero))
+        *newer, oldest = map(Path, self.broadcast([str(path) for path in choices(Path(checkpoint_path))]))
+        for path in newer:
+            try:
+                return self._load(path)
+            except UserError as error:
+                rank_zero_warn(f"{error} Going on from the one before.")
+        return self._load(oldest)
+
+    def _load(self, path: Path) -> dict[str, Any]:
+        return self.together(lambda: load(path, self.exchange.hosted, server=self.is_global_zero))
 
     def together(self, step: Callable[[], T]) -> T:
         """Take a step on every rank, and hear whether the others could.
@@ -132,22 +187,74 @@ class FederatedStrategy(DDPStrategy):
         Raises:
             UserError: On every rank, if one of them meets a user's mistake.
         """
+        mistake = None
         try:
             done = step()
         except UserError as error:
-            self._refuse_together(str(error))
-            raise
-        self._refuse_together(None)
+            mistake = error
+        if (found := self.first_word(None if mistake is None else str(mistake))) is not None:
+            raise UserError(found) from mistake
         return done
 
-    def _refuse_together(self, mistake: str | None) -> None:
-        """Raise what the first rank with a mistake found, on all of them: the others would wait for it."""
-        found = [mistake] * self.world_size
-        if self.world_size > 1:
-            dist.all_gather_object(found, mistake)
-        for sentence in found:
-            if sentence is not None:
-                raise UserError(sentence)
+    def first_word(self, word: str | None) -> str | None:
+        """What the first rank says that says something, on all of them; whoever calls waits for all."""
+        words = (self.broadcast(word, rank) for rank in range(self.world_size))
+        return next((said for said in words if said is not None), None)
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """A rank's value on all of them: as JSON, since what is unpickled can run code."""
+        if self.world_size == 1:
+            return obj
+        sent = json.dumps(obj, default=os.fspath).encode() if self.global_rank == src else b""
+        size = torch.tensor([len(sent)])
+        dist.broadcast(size, src)
+        data = torch.frombuffer(bytearray(sent or bytes(int(size))), dtype=torch.uint8)
+        dist.broadcast(data, src)
+        return json.loads(bytes(data.tolist()))
+
+
+_watching: list[Watch] = []  # this process's, at most one: it lasts until the process group is left
+
+
+def _watch(checks: Sequence[Check]) -> None:
+    """Watch for this instead of what was watched for before."""
+    while _watching:
+        _watching.pop().stop()
+    if checks:
+        _watching.append(Watch(checks))
+        _watching[0].start()
+
+
+def _own_connection(prefix: str) -> dist.Store:
+    """Another connection to the launcher's store, so that whoever waits on the first one holds up nobody."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return dist.PrefixStore(prefix, dist.TCPStore(host, port, None, False, timedelta(seconds=5)))
+
+
+def _fresh_prefix(store: dist.Store, rank: int, ranks: int) -> str:
+    """A name under which nothing is in the store, the same for all ranks.
+
+    After a restart the store still has what the ranks before wrote, and where one listened nobody answers. Rank 0
+    chooses the name and gives it to whoever asks with a number that nobody used before.
+    """
+    question = os.urandom(8).hex()
+    if rank != 0:
+        store.set(f"question of {rank}", question)
+        prefix = store.get(f"answer to {question}").decode()
+        store.set(f"{prefix}: heard by {rank}", "")
+        return prefix
+    answered: set[bytes] = set()
+    waiting = set(range(1, ranks))
+    while waiting:
+        for other in [other for other in waiting if store.check([f"question of {other}"])]:
+            asked = store.get(f"question of {other}")
+            if asked not in answered:
+                store.set(f"answer to {asked.decode()}", question)
+                answered.add(asked)
+            if store.check([f"{question}: heard by {other}"]):
+                waiting.remove(other)
+        time.sleep(0.01)
+    return question
 
 
 def leave_process_group() -> None:
@@ -159,6 +266,7 @@ def leave_process_group() -> None:
     if not dist.is_available() or not dist.is_initialized():
         return
     dist.barrier()
+    _watch([])
     if dist.get_backend() != "gloo":
         dist.destroy_process_group()
         return
@@ -169,3 +277,19 @@ def leave_process_group() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def end(code: int | str | None) -> NoReturn:
+    """End this process without waiting for the other ranks.
+
+    Connections that are still open would abort it on the way out.
+    """
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        leave(int(code or 0))
+    sys.exit(code)
+
+
+def lost_a_rank(error: BaseException) -> bool:
+    """Whether an exception says that the connection to another rank broke."""
+    signs = ("closed by peer", "reset by peer", "Broken pipe", "gloo/transport", "NCCL")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

@@ -9,7 +9,14 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import CSVLogger
 
 from rffl_pl import launch
-from rffl_pl.callbacks import ReputationExchange, RoundCheckpoint, RoundProgress, RunReport, StandaloneReference
+from rffl_pl.callbacks import (
+    Interruption,
+    ReputationExchange,
+    RoundCheckpoint,
+    RoundProgress,
+    RunReport,
+    StandaloneReference,
+)
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
 from rffl_pl.strategy import FederatedStrategy
@@ -30,7 +37,7 @@ def federated_trainer(
         options: Of Lightning's ``Trainer``, ``max_epochs`` for the number of rounds; they win over what is chosen here.
     """
     strategy = FederatedStrategy(options.pop("accelerator", "auto"))
-    ours = [StandaloneReference(), RunReport(folder.path, figures), RoundCheckpoint(folder.checkpoints)]
+    ours = [Interruption(), StandaloneReference(), RunReport(folder.path, figures), RoundCheckpoint(folder.checkpoints)]
     shown = [RoundProgress()] if options.get("enable_progress_bar") is not False else []
     chosen: dict[str, Any] = {
         "strategy": strategy,

@@ -36,3 +36,31 @@ class Killed(PowerCut):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Signalled(Callback):
+    """Gets a signal once: in the round after some whole ones, or after the last one.
+
+    Args:
+        number: The signal's.
+        after: In the round after so many.
+        at: ``round``, or ``end`` for what follows the last one.
+        rank: Which rank alone gets it; all if None.
+    """
+
+    def __init__(self, number: int = 15, after: int = 2, at: str = "round", rank: int | None = None) -> None:
+        self.number, self.after, self.at, self.rank = number, after, at, rank
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        assert isinstance(pl_module, FederatedModule)
+        if self.at == "round" and pl_module.round == self.after:
+            self._send(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The reference is trained after this, and models are tested."""
+        if self.at == "end":
+            self._send(trainer)
+
+    def _send(self, trainer: Trainer) -> None:
+        if self.rank in (None, trainer.global_rank):
+            os.kill(os.getpid(), self.number)

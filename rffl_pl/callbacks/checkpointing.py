@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from rffl_pl.errors import UserError
+from rffl_pl.runs.checkpoint import CheckpointNotWrittenError
+
+OnError = Literal["stop", "warn"]
 
 
 class RoundCheckpoint(ModelCheckpoint):
@@ -17,12 +21,14 @@ class RoundCheckpoint(ModelCheckpoint):
     Args:
         folder: Where.
         every: Every how many rounds.
+        errors: Whether a checkpoint that cannot be written ends the run (``stop``), or the run goes on without
+            (``warn``). Either way the one before stays.
 
     Raises:
         UserError: If `every` is below 1.
     """
 
-    def __init__(self, folder: str | Path, every: int = 1) -> None:
+    def __init__(self, folder: str | Path, every: int = 1, errors: OnError = "stop") -> None:
         if every < 1:
             raise UserError(
                 f"Expected --run.checkpoint_every to be at least 1 round, but got {every}; for none at all give "
@@ -31,12 +37,24 @@ class RoundCheckpoint(ModelCheckpoint):
         super().__init__(
             folder, "last", every_n_epochs=every, enable_version_counter=False, save_on_train_epoch_end=True
         )
+        self.errors = errors
+        self._failed = False
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save if it is time or the run ends here."""
         super().on_train_epoch_end(trainer, pl_module)
         if _ends_here(trainer) and not self._should_skip_saving_checkpoint(trainer):
             self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
+
+    def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
+        try:
+            super()._save_checkpoint(trainer, filepath)
+        except CheckpointNotWrittenError as error:
+            if self.errors == "stop":
+                raise
+            if not self._failed and trainer.is_global_zero:
+                warnings.warn(f"{error} This run goes on.", stacklevel=2)
+            self._failed = True
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: a run that goes on has a folder of its own, and may have another cadence."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from rffl_pl.callbacks import loggers
@@ -18,9 +17,10 @@ from rffl_pl.callbacks.faults import Faults
 from rffl_pl.callbacks.find import find
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
+from rffl_pl.launch.stopping import Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
-from rffl_pl.runs.checkpoint import header
+from rffl_pl.runs.checkpoint import header, sound
 from rffl_pl.runs.records import percent
 from rffl_pl.runs.summarise import defined, summarise
 
@@ -100,7 +100,7 @@ class RunReport(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Close the W&B run, so that the next one in this process is another; tell who interrupted how to go on."""
         loggers.close(trainer.loggers)
-        if not isinstance(exception, KeyboardInterrupt | SIGTERMException) or not trainer.is_global_zero:
+        if not isinstance(exception, KeyboardInterrupt | Stopped) or not trainer.is_global_zero:
             return
         if trainer.state.fn != TrainerFn.FITTING:
             return
@@ -110,7 +110,8 @@ class RunReport(Callback):
             reached = header(newest)["round"]
             start = "" if reached == len(self.history) else f" from round {reached}"
             rest = f"go on{start} with: --config {self.folder.config_file} --ckpt_path {newest}"
-        print(f"\nInterrupted after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)
+        how = f"Stopped by {exception.signal}" if isinstance(exception, Stopped) else "Interrupted"
+        print(f"\n{how} after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Outside of training, print and keep every participant's scores."""
@@ -125,7 +126,8 @@ class RunReport(Callback):
         checkpoint["wandb"] = loggers.wandb_run(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        self.history = [Round(**entry) for entry in checkpoint.get("server", {}).get("history", [])]
+        with sound(trainer.ckpt_path):
+            self.history = [Round(**entry) for entry in checkpoint.get("server", {}).get("history", [])]
         self._wandb_run = checkpoint.get("wandb")
 
     def _keep_scores(self, trainer: Trainer, pl_module: LightningModule) -> None:

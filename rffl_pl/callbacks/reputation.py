@@ -16,6 +16,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.round import Table, play
+from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import Server, Verdict
 
 Memories = dict[int, dict[str, Tensor]]
@@ -101,17 +102,18 @@ class ReputationExchange(Callback):
         Raises:
             UserError: If training is to go on with another server.
         """
-        if "server" not in checkpoint or trainer.state.fn != TrainerFn.FITTING:
+        if not trainer.is_global_zero or trainer.state.fn != TrainerFn.FITTING:
             return
-        saved, here = checkpoint["server"]["name"], type(self.server).__name__
-        if saved != here:
-            raise UserError(
-                f"Expected --server to be the checkpoint's, {saved}, but got {here}; give --server {saved}."
-            )
-        self.server.load_state_dict(checkpoint["server"]["rule"])
         assert isinstance(pl_module, FederatedModule)
-        self._colluders = _copied(checkpoint["server"]["colluders"], pl_module.exchange.device)
-        warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))
+        with sound(trainer.ckpt_path):
+            saved, here = checkpoint["server"]["name"], type(self.server).__name__
+            if saved != here:
+                raise UserError(
+                    f"Expected --server to be the checkpoint's, {saved}, but got {here}; give --server {saved}."
+                )
+            self.server.load_state_dict(checkpoint["server"]["rule"])
+            self._colluders = _copied(checkpoint["server"]["colluders"], pl_module.exchange.device)
+            warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))
 
 
 def _copied(memories: Memories, device: torch.device | str) -> Memories:

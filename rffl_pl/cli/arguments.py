@@ -7,10 +7,11 @@ from typing import Any
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
 from rffl_pl.adversaries import Adversary
-from rffl_pl.callbacks import ReputationExchange, StandaloneReference
+from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneReference
 from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.reserved import Reserved
@@ -18,12 +19,17 @@ from rffl_pl.cli.run import ConfigKeeper, Run, callbacks, loggers, metrics_file,
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
+from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
 
 
 class FederatedCLI(LightningCLI):
     """Lightning's CLI with the groups ``federation``, ``server``, ``adversaries``, ``standalone`` and ``run``."""
+
+    earlier: RunFolder | None = None
+    """The run that goes on in its own folder."""
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -54,19 +60,31 @@ class FederatedCLI(LightningCLI):
             raise UserError("Expected --server to be a class, but got null; `rffl list servers` names all.")
         if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
             raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
+        if self.subcommand == "fit":
+            self._go_on()
         federation = self._get(self.config, "federation")
         federation.seed = int(self._get(self.config, "seed_everything"))  # `true` has been replaced by a number
         if federation.participants is None:
             federation.participants = Federation(**federation.as_dict()).honest
+
+    def _go_on(self) -> None:
+        """Find the run that a restarted launch or ``--ckpt_path last`` goes on with, in its own folder."""
+        given = self._get(self.config, "ckpt_path")
+        self.earlier = Run(**self._get(self.config, "run").as_dict()).earlier(given)
+        if self.earlier is not None and self.earlier.newest_checkpoint() is not None:
+            self.config[self.subcommand].ckpt_path = str(self.earlier.checkpoints)
+        elif given == "last":
+            rank_zero_warn("There is no checkpoint of a run of this name and root yet: training begins.")
+            self.config[self.subcommand].ckpt_path = None
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """A trainer whose ranks are torchrun's and whose results lie in one run folder."""
         run: Run = self._get(self.config_init, "run")
         config = self._get(self.config_init, "trainer")
         command = self.subcommand or "fit"
-        decided = ranks_and_precision(config)
+        decided = ranks_and_precision(config, run)
         check_trainer(config)
-        self._reserved = Reserved(run, command)
+        self._reserved = Reserved(run, command, self.earlier)
         with self._reserved.unless_a_mistake():
             return self._trainer(command, run, decided | kwargs)
 
@@ -79,6 +97,7 @@ class FederatedCLI(LightningCLI):
             decided["logger"] = loggers(command, self.config.get(command, self.config).as_dict(), run, folder)
         elif given and command == "fit":  # the user's own, and what the run folder is read by
             decided["logger"] = [*(given if isinstance(given, list) else [given]), metrics_file(folder)]
+        decided["callbacks"] = [Interruption(), *(config["callbacks"] or [])]  # before anybody begins an evaluation
         # These come last: the report needs what the exchange and the reference leave.
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}
@@ -121,7 +140,11 @@ class FederatedCLI(LightningCLI):
 
 def command_line(args: list[str]) -> None:
     """Parse the words and run the command; a mistake is raised, not printed."""
-    made(_cli_for(args), args)
+    try:
+        made(_cli_for(args), args)
+    finally:
+        RunFolder.free()
+        STOP.ignore()  # after an exception Lightning puts back what it found
 
 
 def made(cli: type[FederatedCLI], args: list[str]) -> FederatedCLI:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from rffl_pl.cli import catalogue, help
 from rffl_pl.cli.process import be_quiet, keep_freed_memory
-from rffl_pl.cli.tell import tell
 from rffl_pl.errors import UserError
+from rffl_pl.launch import tell
 
 
 def main(args: list[str] | None = None) -> None:
@@ -57,14 +58,27 @@ def run(args: list[str]) -> None:
     """Run one command line; the process group stays open for another."""
     from rffl_pl.cli.arguments import command_line
     from rffl_pl.cli.mistakes import mistake_behind, sentence
+    from rffl_pl.launch.stopping import STOP, Stopped
+    from rffl_pl.strategy import end, lost_a_rank
 
     keep_freed_memory()
     be_quiet()
     try:
         command_line(catalogue.with_files(args))
+    except Stopped as stopped:
+        end(stopped.code)
     except Exception as error:
         mistake = mistake_behind(error)
-        if mistake is None:
+        if mistake is None and not lost_a_rank(error):
             raise
-        tell(sentence(mistake))
-        sys.exit(2)
+        if mistake is not None:
+            tell(sentence(mistake))
+            sys.exit(2)
+        if STOP.heard is not None:
+            end(128 + STOP.number)
+        time.sleep(10)  # the launcher ends this process meanwhile, and whoever failed says why
+        tell(
+            f"Lost another rank: it failed, or its machine or network is gone ({' '.join(str(error).split())}). Go on "
+            "from the last checkpoint with --ckpt_path last."
+        )
+        end(1)

@@ -21,18 +21,20 @@ class Reserved:
     Args:
         run: Where it leaves its results.
         command: What it does.
+        earlier: The folder of a run that goes on there.
 
     Attributes:
         path: The folder.
     """
 
-    def __init__(self, run: Run, command: str) -> None:
+    def __init__(self, run: Run, command: str, earlier: RunFolder | None) -> None:
         self._above = absent(Path(run.root) / run.name)
         try:
-            self.path = run.folder(command)
+            self.path = (earlier or run.folder(command)).take().path
         except UserError:
             remove_empty(self._above)
             raise
+        self._new = earlier is None
 
     @contextlib.contextmanager
     def unless_a_mistake(self) -> Iterator[None]:
@@ -40,7 +42,7 @@ class Reserved:
         try:
             yield
         except Exception as error:
-            if launch.rank() == 0 and mistake_behind(error) is not None and not self._begun():
+            if self._new and launch.rank() == 0 and mistake_behind(error) is not None and not self._begun():
                 shutil.rmtree(self.path, ignore_errors=True)
                 remove_empty(self._above)  # unless another run has come to live there
             raise

@@ -17,6 +17,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
+from rffl_pl.callbacks.checkpointing import OnError
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.runs import RunFolder
@@ -36,6 +37,9 @@ class Run:
         wandb_project: The project there.
         figures: Draw pictures at the end.
         checkpoint_every: Leave a checkpoint every so many rounds, and after the last one.
+        checkpoint_errors: Whether a checkpoint that cannot be written ends the run (``stop``) or not (``warn``).
+        patience: After how many seconds without a sign of life another rank is given up, and the run ends.
+        grace: How many seconds a round may go on after SIGTERM; a little less than the launcher waits before it kills.
         study: The study that the run is a cell of; `rffl study` says so.
 
     Raises:
@@ -48,6 +52,9 @@ class Run:
     wandb_project: str = "rffl_pl"
     figures: bool = True
     checkpoint_every: int = 1
+    checkpoint_errors: OnError = "stop"
+    patience: float = 60
+    grace: float = 20
     study: str | None = None
 
     def __post_init__(self) -> None:
@@ -58,16 +65,29 @@ class Run:
                 f"Expected --run.name to be a folder below --run.root, but got {self.name}; give its place with "
                 "--run.root."
             )
+        check_number("--run.patience", self.patience, 0)
+        check_number("--run.grace", self.grace, 0)
         check_number(
             "--run.checkpoint_every", self.checkpoint_every, 1,
             remedy="for no checkpoints at all give --trainer.enable_checkpointing false",
         )  # fmt: skip
 
-    def folder(self, command: str) -> Path:
+    def folder(self, command: str) -> RunFolder:
         """A folder of this run's own, named after the moment and, unless it trains, the command."""
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         suffix = "" if command == "fit" else f"-{command}"
-        return RunFolder.make(Path(self.root) / self.name / f"{stamp}{suffix}").path
+        return RunFolder.make(Path(self.root) / self.name / f"{stamp}{suffix}")
+
+    def earlier(self, ckpt_path: str | None) -> RunFolder | None:
+        """The folder in which training goes on, if the launch was restarted or ``--ckpt_path last`` is given."""
+        runs = sorted(map(RunFolder, (Path(self.root) / self.name).glob("*/")), key=lambda run: run.path.name)
+        if launch.restarted():
+            runs = [run for run in runs if run.launch() == launch.identity()]
+        elif ckpt_path == "last":
+            runs = [run for run in runs if run.newest_checkpoint() is not None]
+        else:
+            return None
+        return runs[-1] if runs else None
 
 
 class ConfigKeeper(SaveConfigCallback):
@@ -76,14 +96,17 @@ class ConfigKeeper(SaveConfigCallback):
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        self.parser.save(self.config, folder / self.config_filename, skip_unset=False, overwrite=True)
+        kept = self.config.clone()
+        if kept.get("ckpt_path") == str(RunFolder(folder).checkpoints):  # the whole run is in this folder
+            kept["ckpt_path"] = None
+        self.parser.save(kept, folder / self.config_filename, skip_unset=False, overwrite=True)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 config = self.config.as_dict()
                 logger.log_hyperparams({**config, **facts(config)})
 
 
-def ranks_and_precision(config: dict[str, Any]) -> dict[str, Any]:
+def ranks_and_precision(config: dict[str, Any], run: Run) -> dict[str, Any]:
     """The trainer's options that are decided here: ranks are torchrun's.
 
     Raises:
@@ -103,7 +126,7 @@ def ranks_and_precision(config: dict[str, Any]) -> dict[str, Any]:
     world, local = launch.world_size(), launch.local_world_size()
     if world % local:
         raise UserError(f"Expected as many ranks on every node, but {world} ranks are not a multiple of {local}.")
-    strategy = FederatedStrategy(config["accelerator"])
+    strategy = FederatedStrategy(config["accelerator"], patience=run.patience, grace=run.grace)
     return {
         "strategy": strategy,
         "accelerator": strategy.root_device_type,
@@ -123,7 +146,7 @@ def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> l
     if not given:  # that a run goes on in a folder of its own costs only those who keep the best rounds
         warnings.filterwarnings("ignore", message=".*dirpath has changed.*")
     if command == "fit" and config["enable_checkpointing"] is not False and not given:
-        chosen.append(RoundCheckpoint(folder / "checkpoints", run.checkpoint_every))
+        chosen.append(RoundCheckpoint(folder / "checkpoints", run.checkpoint_every, run.checkpoint_errors))
     return chosen
 
 

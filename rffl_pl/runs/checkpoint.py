@@ -3,7 +3,11 @@
 ``run.pt`` is Lightning's own state and what every rank may know: written by rank 0, read by all. ``server.pt`` is the
 server's state with reputations, memberships and the history: rank 0's alone. ``participant_<i>.pt`` is a participant's
 model, optimizer, memory and whether it is a member: written by the rank that hosts it and read by the rank that hosts
-it then. All are plain values and tensors that `torch.load` reads with ``weights_only=True``.
+it then. All are plain values and tensors that `torch.load` reads with ``weights_only=True``, in archives that have a
+CRC-32 of everything that lies in them.
+
+A checkpoint is written beside the one that it replaces, waited for until it is on the disk, and renamed; the one before
+is kept as ``last.previous.ckpt``.
 """
 
 from __future__ import annotations
@@ -11,13 +15,16 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rffl_pl.errors import UserError
+from rffl_pl.runs.durable import on_disk, why_not_written
 
 FORMAT, VERSION = "rffl_pl", 2
 RUN, SERVER = "run.pt", "server.pt"
@@ -25,12 +32,16 @@ RUN, SERVER = "run.pt", "server.pt"
 State = dict[str, Any]
 
 
+class CheckpointNotWrittenError(UserError):
+    """A checkpoint could not be written; the one before is whole."""
+
+
 def participant_file(participant: int) -> str:
     """The name of a participant's part."""
     return f"participant_{participant}.pt"
 
 
-def write(checkpoint: State, target: Path, *, first: bool, meet: Callable[[], object]) -> None:
+def write(checkpoint: State, target: Path, *, first: bool, agree: Callable[[str | None], str | None]) -> None:
     """Write this rank's parts; the checkpoint that was there stays whole until all of the new one is.
 
     Args:
@@ -38,32 +49,73 @@ def write(checkpoint: State, target: Path, *, first: bool, meet: Callable[[], ob
             hosts, a function that gives the ``participants``' states: one copy at a time.
         target: The checkpoint's folder.
         first: Whether this is rank 0.
-        meet: Waits for all ranks.
+        agree: Waits for all ranks; tells all what the first of them says that says something.
 
     Raises:
-        UserError: On rank 0, if another rank's parts have not arrived.
+        CheckpointNotWrittenError: On every rank, if one of them could not write its parts.
     """
     partial = target.with_name(f".{target.name}.partial")
-    partial.mkdir(parents=True, exist_ok=True)
+    parts = _parts(checkpoint, first)
+    _check(target, agree(_failure(lambda: _write_parts(parts, partial))))
+    members = list(checkpoint["federation"]["members"]) if first else []
+    _check(target, agree(_failure(lambda: _put(partial, target, members)) if first else None))
+
+
+def _parts(checkpoint: State, first: bool) -> Iterable[tuple[str, State]]:
+    """The files of this rank, by name, one at a time."""
     federation = dict(checkpoint["federation"])
     members, states = federation.pop("members"), federation.pop("participants")
     marks = {"format": FORMAT, "version": VERSION, "round": federation["round"]}
     for participant, state in states.items():
         part = {**marks, "participant": participant, "member": members[participant], "state": state()}
-        torch.save(part, partial / participant_file(participant))
+        yield participant_file(participant), part
     if first:
         rest = {key: value for key, value in checkpoint.items() if key not in ("server", "federation")}
-        torch.save({**marks, **rest, "federation": {**federation, "participants": sorted(members)}}, partial / RUN)
-        torch.save({**marks, "members": members, **checkpoint.get("server", {})}, partial / SERVER)
-    meet()
-    if first:
-        missing = [name for name in map(participant_file, members) if not (partial / name).is_file()]
-        if missing:
-            raise UserError(
-                f"Expected every rank's part of the checkpoint in {partial}, but {missing[0]} is not there; give "
-                "--run.root on a file system that all nodes share."
-            )
-        _swap(partial, target)
+        yield RUN, {**marks, **rest, "federation": {**federation, "participants": sorted(members)}}
+        yield SERVER, {**marks, "members": members, **checkpoint.get("server", {})}
+
+
+def _write_parts(parts: Iterable[tuple[str, State]], partial: Path) -> None:
+    partial.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, part in parts:
+        with (partial / name).open("wb") as file:
+            torch.save(part, file)
+        written.append(partial / name)
+    on_disk([*written, partial])
+
+
+def _put(partial: Path, target: Path, members: Iterable[int]) -> None:
+    """Put a whole checkpoint where another one may be: at every moment one of them is there under a known name."""
+    missing = [name for name in map(participant_file, members) if not (partial / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{missing[0]} of another rank is not in {partial}; give --run.root on a file system that all nodes share"
+        )
+    previous = _previous(target)
+    if os.path.lexists(target):
+        _remove(previous)
+        target.rename(previous)
+    partial.rename(target)
+    on_disk([target.parent])
+
+
+def _failure(work: Callable[[], None]) -> str | None:
+    """What went wrong in writing, if something did."""
+    try:
+        work()
+    except (OSError, RuntimeError) as error:
+        return why_not_written(error)
+    return None
+
+
+def _check(target: Path, failure: str | None) -> None:
+    if failure is not None:
+        raise CheckpointNotWrittenError(
+            f"Expected to write the checkpoint {target}, but {failure}; the one before is kept. Make "
+            "room or give another --run.root and go on from it, or give --run.checkpoint_errors warn to train on "
+            "without."
+        )
 
 
 def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> State:
@@ -81,18 +133,46 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
         UserError: If there is no whole checkpoint of this format and version.
     """
     target = _existing(target)
-    run = _read(target / RUN)
-    federation = dict(run["federation"])
-    everyone: Sequence[int] = federation["participants"]
-    parts = {i: _read(target / participant_file(i)) for i in (everyone if hosted is None else hosted) if i in everyone}
-    judged = _read(target / SERVER) if server else {}
-    named = {participant_file(i): part for i, part in parts.items()} | ({SERVER: judged} if server else {})
-    _check_rounds(target, run, named)
-    members = {i: part["member"] for i, part in parts.items()} | judged.get("members", {})
-    participants = {i: part["state"] for i, part in parts.items()}
-    run["federation"] = {**federation, "members": members, "participants": participants}
-    rest = {key: value for key, value in judged.items() if key not in ("format", "version", "round", "members")}
-    return {**run, "server": rest} if rest else run
+    with sound(target):
+        run = _read(target / RUN)
+        federation = dict(run["federation"])
+        everyone: Sequence[int] = federation["participants"]
+        mine = [i for i in (everyone if hosted is None else hosted) if i in everyone]
+        parts = {i: _read(target / participant_file(i)) for i in mine}
+        judged = _read(target / SERVER) if server else {}
+        named = {participant_file(i): part for i, part in parts.items()} | ({SERVER: judged} if server else {})
+        _check_rounds(target, run, named)
+        members = {i: part["member"] for i, part in parts.items()} | judged.get("members", {})
+        participants = {i: part["state"] for i, part in parts.items()}
+        run["federation"] = {**federation, "members": members, "participants": participants}
+        rest = {key: value for key, value in judged.items() if key not in ("format", "version", "round", "members")}
+        return {**run, "server": rest} if rest else run
+
+
+@contextmanager
+def sound(target: object) -> Iterator[None]:
+    """Around what reads the content of a checkpoint.
+
+    Raises:
+        UserError: If something is missing in it or is not what it should be.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise UserError(
+            f"Expected --ckpt_path {target} to hold what a run of rffl_pl leaves there, but it does not "
+            f"({type(error).__name__}: {' '.join(str(error).split())}); take an earlier one."
+        ) from error
+
+
+def choices(path: Path) -> list[Path]:
+    """The checkpoints that a path stands for, newest first: itself, or all that lie in a folder of checkpoints."""
+    inside = [folder for folder in path.glob("*.ckpt") if (folder / RUN).is_file()]
+    if (path / RUN).is_file() or not inside:
+        return [path]
+    return sorted(inside, key=lambda folder: ((folder / RUN).stat().st_mtime, folder.name), reverse=True)
 
 
 def _check_rounds(target: Path, run: State, parts: Mapping[str, State]) -> None:
@@ -116,10 +196,16 @@ def read(path: str | Path) -> State:
 def header(path: str | Path) -> State:
     """What ``run.pt`` says, its tensors mapped instead of read: the ``round``, the ``wandb`` run and so on.
 
+    Of the newest whole checkpoint, if it is a folder of several.
+
     Raises:
         UserError: If there is no checkpoint of this format and version.
     """
-    return _read(_existing(Path(path)) / RUN, mmap=True)
+    *newer, oldest = choices(Path(path))
+    for checkpoint in newer:
+        with suppress(UserError):
+            return _read(_existing(checkpoint) / RUN, mmap=True)
+    return _read(_existing(oldest) / RUN, mmap=True)
 
 
 def wandb_run(path: str | Path) -> str | None:
@@ -130,18 +216,8 @@ def wandb_run(path: str | Path) -> str | None:
         return None
 
 
-def _swap(partial: Path, target: Path) -> None:
-    """Put a whole checkpoint where another one may be: at every moment one of them is there under a known name."""
-    before = _before(target)
-    if os.path.lexists(target):
-        _remove(before)
-        target.rename(before)
-    partial.rename(target)
-    _remove(before)
-
-
-def _before(target: Path) -> Path:
-    return target.with_name(f".{target.name}.before")
+def _previous(target: Path) -> Path:
+    return target.with_suffix(f".previous{target.suffix}")
 
 
 def _remove(path: Path) -> None:
@@ -152,11 +228,11 @@ def _remove(path: Path) -> None:
 
 
 def _existing(target: Path) -> Path:
-    """The folder to read: what was there before where a write was interrupted between its two renames."""
+    """The folder to read: the one before where a write was interrupted between its two renames."""
     if target.name == RUN and target.is_file():
         target = target.parent
-    if not os.path.lexists(target) and _before(target).is_dir():
-        return _before(target)
+    if not os.path.lexists(target) and _previous(target).is_dir():
+        return _previous(target)
     if not target.exists():
         raise UserError(f"Expected a checkpoint at --ckpt_path {target}, but there is no such file.")
     if target.is_file():
@@ -202,9 +278,13 @@ def _read(path: Path, mmap: bool = False) -> State:
 
 def _read_file(path: Path, mmap: bool = False) -> Any:
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if (damaged := archive.testzip()) is not None:
+                    raise ValueError(f"the checksum of {damaged} is wrong")
         # On the CPU: another rank's GPU may not exist here.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError, KeyError, zipfile.BadZipFile) as error:
         raise UserError(
             f"Expected --ckpt_path {path} to be a whole checkpoint, but it cannot be read "
             f"({type(error).__name__}): it is truncated, damaged or no checkpoint; take an earlier one."

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import itertools
 import json
 import re
+import time
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 import yaml
@@ -16,10 +18,17 @@ from torch import Tensor
 
 from rffl_pl import launch
 from rffl_pl.errors import UserError
+from rffl_pl.runs.checkpoint import choices
+from rffl_pl.runs.durable import replaced
 from rffl_pl.runs.records import Round, Summary
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is
 _PARTICIPANT = re.compile(r"(.+)/participant_(\d+)")
+
+
+PATIENCE = 15.0
+"""For how many seconds an orphan of an earlier launch may still hold the folder of its run."""
+_taken: dict[Path, TextIO] = {}
 
 
 class RunFolder:
@@ -57,6 +66,31 @@ class RunFolder:
             return cls(path.with_name(name))
         raise AssertionError("unreachable")
 
+    def take(self) -> RunFolder:
+        """Have the folder to oneself until it is freed (`free`), and leave the launch's name in it; rank 0 alone.
+
+        Raises:
+            UserError: If another process still writes into it.
+        """
+        if launch.rank() == 0 and self.path not in _taken:
+            file = self.launch_file.open("a+")
+            if not _locked(file):
+                raise UserError(
+                    f"Expected the run in {self.path} to have ended, but another process goes on with it; end that one "
+                    "first, or give another --run.name."
+                )
+            file.truncate(0)
+            file.write(launch.identity() or "")
+            file.flush()
+            _taken[self.path] = file
+        return self
+
+    @staticmethod
+    def free() -> None:
+        """Let others have what this process took, as its end does."""
+        while _taken:
+            _taken.popitem()[1].close()
+
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
         """The folder of a run to read from.
@@ -76,6 +110,15 @@ class RunFolder:
     def config_file(self) -> Path:
         """The resolved configuration."""
         return self.path / "config.yaml"
+
+    @property
+    def launch_file(self) -> Path:
+        """Which launch writes here."""
+        return self.path / "launch"
+
+    def launch(self) -> str | None:
+        """The name of the launch that wrote here last; None for none."""
+        return (self.launch_file.read_text() or None) if self.launch_file.is_file() else None
 
     @property
     def metrics_file(self) -> Path:
@@ -107,7 +150,8 @@ class RunFolder:
 
     def newest_checkpoint(self) -> Path | None:
         """The checkpoint that was written last, if there is one."""
-        return max(self.checkpoints.glob("*.ckpt"), key=lambda path: path.stat().st_mtime, default=None)
+        newest = choices(self.checkpoints)[0]
+        return None if newest == self.checkpoints else newest
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""
@@ -165,7 +209,8 @@ class RunFolder:
         """Leave a participant's final weights; by the rank that hosts it."""
         path = self.weights_file(participant)
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(state, path)
+        with replaced(path) as file:
+            torch.save(state, file)
 
     def predictions(self, participant: int) -> list[dict[str, str]]:
         """A participant's predictions, a row per example: ``example``, ``class`` and every class's ``p_<c>``."""
@@ -188,6 +233,22 @@ def _round(row: dict[str, str], before: list[bool] | None, honest: int | None) -
         removed=[i for i in range(total) if started[i] and not members[i]],
         measures={name: [values.get(i, float("nan")) for i in range(total)] for name, values in cells.items()},
     )
+
+
+def _locked(file: TextIO) -> bool:
+    """Whether this process has a file to itself now; an orphan of an earlier launch gets the time to end."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.2)
+        except OSError:  # a file system without locks
+            return True
+        else:
+            return True
 
 
 def _make_parents(path: Path) -> None:
@@ -221,4 +282,5 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    with replaced(path) as file:
+        file.write((json.dumps(content, indent=1, allow_nan=False) + "\n").encode())

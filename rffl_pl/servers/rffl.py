@@ -202,7 +202,7 @@ class RFFL(Server):
         self.reputations = self._left(updated * members, scored & members) if judged.any() else updated
         if not members.any():
             self._warn_once("every participant has been removed: from now on everybody trains alone")
-        hint = _orthogonality(similarities)
+        hint = _hint(similarities)
         reasons = {
             i: f"{self._why(i, updated)} (similarity {similarities[i]:.3f}, weight {weights[i]:.3f}).{hint}"
             for i in (self.members & ~members).nonzero().flatten().tolist()
@@ -324,14 +324,22 @@ class RFFL(Server):
             warnings.warn(f"Round {self.round}: {message}.", stacklevel=2)
 
 
-def _orthogonality(similarities: Tensor) -> str:
+def _hint(similarities: Tensor) -> str:
     r"""Why somebody honest may be removed, where that is so.
 
-    The squared cosines of orthogonal vectors to their sum add up to 1, those of m like ones to m.
+    The squared cosines of orthogonal vectors to their sum add up to 1, those of m like ones to m; where one of them
+    has it all, the sum is its vector.
     """
-    total = float(similarities.nan_to_num(0.0).square().sum())
+    similarities = similarities.nan_to_num(0.0)
+    total = float(similarities.square().sum())
     if not total < 1.2:
         return ""
+    if float(similarities.max()) > 0.9:
+        return (
+            f" The aggregate is almost participant {int(similarities.argmax())}'s upload alone: whoever uploads at "
+            "full length while the others' updates shrink takes over, a free-rider too. --server.preset guarded keeps "
+            "everybody from it."
+        )
     return (
         f" The uploads are almost orthogonal (squared similarities add up to {total:.2f}), as with word embeddings: an "
         "upload is then like the aggregate only by its own weight in it, and whoever began with few examples stays "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import nn
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.runs.checkpoint import header, load, read, wandb_run, write
+from rffl_pl.runs.checkpoint import CheckpointNotWrittenError, choices, header, load, read, wandb_run, write
 from rffl_pl.runs.identity import check_identity, identity
 
 MEMBERS = {0: True, 1: True, 2: False}
@@ -45,8 +46,8 @@ def written(folder: Path, round_: int = 4) -> Path:
     target = folder / "last.ckpt"
     everywhere = collected([0, 2], round_)
     everywhere["federation"]["members"] = MEMBERS
-    write(collected([1], round_), target, first=False, meet=lambda: None)
-    write(everywhere, target, first=True, meet=lambda: None)
+    write(collected([1], round_), target, first=False, agree=lambda word: word)
+    write(everywhere, target, first=True, agree=lambda word: word)
     return target
 
 
@@ -87,12 +88,13 @@ def test_the_server_knows_all_memberships(target: Path) -> None:
 
 
 def test_a_new_checkpoint_takes_the_place_of_the_old(target: Path) -> None:
-    """As a whole; also where a file of that name was."""
+    """As a whole, and the one before is kept; also where a file of that name was."""
     assert read(written(target.parent, 5))["epoch"] == 5
+    assert sorted(path.name for path in target.parent.iterdir()) == ["last.ckpt", "last.previous.ckpt"]
+    assert read(target.with_name("last.previous.ckpt"))["epoch"] == 4
     shutil.rmtree(target)
     target.write_text("a file of an earlier release")
     assert read(written(target.parent, 6))["epoch"] == 6
-    assert [path.name for path in target.parent.iterdir()] == ["last.ckpt"]
 
 
 @pytest.mark.parametrize("moment", ["writing", "meeting", "between the renames"])
@@ -103,7 +105,6 @@ def test_an_interrupted_write_leaves_the_one_before(target: Path, moment: str, m
         raise KeyboardInterrupt
 
     broken = collected([0, 1, 2], 5)
-    meet = fail if moment == "meeting" else lambda: None
     if moment == "writing":
         broken["federation"]["participants"][1] = fail
     rename = Path.rename
@@ -111,10 +112,28 @@ def test_an_interrupted_write_leaves_the_one_before(target: Path, moment: str, m
         if moment == "between the renames":
             patch.setattr(Path, "rename", lambda a, b: fail() if a.name.endswith(".partial") else rename(a, b))
         with pytest.raises(KeyboardInterrupt):
-            write(broken, target, first=True, meet=meet)
+            write(broken, target, first=True, agree=fail if moment == "meeting" else lambda word: word)
     assert read(target)["epoch"] == 4
+    assert choices(target.parent)[0] == (target if target.exists() else target.with_name("last.previous.ckpt"))
     assert read(written(target.parent, 6))["epoch"] == 6
-    assert [path.name for path in target.parent.iterdir()] == ["last.ckpt"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_cannot_write_ends_the_write_of_all(target: Path, rank: int) -> None:
+    """Every rank hears what the first one says, and the checkpoint before stays."""
+    words: list[str | None] = []
+
+    def agree(word: str | None) -> str | None:
+        words.append(word)
+        return next((said for said in ("No space left on device" if rank == 1 else None, word) if said), None)
+
+    broken = collected([0, 1, 2], 5)
+    if rank == 0:
+        (target.parent / ".last.ckpt.partial").write_text("no folder")
+    with pytest.raises(CheckpointNotWrittenError, match="File exists" if rank == 0 else "No space left on device"):
+        write(broken, target, first=True, agree=agree)
+    assert len(words) == 1
+    assert read(target)["epoch"] == 4
 
 
 def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
@@ -122,8 +141,8 @@ def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
     before = written(tmp_path, 4)
     everywhere = collected([0, 2], 5)
     everywhere["federation"]["members"] = MEMBERS
-    with pytest.raises(UserError, match=r"participant_1\.pt is not there; give --run\.root on a file system that all"):
-        write(everywhere, before, first=True, meet=lambda: None)
+    with pytest.raises(UserError, match=r"participant_1\.pt of another rank is not in .*; give --run\.root on a file"):
+        write(everywhere, before, first=True, agree=lambda word: word)
     assert read(before)["epoch"] == 4
 
 
@@ -164,6 +183,47 @@ def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
         assert f"{name} is of version 3; go on with the release" in spoilt(name, {"version": 3})
         assert f"{name} is not" in spoilt(name, {"format": "another"})
     assert "run.pt is of round 4 and participant_0.pt of round 3" in spoilt("participant_0.pt", {"round": 3})
+
+
+def test_two_flipped_bytes_are_seen(target: Path) -> None:
+    """Wherever they lie: what is read is refused or what was written, and in the values themselves it is refused."""
+    path = target / "participant_1.pt"
+    whole = path.read_bytes()
+    generator = random.Random(1)
+    refused = 0
+    for _ in range(60):
+        spoilt = bytearray(whole)
+        for place in generator.sample(range(len(whole)), 2):
+            spoilt[place] ^= generator.randrange(1, 256)
+        path.write_bytes(spoilt)
+        try:
+            assert repr(read(target)["federation"]["participants"][1]) == repr(state(1, 4))
+        except UserError:
+            refused += 1
+    assert refused > 30
+    values = whole.index(torch.tensor([1.0, 4.0]).numpy().tobytes())
+    path.write_bytes(whole[:values] + b"\1\1" + whole[values + 2 :])
+    with pytest.raises(UserError, match="damaged"):
+        read(target)
+
+
+def test_a_folder_of_checkpoints_stands_for_the_newest(target: Path) -> None:
+    """And for the one before where that one is damaged."""
+    written(target.parent, 5)
+    assert [path.name for path in choices(target.parent)] == ["last.ckpt", "last.previous.ckpt"]
+    assert header(target.parent)["round"] == 5
+    (target / "run.pt").write_bytes(b"damaged")
+    assert header(target.parent)["round"] == 4
+
+
+@pytest.mark.parametrize(
+    "content", [{"federation": 3}, {"federation": {}}, {"federation": {"participants": "all"}}, {"round": "four"}]
+)
+def test_content_of_other_types(target: Path, content: dict[str, Any]) -> None:
+    """A checkpoint that somebody changed is refused in a sentence."""
+    torch.save(torch.load(target / "run.pt", weights_only=True) | content, target / "run.pt")
+    with pytest.raises(UserError, match=r"Expected (all files of )?--ckpt_path"):
+        read(target)
 
 
 def test_nothing_in_a_checkpoint_can_run_code(target: Path) -> None:

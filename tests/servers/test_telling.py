@@ -113,6 +113,16 @@ def test_a_removal_among_orthogonal_uploads_is_explained(seed: int) -> None:
     assert "orthogonal" not in reason
 
 
+def test_a_takeover_is_named() -> None:
+    """Where one upload is the aggregate, the user is not told who takes over and what keeps everybody from it."""
+    noise = torch.randn(4, 2000, generator=torch.Generator().manual_seed(0))
+    noise *= torch.tensor([[0.02], [0.1], [0.1], [1.0]])  # the honest have converged
+    reason = removal(noise).reasons[0]
+    assert "almost participant 3's upload alone" in reason
+    assert "--server.preset guarded" in reason
+    assert "word embeddings" not in reason
+
+
 @pytest.mark.filterwarnings("ignore:--server.steepness")
 @pytest.mark.parametrize(
     ("compounding", "hint"), [("released", "--server.compounding none"), ("none", "removal_share 0")]

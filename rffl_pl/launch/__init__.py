@@ -1,0 +1,61 @@
+"""What the launcher says of this process, in environment variables; alone, it is rank 0 of 1."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+
+def world_size() -> int:
+    """Ranks of the run."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank() -> int:
+    """This process's number in the run."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def local_world_size() -> int:
+    """Ranks of this node."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def local_rank() -> int:
+    """This process's number on its node."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def identity() -> str | None:
+    """The name of the launch, the same after a restart: Slurm's job or torchrun's run; None for a process alone."""
+    return os.environ.get("SLURM_JOB_ID") or os.environ.get("TORCHELASTIC_RUN_ID")
+
+
+def restarted() -> bool:
+    """Whether torchrun or Slurm started this launch before: after a failure, or as a job that was put back."""
+    return any(int(os.environ.get(name, "0")) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+
+
+def node_folder() -> Path | None:
+    """The folder that torchrun makes for the ranks of this node and removes after the run."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # <folder of this attempt>/<local rank>/error.json
+    return Path(file).parent.parent if file else None
+
+
+def tell(text: str) -> None:
+    """Print a sentence, once on each node although every rank may have it to say.
+
+    The first rank that has it leaves its mark in the launch's folder, whichever rank that is: so a mistake that one
+    rank alone sees is told as well. Under a launcher without such a folder every rank tells.
+    """
+    folder = node_folder()
+    if folder is not None:
+        try:
+            (folder / f"told-{hashlib.sha256(text.encode()).hexdigest()[:16]}").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        except OSError:  # no folder to write to: better twice than never
+            pass
+    print(f"Error: {text}", file=sys.stderr, flush=True)

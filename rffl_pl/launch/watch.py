@@ -1,0 +1,161 @@
+"""A thread that ends this process when there is nobody left to work for or with: no run hangs.
+
+Whoever waits in a collective operation cannot see that its peer was stopped, lost its network or has no launcher any
+more. All ranks tell each other through the launcher's store that they are alive, several times in the seconds after
+which one of them is given up; how long a round takes does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from rffl_pl.launch import tell
+from rffl_pl.launch.stopping import STOP
+
+
+class Ending(NamedTuple):
+    """Why a process ends, in a sentence, and its exit code."""
+
+    sentence: str
+    code: int
+
+
+Check = Callable[[], Ending | None]
+
+
+class Store(Protocol):
+    """What the launcher has for all ranks to see: values by name."""
+
+    def set(self, key: str, value: str, /) -> None:
+        """Let all ranks see a value."""
+
+    def multi_get(self, keys: list[str], /) -> list[bytes]:
+        """The values of several names."""
+
+
+class Watch:
+    """Looks every second whether this process must end.
+
+    Args:
+        checks: What is looked at.
+    """
+
+    def __init__(self, checks: Sequence[Check]) -> None:
+        self._checks = checks
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no longer."""
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(1):
+            for check in self._checks:
+                ending = check()
+                if ending is not None and not self._over.is_set():
+                    tell(ending.sentence)
+                    leave(ending.code)
+
+
+def leave(code: int) -> None:
+    """End this process now, whatever its other threads wait for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def stopped_late(grace: float) -> Check:
+    """Ends a process that was asked to end and did not come to the end of its round within ``grace`` seconds."""
+
+    def check() -> Ending | None:
+        if STOP.heard is None or not STOP.deferred or time.monotonic() - STOP.heard < grace:
+            return None
+        return Ending(
+            f"Stopped by {STOP.number.name}: the round did not end within {grace:g} s and is given up; go on from the "
+            "one before with --ckpt_path last.",
+            128 + STOP.number,
+        )
+
+    return check
+
+
+def orphaned() -> Check:
+    """Ends a process whose launcher is gone: nobody would end it when another rank fails."""
+    launcher = os.getppid()
+
+    def check() -> Ending | None:
+        if os.getppid() == launcher:
+            return None
+        return Ending("The launcher of this run is gone; go on from the last checkpoint with --ckpt_path last.", 1)
+
+    return check
+
+
+class Heartbeats:
+    """Ends a process when another rank has not been heard of for some time.
+
+    Args:
+        store: A connection of this thread's own to a store that all ranks reach.
+        rank: This process's rank.
+        ranks: How many there are.
+        patience: After how many seconds a rank is given up.
+
+    Attributes:
+        round: Which round this process plays.
+    """
+
+    def __init__(self, store: Store, rank: int, ranks: int, patience: float) -> None:
+        self.store, self.rank, self.patience = store, rank, patience
+        self.round = 0
+        self._every = min(5.0, patience / 6)
+        self._beat = 0
+        self._told = [""] * ranks
+        self._heard = [0.0] * ranks
+        self._looked = 0.0
+        self._say()
+
+    def __call__(self) -> Ending | None:
+        """Say that this rank is alive, and look at the others."""
+        now = time.monotonic()
+        if now - self._looked < self._every:
+            return None
+        if now - self._looked > 3 * self._every:  # this process itself was stopped for a while, or begins
+            self._heard = [now] * len(self._heard)
+        self._looked = now
+        reached = self._listen(now)
+        silent = [rank for rank, heard in enumerate(self._heard) if now - heard > self.patience]
+        if not silent:
+            return None
+        who = f"Rank {silent[0]} has" if reached else "The launcher's store has"
+        return Ending(
+            f"{who} not been heard of for {self.patience:g} s, in round {self.round}: its process is stopped, or its "
+            "machine or network is gone. All ranks end; go on with --ckpt_path last.",
+            1,
+        )
+
+    def _say(self) -> None:
+        self._beat += 1
+        self.store.set(str(self.rank), str(self._beat))
+
+    def _listen(self, now: float) -> bool:
+        """Note who is alive; returns whether the store could be reached."""
+        try:
+            self._say()
+            told = [value.decode() for value in self.store.multi_get([str(rank) for rank in range(len(self._told))])]
+        except RuntimeError:
+            return False
+        self._heard = [
+            now if new != old else heard for new, old, heard in zip(told, self._told, self._heard, strict=True)
+        ]
+        self._told = told
+        return True

@@ -1,0 +1,174 @@
+"""SIGTERM, restarts, and a disk without room: what a run leaves, and how it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.launch.stopping import STOP
+from rffl_pl.runs import RunFolder
+from rffl_pl.runs.checkpoint import read
+from tests.cli.folders import DIGITS, Run, assert_same_bits, rows
+from tests.conftest import QUICK
+
+TERMINATED = "--trainer.callbacks+=tests.interruption.Signalled"
+
+
+def whole(rffl: Run, tmp_path: Path, rounds: int) -> Path:
+    """A run that nothing disturbs."""
+    assert rffl(*DIGITS, "--trainer.max_epochs", rounds, "--run.name", "whole").code == 0
+    (folder,) = (tmp_path / "runs" / "whole").iterdir()
+    return folder
+
+
+def test_sigterm_ends_a_run_at_the_end_of_its_round(rffl: Run, tmp_path: Path) -> None:
+    """With that round's checkpoint, whatever the cadence, exit code 143 and no evaluation; it goes on in its folder."""
+    before = signal.getsignal(signal.SIGTERM)
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 4, "--run.checkpoint_every", 50, TERMINATED, "--run.name", "stopped")
+    assert ended.code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert "Stopped by SIGTERM after round 3; go on with: --config" in ended.err
+    assert "Traceback" not in ended.err
+    (stopped,) = (tmp_path / "runs" / "stopped").iterdir()
+    assert not (stopped / "summary.json").exists()
+    assert read(stopped / "checkpoints" / "last.ckpt")["federation"]["round"] == 3
+    again = rffl(*DIGITS, "--trainer.max_epochs", 4, "--run.name", "stopped", "--ckpt_path", "last")
+    assert again.code == 0, again.err
+    assert list((tmp_path / "runs" / "stopped").iterdir()) == [stopped]
+    assert [row["round"] for row in rows(stopped / "metrics.csv")] == ["1", "2", "3", "4"]
+    assert RunFolder.open(stopped).config()["ckpt_path"] is None
+    assert_same_bits(whole(rffl, tmp_path, 4), stopped)
+
+
+def test_sigterm_after_the_last_round(rffl: Run, tmp_path: Path) -> None:
+    """The standalone reference is not waited for; whoever goes on gets it, and no round is trained again."""
+    args = ("fit", "--config", "configs/digits.yaml", *QUICK[:4], "--trainer.max_epochs", 30, "--run.name", "stopped")
+    ended = rffl(*args, TERMINATED, "--trainer.callbacks.at", "end")
+    assert ended.code == 143, ended.err
+    assert "Stopped by SIGTERM after round 30" in ended.err
+    (stopped,) = (tmp_path / "runs" / "stopped").iterdir()
+    assert rffl(*args, "--ckpt_path", "last").code == 0
+    assert json.loads((stopped / "summary.json").read_text())["fairness"] is not None
+
+
+def test_an_older_handler_hears_it_too() -> None:
+    """A scheduler's or a study's own; while rounds are played nothing is raised."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        STOP.listen()
+        STOP.deferred = True
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM]
+        assert STOP.heard is not None
+    finally:
+        STOP.ignore()
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_last_without_a_checkpoint_begins(rffl: Run, tmp_path: Path) -> None:
+    """So that a job that may be put back has one command line; it says so."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 1, "--run.name", "new", "--ckpt_path", "last")
+    assert ended.code == 0, ended.err
+    assert "There is no checkpoint of a run of this name and root yet: training begins." in ended.err
+    assert len(list((tmp_path / "runs" / "new").iterdir())) == 1
+
+
+@pytest.mark.parametrize("launcher", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"])
+def test_a_restarted_launch_goes_on(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
+    """In its own folder, not in another launch's of the same name, and to the same bits."""
+    args = (*DIGITS, "--trainer.max_epochs", 4, "--run.name", "cut")
+    cut = "--trainer.callbacks+=tests.interruption.PowerCut"
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    for name, value in alone.items():
+        monkeypatch.setenv(name, value)
+    for name in ("mine", "another"):
+        monkeypatch.setenv(launcher, name)
+        with pytest.raises(RuntimeError, match="power cut"):
+            rffl(*args, cut)
+    first = next(path for path in (tmp_path / "runs" / "cut").iterdir() if (path / "launch").read_text() == "mine")
+    monkeypatch.setenv(launcher, "mine")
+    monkeypatch.setenv({"TORCHELASTIC_RUN_ID": "TORCHELASTIC_RESTART_COUNT"}.get(launcher, "SLURM_RESTART_COUNT"), "1")
+    again = rffl(*args)
+    assert again.code == 0, again.err
+    assert len(list((tmp_path / "runs" / "cut").iterdir())) == 2
+    monkeypatch.undo()
+    monkeypatch.chdir(Path(__file__).parents[2])
+    assert_same_bits(whole(rffl, tmp_path, 4), first)
+
+
+def test_a_damaged_last_checkpoint_costs_a_round(rffl: Run, tmp_path: Path) -> None:
+    """``last`` goes on from the one before, and says so."""
+    args = (*DIGITS, "--run.name", "run")
+    assert rffl(*args, "--trainer.max_epochs", 3).code == 0
+    (run,) = (tmp_path / "runs" / "run").iterdir()
+    part = run / "checkpoints" / "last.ckpt" / "participant_0.pt"
+    spoilt = bytearray(part.read_bytes())
+    spoilt[len(spoilt) // 2] ^= 1
+    part.write_bytes(spoilt)
+    ended = rffl(*args, "--trainer.max_epochs", 4, "--ckpt_path", "last")
+    assert ended.code == 0, ended.err
+    assert "participant_0.pt to be a whole checkpoint" in ended.err
+    assert "Going on from the one before." in ended.err
+    assert_same_bits(whole(rffl, tmp_path, 4), run)
+
+
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """The kernel refuses to write more than so many bytes into a file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_no_room_for_a_checkpoint(rffl: Run, tmp_path: Path) -> None:
+    """One sentence; the run ends, or goes on if the user says so."""
+    args = (*DIGITS, "--trainer.max_epochs", 2)
+    with files_of_at_most(12_000):
+        ended = rffl(*args, "--run.name", "full")
+    assert ended.code == 2, ended.err
+    assert ended.err.count("Expected to write the checkpoint") == 1
+    assert "give --run.checkpoint_errors warn to train on without" in ended.err
+    assert "Traceback" not in ended.err
+    (full,) = (tmp_path / "runs" / "full").iterdir()
+    assert not list((full / "checkpoints").glob("*.ckpt"))
+    with files_of_at_most(12_000):
+        ended = rffl(*args, "--run.name", "on", "--run.checkpoint_errors", "warn")
+    assert "This run goes on." in ended.err
+    (on,) = (tmp_path / "runs" / "on").iterdir()
+    assert len(rows(on / "metrics.csv")) == 2
+
+
+def test_a_checkpoint_that_fails_leaves_the_one_before(rffl: Run, tmp_path: Path) -> None:
+    """A run that goes on and finds no room loses nothing that it had."""
+    args = (*DIGITS, "--run.name", "run")
+    assert rffl(*args, "--trainer.max_epochs", 2).code == 0
+    (run,) = (tmp_path / "runs" / "run").iterdir()
+    with files_of_at_most(12_000):
+        assert rffl(*args, "--trainer.max_epochs", 4, "--ckpt_path", "last").code == 2
+    assert read(run / "checkpoints" / "last.ckpt")["federation"]["round"] == 2
+    assert rffl(*args, "--trainer.max_epochs", 4, "--ckpt_path", "last").code == 0
+    assert_same_bits(whole(rffl, tmp_path, 4), run)
+
+
+def test_two_processes_do_not_share_a_folder(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one goes on with a run, another one is refused."""
+    monkeypatch.setattr("rffl_pl.runs.folder.PATIENCE", 0.1)
+    args = (*DIGITS, "--run.name", "run")
+    assert rffl(*args, "--trainer.max_epochs", 1).code == 0
+    (run,) = (tmp_path / "runs" / "run").iterdir()
+    with (run / "launch").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        ended = rffl(*args, "--trainer.max_epochs", 2, "--ckpt_path", "last")
+    assert ended.code == 2
+    assert "another process goes on with it; end that one first" in ended.err

@@ -1,0 +1,127 @@
+"""Ranks that are asked to end, are stopped, killed or orphaned: the others end with a word, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.runs import RunFolder
+from rffl_pl.runs.checkpoint import read
+from tests.cli.folders import DIGITS, assert_same_bits
+from tests.conftest import ROOT, Ended, only_run
+from tests.ranks import forked
+
+pytestmark = pytest.mark.distributed
+
+SIGNALLED = ("--trainer.callbacks+=tests.interruption.Signalled", "--trainer.callbacks.rank", 1)
+
+
+def test_one_rank_that_is_asked_to_end_ends_all(tmp_path: Path) -> None:
+    """Together, at the end of the round, with its checkpoint."""
+    ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *SIGNALLED, root=tmp_path, timeout=90)
+    assert ended.code == 143, ended.err
+    assert ended.err.count("Stopped by SIGTERM after round 3; go on with") == 1
+    run = RunFolder.open(only_run(tmp_path))
+    assert read(run.checkpoints / "last.ckpt")["federation"]["round"] == 3
+    assert not run.summary_file.exists()
+
+
+def test_a_rank_that_is_stopped_is_given_up(tmp_path: Path) -> None:
+    """The others say which one and in which round, and end; the last round's checkpoint is whole."""
+    stopped = (*SIGNALLED, "--trainer.callbacks.number", int(signal.SIGSTOP), "--run.patience", 3)
+    ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *stopped, root=tmp_path, timeout=90)
+    assert ended.code == 9  # what is stopped has to be killed
+    assert "Error: Rank 1 has not been heard of for 3 s, in round 3: its process is stopped" in ended.err
+    assert read(RunFolder.open(only_run(tmp_path)).checkpoints / "last.ckpt")["federation"]["round"] == 2
+
+
+class Torchrun:
+    """The real one, on two ranks, with restarts; results of a run named ``kills`` lie below ``root``."""
+
+    def __init__(self, root: Path, rounds: int, *args: object) -> None:
+        self.root = root
+        command = [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=40",
+            "-m", "rffl_pl", *DIGITS, "--trainer.max_epochs", rounds, "--run.root", root, "--run.name", "kills",
+            "--ckpt_path", "last", "--run.patience", 20, *args,
+        ]  # fmt: skip
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        self.said = (root / "said.txt").open("a")
+        self.process = subprocess.Popen(
+            list(map(str, command)), cwd=ROOT, env=environment, stdout=self.said, stderr=subprocess.STDOUT
+        )
+
+    def ranks(self) -> list[int]:
+        """Their process numbers."""
+        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False)
+        return [int(number) for number in found.stdout.split()]
+
+    def wait_for_rounds(self, more: int, timeout: float = 120) -> bool:
+        """Until so many more rounds have been logged; whether they were before the run ended."""
+        until, begun = time.monotonic() + timeout, self.rounds()
+        while time.monotonic() < until and self.process.poll() is None:
+            if self.rounds() >= begun + more:
+                return True
+            time.sleep(0.02)
+        assert self.process.poll() is not None, f"no round for {timeout} s"
+        return False
+
+    def rounds(self) -> int:
+        """How many have been logged."""
+        return max((file.read_bytes().count(b"\n") - 1 for file in self.root.glob("kills/*/metrics.csv")), default=0)
+
+
+def gone(numbers: list[int], within: float) -> bool:
+    """Whether processes end."""
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        if not any(_alive(number) for number in numbers):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _alive(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Any rank, all ranks or torchrun, by SIGKILL or SIGTERM, mid-checkpoint too: the end is the undisturbed one's.
+
+    ``RFFL_KILLS`` has another number of them than eight.
+    """
+    kills, rounds = int(os.environ.get("RFFL_KILLS", "8")), 60 + 25 * int(os.environ.get("RFFL_KILLS", "8"))
+    assert rffl(*DIGITS, "--trainer.max_epochs", rounds, "--run.name", "whole").code == 0
+    (whole,) = (tmp_path / "runs" / "whole").iterdir()
+    moments = random.Random(1)
+    run = Torchrun(tmp_path, rounds)
+    targets = ("rank 0", "rank 1", "all ranks", "torchrun")
+    for kill in range(kills):
+        number = (signal.SIGKILL, signal.SIGTERM)[kill % 2]
+        target = targets[kill // 2 % 4]
+        assert run.wait_for_rounds(2), (tmp_path / "said.txt").read_text()[-3000:]
+        time.sleep(moments.random() / 5)
+        ranks = run.ranks()
+        hit = {"rank 0": ranks[:1], "rank 1": ranks[1:], "all ranks": ranks, "torchrun": [run.process.pid]}[target]
+        for process in hit:
+            os.kill(process, number)
+        assert gone(ranks, within=60), (target, number)
+        if target == "torchrun":
+            run.process.wait(timeout=60)
+            run = Torchrun(tmp_path, rounds)
+    assert run.process.wait(timeout=300) == 0, (tmp_path / "said.txt").read_text()[-3000:]
+    (killed,) = (tmp_path / "kills").iterdir()
+    assert_same_bits(whole, killed)
