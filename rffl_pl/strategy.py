@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -59,6 +60,7 @@ def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.de
 
 # How long a rank waits for one that is alive but does not come; the watch sees to those that are not.
 _PATIENCE = timedelta(hours=12)
+_ARRIVAL = timedelta(minutes=30)
 
 
 class FederatedStrategy(DDPStrategy):
@@ -105,6 +107,10 @@ class FederatedStrategy(DDPStrategy):
 
     def setup_distributed(self) -> None:
         """As the base class does; alone it meets itself in memory, not on a port that may be taken."""
+        checks: list[Check] = [stopped_late(self.grace)]
+        if launch.identity() is not None:
+            checks.append(orphaned())
+        _watch(checks)
         if not dist.is_initialized():
             store = self._meet() if launch.world_size() > 1 else dist.HashStore()
             dist.init_process_group(
@@ -116,31 +122,29 @@ class FederatedStrategy(DDPStrategy):
                 device_id=self.root_device if self.root_device.type != "cpu" else None,
             )
         super().setup_distributed()
-        self._keep_watch()
+        if self.world_size > 1:
+            connect = partial(_own_connection, self.broadcast(os.urandom(8).hex()))
+            self._heartbeats = Heartbeats(connect, self.global_rank, self.world_size, self.patience)
+            self.barrier()
+            _watch([*checks, self._heartbeats])
 
     def _meet(self) -> dist.Store:
         """The launcher's store; there the nodes agree on a backend, since one that uses another waits for ever."""
-        ours: dist.Store
-        ours, rank, ranks = next(dist.rendezvous("env://", timeout=_PATIENCE))
-        store = dist.PrefixStore(_fresh_prefix(ours, rank, ranks), ours)
-        store.set(f"backend of {rank}", self._get_process_group_backend())
-        backends = {store.get(f"backend of {other}").decode() for other in range(ranks)}
+        ranks = launch.world_size()
+        try:
+            ours: dist.Store = next(dist.rendezvous("env://", timeout=_ARRIVAL))[0]
+            store = dist.PrefixStore(_fresh_prefix(ours, launch.rank(), ranks), ours)
+            store.set(f"backend of {launch.rank()}", self._get_process_group_backend())
+            backends = {store.get(f"backend of {other}").decode() for other in range(ranks)}
+        except (RuntimeError, TimeoutError) as error:
+            raise UserError(
+                f"Expected {ranks} ranks to meet at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} within "
+                f"{_ARRIVAL.seconds // 60} minutes, but not all came; see that every node was started and reaches it."
+            ) from error
         if len(backends) > 1:
             rank_zero_warn("Not every rank has a GPU of its own: the exchange runs on gloo instead of NCCL on all.")
             self._process_group_backend = "gloo"
         return store
-
-    def _keep_watch(self) -> None:
-        """Have a thread see to it that this process ends if it is left alone."""
-        checks: list[Check] = [stopped_late(self.grace)]
-        if launch.identity() is not None:
-            checks.append(orphaned())
-        if self.world_size > 1:
-            store = _own_connection(self.broadcast(os.urandom(8).hex()))
-            self._heartbeats = Heartbeats(store, self.global_rank, self.world_size, self.patience)
-            self.barrier()
-            checks.append(self._heartbeats)
-        _watch(checks)
 
     def plays(self, number: int) -> None:
         """Have it known which round this rank plays."""
@@ -198,8 +202,10 @@ class FederatedStrategy(DDPStrategy):
 
     def first_word(self, word: str | None) -> str | None:
         """What the first rank says that says something, on all of them; whoever calls waits for all."""
-        words = (self.broadcast(word, rank) for rank in range(self.world_size))
-        return next((said for said in words if said is not None), None)
+        speaker = torch.tensor(self.world_size if word is None else self.global_rank)
+        if self.world_size > 1:
+            dist.all_reduce(speaker, dist.ReduceOp.MIN)
+        return None if speaker == self.world_size else self.broadcast(word, int(speaker))
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         """A rank's value on all of them: as JSON, since what is unpickled can run code."""
@@ -245,7 +251,10 @@ def _fresh_prefix(store: dist.Store, rank: int, ranks: int) -> str:
         return prefix
     answered: set[bytes] = set()
     waiting = set(range(1, ranks))
+    until = time.monotonic() + _ARRIVAL.seconds
     while waiting:
+        if time.monotonic() > until:
+            raise TimeoutError
         for other in [other for other in waiting if store.check([f"question of {other}"])]:
             asked = store.get(f"question of {other}")
             if asked not in answered:
@@ -274,9 +283,7 @@ def leave_process_group() -> None:
     closing.start()
     closing.join(timeout=20)
     if closing.is_alive():  # seen once, with torch 2.3
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        leave(0)
 
 
 def end(code: int | str | None) -> NoReturn:

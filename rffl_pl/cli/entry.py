@@ -78,7 +78,7 @@ def run(args: list[str]) -> None:
             end(128 + STOP.number)
         time.sleep(10)  # the launcher ends this process meanwhile, and whoever failed says why
         tell(
-            f"Lost another rank: it failed, or its machine or network is gone ({' '.join(str(error).split())}). Go on "
-            "from the last checkpoint with --ckpt_path last."
+            "Lost the connection to another rank: it failed, or its machine or network is gone. Go on from the last "
+            "checkpoint with --ckpt_path last."
         )
         end(1)

@@ -105,7 +105,7 @@ class Heartbeats:
     """Ends a process when another rank has not been heard of for some time.
 
     Args:
-        store: A connection of this thread's own to a store that all ranks reach.
+        connect: Gives a connection of this thread's own to a store that all ranks reach.
         rank: This process's rank.
         ranks: How many there are.
         patience: After how many seconds a rank is given up.
@@ -114,15 +114,17 @@ class Heartbeats:
         round: Which round this process plays.
     """
 
-    def __init__(self, store: Store, rank: int, ranks: int, patience: float) -> None:
-        self.store, self.rank, self.patience = store, rank, patience
+    def __init__(self, connect: Callable[[], Store], rank: int, ranks: int, patience: float) -> None:
+        self.rank, self.patience = rank, patience
         self.round = 0
+        self._connect = connect
+        self._store: Store | None = None
         self._every = min(5.0, patience / 6)
         self._beat = 0
         self._told = [""] * ranks
         self._heard = [0.0] * ranks
         self._looked = 0.0
-        self._say()
+        self._say()  # all have said something before anybody listens
 
     def __call__(self) -> Ending | None:
         """Say that this rank is alive, and look at the others."""
@@ -131,8 +133,8 @@ class Heartbeats:
             return None
         if now - self._looked > 3 * self._every:  # this process itself was stopped for a while, or begins
             self._heard = [now] * len(self._heard)
-        self._looked = now
         reached = self._listen(now)
+        self._looked = time.monotonic()
         silent = [rank for rank, heard in enumerate(self._heard) if now - heard > self.patience]
         if not silent:
             return None
@@ -143,16 +145,18 @@ class Heartbeats:
             1,
         )
 
-    def _say(self) -> None:
+    def _say(self) -> Store:
+        self._store = self._store or self._connect()
         self._beat += 1
-        self.store.set(str(self.rank), str(self._beat))
+        self._store.set(str(self.rank), str(self._beat))
+        return self._store
 
     def _listen(self, now: float) -> bool:
         """Note who is alive; returns whether the store could be reached."""
         try:
-            self._say()
-            told = [value.decode() for value in self.store.multi_get([str(rank) for rank in range(len(self._told))])]
-        except RuntimeError:
+            told = [value.decode() for value in self._say().multi_get(list(map(str, range(len(self._told)))))]
+        except RuntimeError:  # what comes in late on that connection would be taken for another answer
+            self._store = None
             return False
         self._heard = [
             now if new != old else heard for new, old, heard in zip(told, self._told, self._heard, strict=True)

@@ -1,0 +1,57 @@
+"""The watch: signs of life through a real store, in one process."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+
+from rffl_pl.launch import watch
+from rffl_pl.launch.watch import Heartbeats
+
+
+def test_who_is_silent_is_given_up_and_who_speaks_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a round takes; and whoever was stopped itself does not take the others for dead."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    store = dist.HashStore()
+    three = [Heartbeats(lambda: store, rank, 3, patience=60) for rank in range(3)]
+    three[0].round = 17
+
+    def given_up(seconds: int, alive: range) -> list[watch.Ending]:
+        ends = []
+        for _ in range(seconds):
+            now[0] += 1
+            ends += [ending for rank in alive if (ending := three[rank]()) is not None]
+        return ends
+
+    assert given_up(1000, range(3)) == []
+    assert given_up(50, range(2)) == []
+    first = given_up(20, range(2))[0]
+    assert first.code == 1
+    assert first.sentence.startswith("Rank 2 has not been heard of for 60 s, in round 17")
+    now[0] += 500  # this process was stopped, and so were the others
+    assert three[2]() is None
+
+
+def test_a_store_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine is, or the way there; what it answers late is not taken for an answer."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    server: dist.TCPStore | None = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=2))
+    assert server is not None
+    port = server.port
+    beats = Heartbeats(lambda: dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=1)), 0, 1, patience=12)
+    for _ in range(30):
+        now[0] += 1
+        assert beats() is None
+    server = None
+    ends = []
+    for _ in range(16):
+        now[0] += 1
+        ends.append(beats())
+    told = [ending.sentence for ending in ends if ending is not None]
+    assert told
+    assert told[0].startswith("The launcher's store has not been heard of for 12 s")
