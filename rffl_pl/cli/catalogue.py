@@ -104,9 +104,9 @@ def config_file(given: str) -> str:
     if name in known:
         return str(known[name])
     near = nearest(name, known, likeness=0.75) or "."
+    said = given if given.isprintable() and given else repr(given)
     raise UserError(
-        f"Expected --config to be a file or one of the package's, but got {given!r}{near} `rffl list configs` names "
-        "all."
+        f"Expected --config to be a file or one of the package's, but got {said}{near} `rffl list configs` names all."
     )
 
 

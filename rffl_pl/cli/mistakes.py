@@ -149,6 +149,7 @@ def _unknown_class(message: str) -> str | None:
     if key not in CLASSES or not NO_CLASS.search(message):
         return None
     given, known = _given(message), list(CLASSES[key]())
+    given = given.rpartition(".")[2] if given.startswith("rffl_pl.") else given
     near = catalogue.nearest(given, known)
     which = f"one of {', '.join(known)}" if len(known) < 20 and not near else "one of those that there are by its name"
     rest = f"{f'{near} Give' if near else '; give'} {which}, or your own as my_package.MyClass."
