@@ -120,9 +120,6 @@ class FederatedCLI(LightningCLI):
         self.model = self._get(self.config_init, "model")
         self.trainer = self.instantiate_trainer()
 
-    def _add_instantiators(self) -> None:
-        """The base class's are left out."""
-
     def _run_subcommand(self, subcommand: str) -> None:
         """As the base class does; a mistake leaves nothing behind."""
         with self._reserved.unless_a_mistake():

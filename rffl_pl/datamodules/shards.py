@@ -18,10 +18,12 @@ def shards_of(split: Split, pool: Pool) -> list[Tensor]:
         UserError: If the split leaves somebody without examples or cuts what cannot be.
     """
     name, participants, shards = type(split).__name__, pool.participants, split.cut(pool)
-    vectors = isinstance(shards, Sequence) and all(isinstance(one, Tensor) and one.dim() == 1 for one in shards)
-    if not vectors or len(shards) != participants:
-        got = f"{len(shards)} vectors" if vectors else f"{type(shards).__name__} of something else"
-        raise UserError(f"Expected split {name} to cut a list of {participants} index vectors, but got {got}.")
+    if not isinstance(shards, Sequence) or not all(isinstance(one, Tensor) and one.dim() == 1 for one in shards):
+        raise UserError(
+            f"Expected split {name} to cut a list of index vectors, but got another {type(shards).__name__}."
+        )
+    if len(shards) != participants:
+        raise UserError(f"Expected split {name} to cut {participants} shards, but got {len(shards)}.")
     for i, shard in enumerate(shards):
         if len(shard) == 0:
             raise UserError(

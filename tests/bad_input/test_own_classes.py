@@ -62,10 +62,10 @@ CLASSES: dict[str, Row] = {
 }
 
 CUTS = {
-    "nothing": "split Cut to cut a list of 5 index vectors, but got NoneType of something else.",
-    "none": "split Cut to cut a list of 5 index vectors, but got 0 vectors.",
-    "lists": "split Cut to cut a list of 5 index vectors, but got list of something else.",
-    "matrices": "split Cut to cut a list of 5 index vectors, but got list of something else.",
+    "nothing": "split Cut to cut a list of index vectors, but got another NoneType.",
+    "none": "split Cut to cut 5 shards, but got 0.",
+    "lists": "split Cut to cut a list of index vectors, but got another list.",
+    "matrices": "split Cut to cut a list of index vectors, but got another list.",
     "numbers": "split Cut to cut index vectors, int64 in 0 .. 1293, but that of participant 0 is torch.float32",
     "elsewhere": "from 1000000 to 1000004",
 }
