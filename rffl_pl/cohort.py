@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -40,7 +40,7 @@ class Schedule:
         decay_every: Decay with every local ``epoch`` (released code) or every ``round`` (paper).
 
     Raises:
-        UserError: If `epochs` is below 1 or `decay` not positive.
+        UserError: If `epochs` or `decay` is out of range.
     """
 
     epochs: int = 3
@@ -48,10 +48,9 @@ class Schedule:
     decay_every: Literal["epoch", "round"] = "epoch"
 
     def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise UserError(f"Expected --model.local_epochs to be at least 1, but got {self.epochs}.")
-        if self.decay <= 0:
-            raise UserError(f"Expected --model.lr_decay to be positive, but got {self.decay}; 1 is no decay.")
+        check_number("--model.local_epochs", self.epochs, 1, 100_000)
+        if not 0 < self.decay <= 1:
+            raise UserError(f"Expected --model.lr_decay to lie in (0, 1], but got {self.decay}; 1 is no decay.")
 
     def rate(self, round_index: int, epoch: int) -> float:
         """Factor on the learning rate in one local epoch of one round, both counted from 0."""
@@ -94,8 +93,6 @@ class Cohort:
         frozen = {id(p): p for p in template.parameters() if not p.requires_grad}
         self.networks = [_bind(copy.deepcopy(template, dict(frozen)), row) for row in self.weights]
         self.optimizers = [make_optimizer(optimizer, net) for net in self.networks]
-        if isinstance(self.optimizers[0], torch.optim.LBFGS):
-            raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
         self._initial_rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.attack_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
@@ -258,7 +255,9 @@ def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
     """A network's optimizer."""
     try:
         return factory(trainable(network))
-    except ValueError as error:
+    except UserError:
+        raise
+    except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
 
 

@@ -15,6 +15,9 @@ from rffl_pl import launch
 from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
 
+MOST = 1_000_000
+"""Participants of a federation, honest and adversaries: each has a column in every table of a run."""
+
 
 class Federation(Configured):
     """The members of one federation.
@@ -47,6 +50,11 @@ class Federation(Configured):
             raise UserError(
                 f"Expected --federation.participants to be at least 1, but got {participants}; leave it out for one "
                 "participant per rank."
+            )
+        if honest + adversaries > MOST:
+            raise UserError(
+                f"Expected at most {MOST} participants, but got --federation.participants {honest:g} and "
+                f"--federation.adversaries {adversaries:g}; a run keeps a model for each of them."
             )
         if not 0 < participation <= 1:
             raise UserError(

@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary, Cast
-from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes, make_optimizer
+from rffl_pl.cohort import (
+    Cohort,
+    Schedule,
+    flat_parameters,
+    layer_sizes,
+    make_optimizer,
+    random_stream,
+)
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batches
@@ -23,6 +30,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
+from rffl_pl.rehearsal import check_memory, check_step
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
 from rffl_pl.servers import Task
@@ -97,10 +105,19 @@ class FederatedModule(Configured, LightningModule):
                 f"Expected the trainer's strategy to be rffl_pl.strategy.FederatedStrategy, but got "
                 f"{type(self.trainer.strategy).__name__}."
             )
+        self.trainer.strategy.together(lambda: self._set_up(stage))
+
+    def _set_up(self, stage: str) -> None:
+        """What a mistake on one rank ends on all."""
         self._check_trainer(stage)
         layers = layer_sizes(self.network)
+        assert isinstance(self.trainer.strategy, FederatedStrategy)
         self.exchange = self.trainer.strategy.exchange_for(self.federation, sum(layers))
+        check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device)
         self._check_network()
+        if stage == "fit":
+            with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
+                check_step(self.optimizer, self.network, *self.data.example(self.exchange.hosted[0]))
         if stage == "fit" or not hasattr(self, "cohort"):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
         self.cast.prepare(self.data.num_classes)
@@ -251,7 +268,7 @@ class FederatedModule(Configured, LightningModule):
         try:
             with torch.inference_mode():
                 shape = list(self.network.eval()(x).shape)
-        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
                 f"Expected --model.network {name} to take inputs of shape {list(x.shape)}, but it fails: "
                 f"{' '.join(str(error).split())}; give a network for these inputs."

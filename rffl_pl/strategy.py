@@ -7,11 +7,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,8 @@ from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
 from rffl_pl.runs.checkpoint import choices, load, write
+
+T = TypeVar("T")
 
 
 def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.device], Literal["nccl", "gloo"]]:
@@ -181,14 +183,22 @@ class FederatedStrategy(DDPStrategy):
         return self._load(oldest)
 
     def _load(self, path: Path) -> dict[str, Any]:
-        checkpoint, mistake = {}, None
+        return self.together(lambda: load(path, self.exchange.hosted, server=self.is_global_zero))
+
+    def together(self, step: Callable[[], T]) -> T:
+        """Take a step on every rank, and hear whether the others could.
+
+        Raises:
+            UserError: On every rank, if one of them meets a user's mistake.
+        """
+        mistake = None
         try:
-            checkpoint = load(path, self.exchange.hosted, server=self.is_global_zero)
+            done = step()
         except UserError as error:
-            mistake = str(error)
-        if (found := self.first_word(mistake)) is not None:
-            raise UserError(found)
-        return checkpoint
+            mistake = error
+        if (found := self.first_word(None if mistake is None else str(mistake))) is not None:
+            raise UserError(found) from mistake
+        return done
 
     def first_word(self, word: str | None) -> str | None:
         """What the first rank says that says something, on all of them; whoever calls waits for all."""

@@ -47,7 +47,8 @@ def rffl(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp
 
     def run(*args: object) -> Ended:
         rootless = ("list", "compare", "dashboard", "paper", "study")
-        root = ("--run.root", str(tmp_path / "runs")) if len(args) > 1 and args[0] not in rootless else ()
+        given = any(str(word).startswith("--run.root") for word in args)
+        root = ("--run.root", str(tmp_path / "runs")) if len(args) > 1 and args[0] not in rootless and not given else ()
         monkeypatch.setattr(sys, "argv", ["rffl_pl", *map(str, args), *root])
         code = 0
         with warnings.catch_warnings():

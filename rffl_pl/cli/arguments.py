@@ -12,10 +12,12 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneReference
+from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed
 from rffl_pl.cli.mistakes import sentence
+from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import ConfigKeeper, Run, callbacks, loggers, metrics_file, ranks_and_precision
 from rffl_pl.datamodules import FederatedDataModule
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
@@ -51,7 +53,11 @@ class FederatedCLI(LightningCLI):
         parser.link_arguments("server", "exchange.server", apply_on="instantiate")
 
     def before_instantiate_classes(self) -> None:
-        """Write the number of participants into the configuration, so that the saved one says it."""
+        """Check what is not one class's own, and write the number of participants into the configuration."""
+        check_values(self.config.get(str(self.subcommand), self.config))
+        check_checkpoint(self._get(self.config, "ckpt_path"))
+        if self._get(self.config, "server") is None:
+            raise UserError("Expected --server to be a class, but got null; `rffl list servers` names all.")
         if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
             raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
         if self.subcommand == "fit":
@@ -77,7 +83,14 @@ class FederatedCLI(LightningCLI):
         config = self._get(self.config_init, "trainer")
         command = self.subcommand or "fit"
         decided = ranks_and_precision(config, run)
-        folder = (self.earlier or run.folder(command)).take().path
+        check_trainer(config)
+        self._reserved = Reserved(run, command, self.earlier)
+        with self._reserved.unless_a_mistake():
+            return self._trainer(command, run, decided | kwargs)
+
+    def _trainer(self, command: str, run: Run, decided: dict[str, Any]) -> Trainer:
+        """What Lightning makes of its options and of what is decided here."""
+        config, folder = self._get(self.config_init, "trainer"), self._reserved.path
         decided["default_root_dir"] = str(folder)
         given = config["logger"]
         if given in (None, True):
@@ -89,9 +102,31 @@ class FederatedCLI(LightningCLI):
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}
         try:
-            return super().instantiate_trainer(**decided, **kwargs)
+            return super().instantiate_trainer(**decided)
         except (ValueError, TypeError) as error:
             raise UserError(f"Expected options that Lightning's Trainer takes, but {sentence(error)}") from error
+
+    def _set_seed(self) -> None:
+        """As the base class does, once the seed is known to be one."""
+        seed = self._get(self.config, "seed_everything")
+        if not isinstance(seed, bool):
+            check_number("--seed_everything", seed, 0, 2**32 - 1)
+        super()._set_seed()
+
+    def instantiate_classes(self) -> None:
+        """Instead of the base class's, which notes hyperparameters for checkpoints: ours hold none."""
+        self.config_init = self.parser.instantiate(self.config, instantiators=[(constructed, object, True)])
+        self.datamodule = self._get(self.config_init, "data")
+        self.model = self._get(self.config_init, "model")
+        self.trainer = self.instantiate_trainer()
+
+    def _add_instantiators(self) -> None:
+        """None by the parser's older way, which warns: `instantiate_classes` names them."""
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """As the base class does; a mistake leaves nothing behind."""
+        with self._reserved.unless_a_mistake():
+            super()._run_subcommand(subcommand)
 
     def after_fit(self) -> None:
         """Complete W&B's files."""

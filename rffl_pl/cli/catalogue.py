@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ KINDS = {  # what `rffl list` lists: where its classes live, and what all of the
     "networks": ("models", "Module"),
     "measures": ("metrics", "Metric"),
 }
+GROUPS = ("federation", "model", "run", "standalone", "trainer")
+"""What a configuration has several options of, and that is no class to be chosen."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +94,43 @@ def config_file(given: str) -> str:
     """The file that ``--config`` means: the user's own, else the package's of that name.
 
     Raises:
-        UserError: If there is neither.
+        UserError: If there is neither, or it says no options.
     """
     known = configs()
     name = given.removeprefix("./").removeprefix("configs/")
-    if Path(given).is_file() or not given.endswith((".yaml", ".yml")):
+    if os.path.isfile(given) or given.startswith("{"):
+        _check_config(given)
         return given
     if name in known:
         return str(known[name])
     near = nearest(name, known, likeness=0.75) or "."
+    said = given if given.isprintable() and given else repr(given)
     raise UserError(
-        f"Expected --config to be a file or one of the package's, but got {given}{near} `rffl list configs` names all."
+        f"Expected --config to be a file or one of the package's, but got {said}{near} `rffl list configs` names all."
     )
+
+
+def _check_config(given: str) -> None:
+    """See that a file, or the text itself, says options.
+
+    Raises:
+        UserError: If not.
+    """
+    import yaml  # a list needs none
+
+    try:
+        text = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
+        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        repr(content)  # what is nested too deeply for that is so for the parser
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise UserError(f"Expected --config {given} to be YAML, but {' '.join(str(error).split())}.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"Expected --config {given} to name options, but it holds {type(content).__name__}.")
+    for group in GROUPS:
+        if not isinstance(content.get(group), dict | None):
+            raise UserError(
+                f"Expected {group} in --config {given} to have a name and a value each, but got {content[group]!r}."
+            )
 
 
 def with_files(args: list[str]) -> list[str]:

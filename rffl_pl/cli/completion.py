@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rffl_pl.cli import catalogue, compare, dashboard, paper, study
 from rffl_pl.cli.help import COMMANDS
+from rffl_pl.errors import UserError
 from rffl_pl.paper import FIGURES, TABLES
 
 CHOICES = {  # what completes the word behind an option
@@ -50,6 +51,17 @@ _rffl() {{
 }}
 complete -o default -F _rffl rffl
 """
+
+
+def answer(words: Sequence[str], run: Callable[[list[str]], None]) -> str:
+    """The script, for no words behind the command.
+
+    Raises:
+        UserError: If there are some.
+    """
+    if words:
+        raise UserError(f"Expected nothing behind rffl completion, but got {' '.join(words)}.")
+    return script(run)
 
 
 def script(run: Callable[[list[str]], None]) -> str:

@@ -38,13 +38,13 @@ def main(args: list[str] | None = None) -> None:
             from rffl_pl.cli import paper
 
             sys.exit(paper.main(args[1:], run))
+        if answer is None and args[0] == "completion":
+            from rffl_pl.cli import completion
+
+            answer = completion.answer(args[1:], run)
     except UserError as mistake:
         tell(str(mistake))
         sys.exit(2)
-    if answer is None and args[0] == "completion":
-        from rffl_pl.cli import completion
-
-        answer = completion.script(run)
     if answer is not None:
         print(answer)
         return

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from types import ModuleType
 
 import lightning.pytorch.callbacks
 import torch
+import torchmetrics
 from jsonargparse import ArgumentError
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -30,7 +32,33 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "data.split": lambda: catalogue.listed("splits"),
     "model.network": lambda: catalogue.listed("networks"),
     "model.optimizer": lambda: _public(torch.optim),
+    "model.measures": lambda: _public(torchmetrics),
     "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
+}
+
+
+NO_CLASS = re.compile(
+    r"dot import path|has no attribute|a subclass of|valid subclass|No module named|import path or a|is not iterable"
+)
+# Where the parser repeats what was given.
+GIVEN = (
+    r"Unable to load config '(.*)'",
+    r"Given value: (?!NestedArg|Namespace)(.*)",
+    r"Got value: (.*?)(?:\. Got value: .*)?$",
+    r"a path but (.*) either not",
+    r"import path string: (\S+)",
+)
+
+
+# What the parser calls a kind of value, and a user does.
+KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "names with values",
 }
 
 
@@ -62,80 +90,156 @@ def mistake_behind(error: BaseException) -> BaseException | None:
 
 
 def sentence(error: BaseException) -> str:
+    """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
+    message = str(error)
+    readings = (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _no_such_option, _no_value)
+    said = next(filter(None, (reading(message) for reading in readings)), None) or _plain(message)
+    if _of_wandb(error):
+        said = (
+            f"Expected W&B at {wandb_url()} to take this run, but got: {_plain(message)}; give WANDB_MODE=offline to "
+            "upload it later, or --run.wandb false."
+        )
+    elif isinstance(error, MisconfigurationException):
+        said = f"Expected options that Lightning takes, but it says: {_plain(message)}"
+    said = " ".join(said.split())
+    return said if said.endswith((".", "?")) else f"{said}."
+
+
+def _plain(message: str) -> str:
     """A message in one line, without what the parser says of types that were not meant."""
     noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'NoneType'>")
-    lines = (line.strip().removeprefix("- ") for line in str(error).splitlines())
-    text = " ".join(line for line in lines if line and not line.startswith(noise))
-    if _of_wandb(error):
-        return (
-            f"Expected W&B at {wandb_url()} to take this run, but got: {text}; give WANDB_MODE=offline to upload it "
-            "later, or --run.wandb false."
-        )
-    ours = _unknown_class(str(error)) or _no_choice(str(error)) or _left_out(str(error))
-    if ours:
-        return ours
-    text += _nearest_option(str(error))
-    text = re.sub(r"- Does not validate.*|Does not validate against any of the Union subtypes", "", text).strip()
-    if "is abstract" in text:
-        text += "; name a class first, or put --config before the options that change it"
-    return text
+    lines = (line.strip().removeprefix("- ") for line in message.splitlines())
+    return " ".join(line for line in lines if line and not line.startswith(noise))
 
 
 def _of_wandb(error: BaseException) -> bool:
-    """Whether W&B cannot be reached or refuses; not by its class, which takes a second to import."""
-    return type(error).__module__.startswith("wandb.errors")
+    """Whether W&B cannot be reached or refuses; not by its class, which takes a second to import.
+
+    It reads its settings, environment variables among them, with pydantic.
+    """
+    return type(error).__module__.startswith(("wandb.errors", "pydantic_core"))
+
+
+def _left_out(message: str) -> str | None:
+    """What is said where something is needed that was not given."""
+    found = re.search(r"(?:class_path '[\w.]*?(\w+)':\s+)?the following arguments are required: (\S.*)", message)
+    if found is None:
+        return None
+    key = _key(message)
+    if found[1] and key:
+        options = " and ".join(f"--{key}.{name}" for name in found[2].split(", "))
+        return f"Expected {options}, which {found[1]} needs, but got none; see `rffl fit --{key}.help {found[1]}`."
+    options = " and ".join(f"--{name.partition('.')[2] or name}" for name in found[2].split(", "))
+    return f"Expected {options}, which is required, but got none; `--config digits.yaml` for instance says it."
+
+
+def _abstract(message: str) -> str | None:
+    """What is said of a class that is there to be derived from."""
+    if "is abstract" not in message:
+        return None
+    return (
+        f"Expected --{_key(message)} to be a class that can be made, but {_given(message)} is abstract; name a class "
+        "first, or put --config before the options that change it."
+    )
 
 
 def _unknown_class(message: str) -> str | None:
-    """What is said of a class that does not exist, with the nearest names of those that do."""
+    """What is said of a class that does not exist, with the nearest names of those that do, or all of them."""
     key = _key(message)
-    name = re.search(r"Expected a dot import path string: (\S+)|module '\S+' has no attribute '(\w+)'", message)
-    if name is None or key not in CLASSES:
+    if key not in CLASSES or not NO_CLASS.search(message):
         return None
-    given = name[1] or name[2]
-    near = catalogue.nearest(given, CLASSES[key]())
-    return (
-        f"Expected --{key} to be a class, but got {given}{near}{' Give' if near else '; give'} one of this package "
-        "or of torch and Lightning by its name, or your own as my_package.MyClass."
-    )
+    given, known = _given(message), list(CLASSES[key]())
+    given = given.rpartition(".")[2] if given.startswith("rffl_pl.") else given
+    near = catalogue.nearest(given, known)
+    which = f"one of {', '.join(known)}" if len(known) < 20 and not near else "one of those that there are by its name"
+    rest = f"{f'{near} Give' if near else '; give'} {which}, or your own as my_package.MyClass."
+    return f"Expected --{key} to be a class, but got {given}{rest}"
 
 
 def _no_choice(message: str) -> str | None:
     """What is said of a value that is none of those that an option takes."""
-    found = re.search(r"Expected a typing\.Literal\[(.+)\]\. Got value: (.+)", message)
+    found = re.search(r"Expected a typing\.Literal\[(.+)\]", message)
     if found is None:
         return None
-    choices = found[1].replace("'", "").split(", ")
-    near = catalogue.nearest(found[2], choices) or "."
-    return f"Expected --{_key(message)} to be one of {', '.join(choices)}, but got {found[2]}{near}"
+    choices, given = found[1].replace("'", "").split(", "), _given(message)
+    near = catalogue.nearest(given, choices) or "."
+    return f"Expected --{_key(message)} to be one of {', '.join(choices)}, but got {given}{near}"
 
 
-def _left_out(message: str) -> str | None:
-    """What is said where a class is named, but not what it needs."""
-    found = re.search(r"class_path '[\w.]*?(\w+)':\s+the following arguments are required: (.+)", message)
-    if found is None:
+def _wrong_kind(message: str) -> str | None:
+    """What is said of a word where an option takes a number, and the like."""
+    if "Unable to load config" in message:
+        return f"Expected --{_key(message)} to be {KINDS['dict']}, but got {_given(message)}."
+    named = re.findall(r"Expected a <class '(\w+)'>", _innermost(message))
+    kinds = [kind for kind in dict.fromkeys(KINDS.get(name, "") for name in named) if kind]
+    if KINDS["float"] in kinds:  # which any whole number is
+        kinds = [kind for kind in kinds if kind != KINDS["int"]]
+    if not kinds:
         return None
-    key = _key(message)
-    options = " and ".join(f"--{key}.{name}" for name in found[2].split(", "))
-    return f"Expected {options}, which {found[1]} needs, but got none; see `rffl fit --{key}.help {found[1]}`."
+    return f"Expected --{_key(message)} to be {' or '.join(kinds)}, but got {_given(message)}."
+
+
+def _no_such_option(message: str) -> str | None:
+    """What is said of an option that does not exist, with the nearest that does."""
+    option = re.search(r"Option '([\w.]+)' is not accepted", message)
+    of_class = re.search(r"class_path[ =]'([\w.]+)\.(\w+)'", message)
+    if option is not None and of_class is not None:
+        key, known = _key(message), _options(getattr(importlib.import_module(of_class[1]), of_class[2]))
+        near = catalogue.nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
+        rest = near or f"; see `rffl fit --{key}.help {of_class[2]}`."
+        return f"Expected --{key} {of_class[2]} to have every option that is given, but got --{key}.{option[1]}{rest}"
+    alone = re.search(r"(?:unrecognized arguments: |does not accept option ')((?:-*(\w+)\.\w+)?[^']*)", message, re.I)
+    if alone is None:
+        return None
+    given = alone[1] if alone[1].startswith("-") or "arguments" in message else f"--{alone[1]}"
+    known = [f"--{alone[2]}.{name}" for name in _options(GROUPS[alone[2]])] if alone[2] in GROUPS else []
+    near = catalogue.nearest(given.partition(" ")[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
+    return f"Expected options that there are, but got {given or 'an empty word'}{near}"
+
+
+def _no_value(message: str) -> str | None:
+    """What is said of an option at the end of a line, or before another one."""
+    found = re.search(r"argument (?:-c/)?(--[\w.]+): expected one argument", message)
+    return f"Expected a value behind {found[1]}, but got none." if found else None
 
 
 def _key(message: str) -> str:
     """The option that the parser speaks of, as it is typed."""
-    return ".".join(re.findall(r'Parser key "([\w.]+)"', message)).replace("init_args.", "")
+    named = ""
+    for _, key in _keys(message):
+        named = key if not named or f"{key}.".startswith(f"{named}.") else f"{named}.{key}"
+    return named.replace("init_args.", "")
 
 
-def _nearest_option(message: str) -> str:
-    """What is added to what the parser says of an option that does not exist: the nearest that does."""
-    option = re.search(r"Option '(\w+)' is not accepted", message)
-    of_class = re.search(r"class_path[ =]'([\w.]+)\.(\w+)'", message)
-    if option is not None and of_class is not None:
-        return catalogue.nearest(option[1], _options(getattr(importlib.import_module(of_class[1]), of_class[2])))
-    alone = re.search(r"unrecognized arguments: (--(\w+)\.\w+)", message)
-    if alone is not None and alone[2] in GROUPS:
-        known = [f"--{alone[2]}.{name}" for name in _options(GROUPS[alone[2]])]
-        return catalogue.nearest(alone[1], known, likeness=0.85)
-    return ""
+def _keys(message: str) -> list[tuple[int, str]]:
+    """The parser's keys from the outermost to the first innermost one, each with the line it stands in."""
+    chain: list[tuple[int, str]] = []
+    depth = -1
+    for number, line in enumerate(message.splitlines()):
+        for key in re.findall(r'Parser key "([\w.]+)"', line):
+            if _depth(line) <= depth:
+                return chain
+            chain.append((number, key))
+        depth = _depth(line) if chain and chain[-1][0] == number else depth
+    return chain
+
+
+def _innermost(message: str) -> str:
+    """What the parser says of the innermost key."""
+    lines = message.splitlines()
+    start = (_keys(message) or [(0, "")])[-1][0]
+    below = itertools.takewhile(lambda line: not line or _depth(line) > _depth(lines[start]), lines[start + 1 :])
+    return "\n".join([lines[start], *below])
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _given(message: str) -> str:
+    """What was given, as far as the parser repeats it."""
+    found = re.search("|".join(GIVEN), message, re.MULTILINE)
+    return next((text for text in found.groups() if text), "nothing")[:100] if found else "another"
 
 
 def _options(kind: type) -> list[str]:

@@ -34,5 +34,6 @@ def be_quiet() -> None:
         ".*Checkpoint directory .* exists.*",
         ".*Experiment logs directory .* exists.*",
         ".*LightningCLI's args parameter is intended.*",
+        ".*`srun` command is available.*",
     ):
         warnings.filterwarnings("ignore", message=message)

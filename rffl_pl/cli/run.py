@@ -19,7 +19,7 @@ from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
 from rffl_pl.callbacks.checkpointing import OnError
 from rffl_pl.cli.login import offline_without_login
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import wandb_run
 from rffl_pl.runs.facts import facts, group, tags
@@ -41,6 +41,9 @@ class Run:
         patience: After how many seconds without a sign of life another rank is given up, and the run ends.
         grace: How many seconds a round may go on after SIGTERM; a little less than the launcher waits before it kills.
         study: The study that the run is a cell of; `rffl study` says so.
+
+    Raises:
+        UserError: If a name is none of a folder, the name leaves the root, or a number is out of range.
     """
 
     name: str = "run"
@@ -53,6 +56,21 @@ class Run:
     patience: float = 60
     grace: float = 20
     study: str | None = None
+
+    def __post_init__(self) -> None:
+        check_folder("--run.name", self.name)
+        check_folder("--run.root", self.root)
+        if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
+            raise UserError(
+                f"Expected --run.name to be a folder below --run.root, but got {self.name}; give its place with "
+                "--run.root."
+            )
+        check_number("--run.patience", self.patience, 0)
+        check_number("--run.grace", self.grace, 0)
+        check_number(
+            "--run.checkpoint_every", self.checkpoint_every, 1,
+            remedy="for no checkpoints at all give --trainer.enable_checkpointing false",
+        )  # fmt: skip
 
     def folder(self, command: str) -> RunFolder:
         """A folder of this run's own, named after the moment and, unless it trains, the command."""

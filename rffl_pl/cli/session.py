@@ -15,7 +15,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 from rffl_pl.studies import Study, results
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Machine:
         if jobs < max(1, len(devices)):
             least = f"{len(devices)}, one for each of --devices" if devices else "1"
             raise UserError(f"Expected --jobs to be at least {least}, but got {jobs}.")
+        check_number("--jobs", jobs, 1, 4096)
         if devices:  # for the cells that this process runs itself, a last one or one that is measured
             os.environ["CUDA_VISIBLE_DEVICES"] = devices[0]
         return cls(root=root, run=run, jobs=jobs, devices=devices)

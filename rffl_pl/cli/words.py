@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from rffl_pl.errors import UserError, nearest
+from rffl_pl.errors import UserError, check_number, nearest
 
 
 class Words(argparse.ArgumentParser):
@@ -35,6 +36,9 @@ class Words(argparse.ArgumentParser):
         Raises:
             UserError: If one of them is unknown, or a number is none.
         """
+        for word in args:
+            if not word.isprintable() or not word or any(len(os.fsencode(part)) > 255 for part in word.split("/")):
+                raise UserError(f"Expected every word behind {self.prog} to be one line of a name, but got {word!r}.")
         known = self.options()
         for word in args:
             option = word.partition("=")[0]
@@ -42,8 +46,8 @@ class Words(argparse.ArgumentParser):
                 raise UserError(f"Expected an option of {self.prog}, but got {option}{nearest(option, known) or '.'}")
         given = self.parse_args(list(args))
         rounds = getattr(given, "rounds", None)
-        if rounds is not None and rounds < 1:
-            raise UserError(f"Expected --rounds to be at least 1, but got {rounds}.")
+        if rounds is not None:
+            check_number("--rounds", rounds, 1, 10_000_000)
         return given
 
     def add_cells(self, root: str) -> None:

@@ -17,14 +17,18 @@ from torch.utils.data import Dataset
 
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part
-from rffl_pl.datamodules.reading import Batches, Reader
+from rffl_pl.datamodules.preparing import called, held
+from rffl_pl.datamodules.reading import Batch, Batches, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard, bucketed
 from rffl_pl.datamodules.shards import adversaries_shards, shards_of
 from rffl_pl.datamodules.splits import DIR, Pool, Split, named
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 
 Watch = Literal["validation", "test"]
+
+MOST_WORKERS = 4096
+"""More processes than a machine starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,14 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     class_names: Sequence[str] = ()
     """What the classes are called, if they have names."""
 
+    mistake: UserError | None = None
+    """What `prepare_data` met on this rank while the others waited."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "prepare_data" in vars(cls):
+            setattr(cls, "prepare_data", held(vars(cls)["prepare_data"]))  # noqa: B010  # mypy takes no method
+
     def __init__(
         self,
         federation: Federation,
@@ -92,12 +104,10 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             ("batch_size", batch_size),
             ("eval_batch_size", eval_batch_size),
         ):
-            if value < 1:
-                raise UserError(f"Expected --data.{name} to be at least 1, but got {value}.")
+            check_number(f"--data.{name}", value, 1)
         if watch not in get_args(Watch):
             raise UserError(f"Expected --data.watch to be one of {', '.join(get_args(Watch))}, but got {watch}.")
-        if num_workers < 0:
-            raise UserError(f"Expected --data.num_workers to be 0 or more, but got {num_workers}.")
+        check_number("--data.num_workers", num_workers, 0, MOST_WORKERS)
         if not 0 <= validation < 1 or (validation == 0 and watch == "validation"):
             raise UserError(
                 f"Expected --data.validation to lie between 0 and 1, but got {validation}; try 0.1, or 0 with "
@@ -127,10 +137,17 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def setup(self, stage: str) -> None:
         """Read the data, see that it can be used, and cut the shards: the same on every rank, however many there are.
 
-        Labels are read once, here.
+        Labels are read once, here. A mistake that one rank meets ends all of them.
         """
+        strategy = None if self.trainer is None else self.trainer.strategy
+        together = getattr(strategy, "together", lambda step: step())  # alone, in a notebook, there is nobody else
+        together(lambda: self._set_up(stage))
+
+    def _set_up(self, stage: str) -> None:
+        if self.mistake is not None:
+            raise self.mistake
         if self.sources is None:
-            sources = self.load()
+            sources = called(self.load, f"load() of {type(self).__name__} to read the data")
             self._take_in(sources)
             self._cut(torch.Generator().manual_seed(self.federation.seed_for("split")))
             self.sources = sources
@@ -181,6 +198,10 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             return self._evaluated("validation")
         return self._evaluated("training", self.held_out) if len(self.held_out) else None
 
+    def example(self, participant: int) -> Batch:
+        """A participant's first training example as a batch."""
+        return self._readers["training"].batch(self.shards[participant][:1])
+
     def test_dataloader(self) -> Batches:
         """The whole test set, on every rank: each evaluates the participants it hosts."""
         return self._evaluated("test")
@@ -196,15 +217,22 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def _take_in(self, sources: Sources) -> None:
         """Check the datasets and make what reads them."""
-        if not hasattr(self, "num_classes"):
+        classes = getattr(self, "num_classes", None)
+        if not isinstance(classes, int) or classes < 1:
             raise UserError(
-                f"Expected {type(self).__name__} to say its number of classes; set num_classes in the class."
+                f"Expected {type(self).__name__} to say its number of classes, but got {classes}; set num_classes in "
+                "the class."
+            )
+        if not isinstance(sources, Sources):
+            raise UserError(
+                f"Expected load() of {type(self).__name__} to return Sources(train=..., test=...), but got "
+                f"{type(sources).__name__}."
             )
         datasets = {"training": sources.train, "validation": sources.validation, "test": sources.test}
         self._parts = {
             which: Part(dataset, which=which, owner=type(self).__name__, num_classes=self.num_classes)
             for which, dataset in datasets.items()
-            if dataset is not None
+            if dataset is not None or which != "validation"
         }
         self._readers = {
             which: Reader(part.dataset, self.num_workers, part.check) for which, part in self._parts.items()
@@ -222,6 +250,11 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"{self.validation_share} of them is none; raise it."
             )
         self.held_out, rest = order[:held_out], order[held_out:]
+        if self.federation.total > len(rest):
+            raise UserError(
+                f"Expected at least one training example for each of {self.federation.total} participants, but there "
+                f"are {len(rest)}; lower --federation.participants or --federation.adversaries."
+            )
         pool = Pool(
             labels=labels[rest],
             num_classes=self.num_classes,

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from rffl_pl.errors import UserError
 
@@ -30,9 +30,10 @@ class Part:
             memory is not finite.
     """
 
-    def __init__(self, dataset: Dataset[Any], *, which: str, owner: str, num_classes: int) -> None:
-        self.dataset, self.which, self.owner, self.num_classes = dataset, which, owner, num_classes
+    def __init__(self, dataset: Dataset[Any] | None, *, which: str, owner: str, num_classes: int) -> None:
         count = _length(dataset)
+        assert dataset is not None
+        self.dataset, self.which, self.owner, self.num_classes = dataset, which, owner, num_classes
         if count == 0:
             raise UserError(f"Expected {owner} to have {which} examples, but there is none; give it at least one.")
         if isinstance(dataset, TensorDataset) and len(dataset.tensors) != 2:
@@ -43,7 +44,7 @@ class Part:
         self.labels = labels_of(dataset, f"{which} example", owner)
         everything = torch.arange(count)
         self._check_labels(everything, self.labels)
-        self.check(everything[:1], collated([dataset[0]]))
+        self.check(everything[:1], collected(dataset, [0]))
         if isinstance(dataset, TensorDataset):
             self._check_inputs(everything, dataset.tensors[0])
 
@@ -62,12 +63,13 @@ class Part:
         """
         x, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (None, None)
         if not (isinstance(x, Tensor) and isinstance(y, Tensor) and y.dim() == 1 and len(x) == len(y) == len(indices)):
-            reason = f" ({' '.join(str(batch).split())})" if isinstance(batch, Exception) else ""
+            failure = batch if isinstance(batch, Exception) else None
+            reason = f" ({type(failure).__name__}: {' '.join(str(failure).split())})" if failure is not None else ""
             raise UserError(
                 f"Expected {self.which} examples of {self.owner} to be pairs (x, y) of a tensor and a class number, "
                 f"every x of one shape, but a batch with example {int(indices[0])} is not{reason}; convert them in its "
                 "dataset."
-            )
+            ) from failure
         self._check_inputs(indices, x)
         self._check_labels(indices, whole(y, f"{self.which} example", self.owner, indices))
 
@@ -90,11 +92,12 @@ class Part:
             )
 
 
-def collated(examples: list[Any]) -> Any:
-    """The examples as one batch, or why they cannot be one: also worker processes hand on a reason, not a traceback."""
+def collected(dataset: Dataset[Any], indices: list[int]) -> Any:
+    """The examples as one batch, or why they cannot be one: a worker's exception would come with its traceback."""
+    together = getattr(dataset, "__getitems__", None)
     try:
-        return default_collate(examples)
-    except Exception as error:  # whatever torch meets in things that it cannot stack
+        return default_collate(together(indices) if together else [dataset[i] for i in indices])
+    except Exception as error:  # whatever files meet, and torch in things that it cannot stack
         return error
 
 
@@ -116,7 +119,9 @@ def labels_of(dataset: Dataset[Any], which: str = "example", owner: str | None =
             return whole(labels, which, owner)
     try:
         numbers = [_number(dataset[i][1]) for i in range(count)]
-    except (TypeError, ValueError, RuntimeError, IndexError, KeyError) as error:
+    except UserError:
+        raise
+    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, OSError) as error:
         raise UserError(
             f"Expected every {which} of {owner} to be a pair (x, y) with y a class number, but got "
             f"{type(error).__name__}: {error}."
@@ -149,11 +154,16 @@ def _number(label: Any) -> int | float:
     return value
 
 
-def _length(dataset: Dataset[Any]) -> int:
+def _length(dataset: Dataset[Any] | None) -> int:
+    kind = type(dataset).__name__
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        raise UserError(
+            f"Expected a map-style dataset, with __len__ and __getitem__, but got {kind}, whose examples have no "
+            "number; read them into a list or a TensorDataset first."
+        )
     try:
         return len(dataset)  # type: ignore[arg-type]  # torch types only iterable-style datasets as unsized
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise UserError(
-            f"Expected a map-style dataset, with __len__ and __getitem__, but got {type(dataset).__name__}, which has "
-            "no length."
+            f"Expected a map-style dataset, with __len__ and __getitem__, but got {kind}, which has no length."
         ) from error

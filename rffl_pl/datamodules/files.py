@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from torchvision.datasets.utils import download_and_extract_archive
 
 from rffl_pl.errors import UserError
+
+_DAMAGED = "is damaged"
 
 
 def data_dir(given: str | None) -> Path:
@@ -30,7 +33,7 @@ def ensure(name: str, folder: Path, checksums: Mapping[str, str | None], downloa
     Raises:
         UserError: If a file is missing or damaged and cannot be downloaded either.
     """
-    faults = _faults(folder, checksums)
+    faults, above = _faults(folder, checksums), absent(folder)
     if not faults:
         return
     try:
@@ -40,10 +43,25 @@ def ensure(name: str, folder: Path, checksums: Mapping[str, str | None], downloa
         reason = f" and the download failed ({type(error).__name__}; is there a network?)"
     left = _faults(folder, checksums)
     if left:
+        remove_empty(above)
+        damaged = any(fault.endswith(_DAMAGED) for fault in left)
+        own = "; files of your own in that layout want a subclass whose prepare_data() does nothing" if damaged else ""
         raise UserError(
             f"Expected the files of {name} in {folder}/ ({', '.join(checksums)}), but {'; '.join(left)}{reason}; put "
-            "them there, or point --data.data_dir or RFFL_DATA_DIR at the folder above."
+            f"them there, or point --data.data_dir or RFFL_DATA_DIR at the folder above{own}."
         )
+
+
+def absent(folder: Path) -> list[Path]:
+    """The folder and those above it that do not exist, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those that are there and empty."""
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError):
+            folder.rmdir()
 
 
 def unpack_from(url: str, folder: Path) -> None:
@@ -55,7 +73,7 @@ def unpack_from(url: str, folder: Path) -> None:
 def _faults(folder: Path, checksums: Mapping[str, str | None]) -> list[str]:
     faults = [f"{file} is missing" for file in checksums if not (folder / file).is_file()]
     present = [(file, md5) for file, md5 in checksums.items() if md5 and (folder / file).is_file()]
-    return faults + [f"{file} is damaged" for file, md5 in present if _md5(folder / file) != md5]
+    return faults + [f"{file} {_DAMAGED}" for file, md5 in present if _md5(folder / file) != md5]
 
 
 def _md5(path: Path) -> str:

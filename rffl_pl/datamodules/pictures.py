@@ -9,7 +9,7 @@ from PIL.Image import Image
 from torch import Tensor
 from torchvision.transforms import v2
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 
 Channels = Literal["rgb", "grey"]
 
@@ -28,8 +28,7 @@ class Pixels:
     """
 
     def __init__(self, size: int, channels: Channels) -> None:
-        if size < 1:
-            raise UserError(f"Expected --data.image_size to be at least 1, but got {size}; try 32.")
+        check_number("--data.image_size", size, 1, 1 << 12, "try 32")
         if channels not in get_args(Channels):
             raise UserError(f"Expected --data.channels to be rgb or grey, but got {channels}.")
         self.mode = "RGB" if channels == "rgb" else "L"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, get_worker_info
 
-from rffl_pl.datamodules.border import collated
+from rffl_pl.datamodules.border import collected
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.errors import UserError
 
@@ -52,8 +52,12 @@ class Reader:
         found = self._from_workers(order, seed) if self.num_workers else map(self._here, order)
         return map(self._checked, found, order)  # in this order: `map` then walks `found` to its end
 
+    def batch(self, indices: Tensor) -> Batch:
+        """These examples at once, read here."""
+        return self._checked(self._here(indices), indices)
+
     def _here(self, indices: Tensor) -> Any:
-        return self.dataset[indices] if self.in_memory else _collected(self.dataset, indices.tolist())
+        return self.dataset[indices] if self.in_memory else collected(self.dataset, indices.tolist())
 
     def _from_workers(self, order: Sequence[Tensor], seed: int) -> Iterator[Any]:
         # Taken while the pass lasts: another one beside it, or after one that was left early, starts its own.
@@ -74,7 +78,7 @@ class Reader:
         )
 
     def _checked(self, batch: Any, indices: Tensor) -> Batch:
-        if isinstance(batch, UserError):
+        if isinstance(batch, UserError) or (self.check is None and isinstance(batch, Exception)):
             raise batch
         if self.check is not None and not self.in_memory:
             self.check(indices, batch)
@@ -122,19 +126,10 @@ class _AtWork(Dataset[Any]):
             worker = get_worker_info()
             assert worker is not None
             _start_streams(seed + worker.id)
-        return _collected(self.dataset, indices)
+        return collected(self.dataset, indices)
 
 
 def _start_streams(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
-
-
-def _collected(dataset: Dataset[Any], indices: list[int]) -> Any:
-    """The batch, or the user's mistake that a dataset met: a worker's exception would come with its traceback."""
-    together = getattr(dataset, "__getitems__", None)
-    try:
-        return collated(together(indices) if together else [dataset[i] for i in indices])
-    except UserError as mistake:
-        return mistake

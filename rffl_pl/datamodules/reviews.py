@@ -10,6 +10,7 @@ import torch
 
 from rffl_pl.datamodules.files import data_dir, ensure, unpack_from
 from rffl_pl.datamodules.text import TextDataModule, Texts, read_lines
+from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
 _MR_URL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/rt-polaritydata.tar.gz"
@@ -101,7 +102,13 @@ class SST(TextDataModule):
 
     def _read(self, name: str) -> Texts:
         lines = read_lines(self._folder / name, "--data.data_dir", "utf-8")
-        parsed = [sentence_of(line) for line in lines]
+        try:
+            parsed = [sentence_of(line) for line in lines]
+        except (ValueError, IndexError) as error:
+            raise UserError(
+                f"Expected a tree in every line of {self._folder / name}, (3 (2 It) (4 (2 's) (4 great))), but one is "
+                "none; mend it, or give --data TextFile for sentences and labels in two columns."
+            ) from error
         if self.binary:
             parsed = [(words, int(label > 2)) for words, label in parsed if label != 2]
         return Texts(sentences=[words for words, _ in parsed], labels=[label for _, label in parsed])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,10 @@ def shards_of(split: Split, pool: Pool) -> list[Tensor]:
         UserError: If the split leaves somebody without examples or cuts what cannot be.
     """
     name, participants, shards = type(split).__name__, pool.participants, split.cut(pool)
+    if not isinstance(shards, Sequence) or not all(isinstance(one, Tensor) and one.dim() == 1 for one in shards):
+        raise UserError(
+            f"Expected split {name} to cut a list of index vectors, but got another {type(shards).__name__}."
+        )
     if len(shards) != participants:
         raise UserError(f"Expected split {name} to cut {participants} shards, but got {len(shards)}.")
     for i, shard in enumerate(shards):

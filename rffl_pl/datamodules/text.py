@@ -16,7 +16,7 @@ from rffl_pl.datamodules.base import FederatedDataModule, Sources
 from rffl_pl.datamodules.reading import Batches, Reader
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.tokenizing import Encoder, with_tokenizers, with_torchtext
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 
 
@@ -71,8 +71,7 @@ class TextDataModule(FederatedDataModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, **kwargs)
-        if vocabulary_size < 3:
-            raise UserError(f"Expected --data.vocabulary_size to be at least 3, but got {vocabulary_size}; try 20000.")
+        check_number("--data.vocabulary_size", vocabulary_size, 3, remedy="try 20000")
         if tokenizer not in ("tokenizers", "torchtext"):
             raise UserError(f"Expected --data.tokenizer to be tokenizers or torchtext, but got {tokenizer}.")
         self.vocabulary_size = vocabulary_size
@@ -130,11 +129,16 @@ def read_lines(path: Path, option: str, encoding: str) -> list[str]:
     """
     try:
         content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"Expected a file at {option} {path}, but it cannot be read ({error.strerror}).") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"Expected a file at {option} {path}, but it cannot be read ({reason}).") from error
     try:
         text = content.decode(encoding)
-    except UnicodeDecodeError as error:
+    except (UnicodeError, LookupError) as error:
+        if not isinstance(error, UnicodeDecodeError):
+            raise UserError(
+                f"Expected {option} {path} to be {encoding}, but {error}; save the file as UTF-8."
+            ) from error
         line, byte = content[: error.start].count(b"\n") + 1, content[error.start]
         raise UserError(
             f"Expected {option} {path} to be {encoding}, but line {line} has the byte 0x{byte:02x}, which is not; save "

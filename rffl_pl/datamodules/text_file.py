@@ -52,6 +52,10 @@ class TextFile(TextDataModule):
         super().__init__(federation, **kwargs)
         if not 0 < test_share < 1:
             raise UserError(f"Expected --data.test_share to lie between 0 and 1, but got {test_share}; try 0.1.")
+        if text == label:
+            raise UserError(f"Expected --data.text and --data.label to be two columns, but got {text} for both.")
+        if not _known(encoding):
+            raise UserError(f"Expected --data.encoding to be one that Python knows, but got {encoding!r}; try utf-8.")
         self.train_file, self.test_file, self.test_share = train_file, test_file, test_share
         self.text, self.label, self.encoding = text, label, encoding
 
@@ -116,22 +120,41 @@ class TextFile(TextDataModule):
                     yield f"line {number}", self._parsed(line, f"line {number} of {option} {path}")
             return
         reader = csv.DictReader((line + "\n" for line in lines), delimiter="\t" if kind == ".tsv" else ",")
-        if reader.fieldnames and not {self.text, self.label} <= set(reader.fieldnames):
-            yield "its first line", dict.fromkeys(reader.fieldnames)
-        for row in reader:
-            yield f"line {reader.line_num}", row
+        try:
+            if reader.fieldnames and not {self.text, self.label} <= set(reader.fieldnames):
+                yield "its first line", dict.fromkeys(reader.fieldnames)
+            for row in reader:
+                yield f"line {reader.line_num}", row
+        except csv.Error as error:
+            raise UserError(
+                f"Expected {option} {path} to be a {kind} file with a line for each row, but line "
+                f"{reader.line_num + 1} cannot be read ({error}); save it with the line ends of Unix or Windows and "
+                "shorter fields."
+            ) from error
 
     @staticmethod
     def _parsed(line: str, where: str) -> dict[str, Any]:
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"Expected a JSON object in {where}, but it is no JSON ({error.msg}).") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"Expected a JSON object in {where}, but it is no JSON ({error}).") from error
         if not isinstance(row, dict):
             raise UserError(f"Expected a JSON object in {where}, but got {type(row).__name__}.")
         return row
 
 
+def _known(encoding: str) -> bool:
+    """Whether there is such an encoding of text."""
+    try:
+        b"a".decode(encoding)
+    except UnicodeError:  # there is, of other bytes
+        return True
+    except (LookupError, ValueError):
+        return False
+    return True
+
+
 def by_number(label: str) -> tuple[bool, int, str]:
     """Numbers by their value, before other labels."""
-    return not label.isdecimal(), int(label) if label.isdecimal() else 0, label
+    number = label.isdecimal() and len(label) < 100
+    return not number, int(label) if number else 0, label

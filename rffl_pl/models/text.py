@@ -6,6 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
+from rffl_pl.errors import UserError
+from rffl_pl.models.sizes import check_room, check_sizes
+
 _WINDOW = 3
 
 
@@ -22,11 +25,18 @@ class TextCNN(nn.Module):
         width: Entries of an embedding.
         kernels: Kernels of each of the three convolutions.
         dropout: Probability with which a feature is dropped in training.
+
+    Raises:
+        UserError: If a size is below 1, they do not fit into memory, or `dropout` is out of range.
     """
 
     def __init__(
         self, *, vocabulary: int = 20_000, classes: int = 2, width: int = 300, kernels: int = 128, dropout: float = 0.5
     ) -> None:
+        check_sizes(vocabulary=vocabulary, classes=classes, width=width, kernels=kernels)
+        check_room("TextCNN", vocabulary * width + 3 * kernels * (_WINDOW * width + classes))
+        if not 0 <= dropout < 1:
+            raise UserError(f"Expected --model.network.dropout to lie in [0, 1), but got {dropout}; 0 drops none.")
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=0)
         self.convolutions = nn.ModuleList(nn.Conv1d(width, kernels, _WINDOW) for _ in range(3))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from rffl_pl.models.sizes import check_room, check_sizes
+
 
 class MNISTCNN(nn.Sequential):
     """The paper's network for MNIST, D = 104,242: images ``[B, 1, 32, 32]`` to logits ``[B, classes]``.
@@ -16,9 +18,13 @@ class MNISTCNN(nn.Sequential):
 
     Args:
         classes: Number of classes.
+
+    Raises:
+        UserError: If a size is below 1.
     """
 
     def __init__(self, *, classes: int = 10) -> None:
+        check_sizes(classes=classes)
         super().__init__(
             nn.Conv2d(1, 64, 3),
             nn.MaxPool2d(2),
@@ -40,9 +46,13 @@ class CIFAR10CNN(nn.Sequential):
 
     Args:
         classes: Number of classes.
+
+    Raises:
+        UserError: If a size is below 1.
     """
 
     def __init__(self, *, classes: int = 10) -> None:
+        check_sizes(classes=classes)
         super().__init__(
             nn.Conv2d(3, 32, 3),
             nn.MaxPool2d(2),
@@ -66,7 +76,12 @@ class Perceptron(nn.Sequential):
         inputs: Entries of one input.
         hidden: Width of the hidden layer.
         classes: Number of classes.
+
+    Raises:
+        UserError: If a size is below 1 or they do not fit into memory.
     """
 
     def __init__(self, inputs: int = 64, hidden: int = 64, classes: int = 10) -> None:
+        check_sizes(inputs=inputs, hidden=hidden, classes=classes)
+        check_room("Perceptron", (inputs + classes) * hidden)
         super().__init__(nn.Flatten(), nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, classes))

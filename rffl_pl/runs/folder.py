@@ -267,7 +267,10 @@ def _check(path: Path) -> None:
 
 def _text(path: Path) -> str:
     _check(path)
-    return path.read_text()
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"Expected {path} to be text that can be read, but {error}.") from error
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Study:
         """
         try:
             content = yaml.safe_load(path.read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"Expected {path} to be the YAML file of a study, but {reason}.") from error
         if not isinstance(content, dict):

@@ -149,5 +149,5 @@ def test_no_checkpoint_at_all_is_another_option(rffl: Run) -> None:
     """A cadence below one round is a sentence that names it."""
     ended = rffl(*DIGITS, "--run.checkpoint_every", 0)
     assert ended.code == 2
-    assert "Expected --run.checkpoint_every to be at least 1 round, but got 0" in ended.err
+    assert "Expected --run.checkpoint_every to be at least 1, but got 0" in ended.err
     assert "--trainer.enable_checkpointing false" in ended.err

@@ -1,0 +1,127 @@
+"""What is seen to before anything is made: options of Lightning, and of classes that are not this package's."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jsonargparse import Namespace
+from lightning.pytorch import callbacks
+
+from rffl_pl.cli.mistakes import mistake_behind
+from rffl_pl.errors import UserError, check_folder, check_number, reason
+
+ROUNDS = 10_000_000
+"""More than any run plays."""
+
+UNFIT = (
+    callbacks.BaseFinetuning, callbacks.BatchSizeFinder, callbacks.GradientAccumulationScheduler,
+    callbacks.LearningRateFinder, callbacks.ModelPruning, callbacks.StochasticWeightAveraging,
+)  # fmt: skip
+"""Lightning's callbacks that change or tune how the one model of a trainer is trained."""
+
+
+def check_values(given: Any, option: str = "-") -> None:
+    """See that no option is null whose class takes none, and that whole numbers are such as a machine counts with.
+
+    Args:
+        given: The configuration, or a part of it.
+        option: What that part is called.
+
+    Raises:
+        UserError: If one is.
+    """
+    if isinstance(given, list):
+        for item in given:
+            check_values(item, option)
+    elif isinstance(given, Namespace):
+        kind, options = given.get("class_path"), given.get("init_args", given)
+        if kind is not None and isinstance(options, Namespace):
+            module, _, class_name = kind.rpartition(".")
+            for name in _never_null(getattr(importlib.import_module(module), class_name)):
+                if name in options and options[name] is None:
+                    raise UserError(f"Expected {option}.{name} to have a value, but got null; leave it out.")
+        for name, value in vars(options).items():
+            called = f"{option}.{name}" if option != "-" else f"--{name}"
+            check_values(value, called.replace("--model.adversaries", "--adversaries"))  # where they are linked to
+    elif isinstance(given, int) and abs(given) >= 2**63:
+        raise UserError(f"Expected {option} to be a whole number of 64 bits, but got {given:g}.")
+
+
+def _never_null(kind: Any) -> set[str]:
+    """The arguments of a class, and of those it passes others on to, that have a value and are not to be null."""
+    bases = kind.__mro__ if isinstance(kind, type) else ()
+    constructors = [vars(base)["__init__"] for base in bases if "__init__" in vars(base)] or [kind]
+    arguments = [argument for made in constructors for argument in inspect.signature(made).parameters.values()]
+    return {
+        argument.name
+        for argument in arguments
+        if argument.default not in (None, argument.empty)
+        and argument.annotation is not argument.empty
+        and not re.search("None|Optional|Any", str(argument.annotation))
+    }
+
+
+def check_checkpoint(given: str | None) -> None:
+    """See that a checkpoint may be one on this machine.
+
+    Raises:
+        UserError: If it lies elsewhere, or is one of Lightning's words for another one.
+    """
+    if given is None:
+        return
+    if "://" in given:
+        raise UserError(f"Expected --ckpt_path to be a folder on this machine, but got {given}; copy it here first.")
+    check_folder("--ckpt_path", given)
+    if given in ("best", "hpc") or given.startswith("registry"):
+        raise UserError(
+            f"Expected --ckpt_path to be a folder as runs leave it in checkpoints/, but got {given}; give "
+            "runs/<name>/<date and time>/checkpoints/last.ckpt."
+        )
+
+
+def check_trainer(config: Mapping[str, Any]) -> None:
+    """See that Lightning's trainer is told what a federation can do.
+
+    Raises:
+        UserError: If not.
+    """
+    for name in ("max_epochs", "max_steps"):
+        if config[name] not in (None, -1):
+            check_number(f"--trainer.{name}", config[name], 1, ROUNDS, "a round is one of them")
+    for name in ("check_val_every_n_epoch", "limit_train_batches"):
+        if config[name] is not None:
+            check_number(f"--trainer.{name}", config[name], 1)
+    if config["log_every_n_steps"] is not None:
+        check_number("--trainer.log_every_n_steps", config["log_every_n_steps"], 0)
+    if isinstance(config["val_check_interval"], int | float) and config["val_check_interval"] != 1:
+        raise UserError(
+            f"Expected --trainer.val_check_interval to be left alone, but got {config['val_check_interval']}: a round "
+            "is one batch; give --trainer.check_val_every_n_epoch for every how many rounds."
+        )
+    given = config["callbacks"] or []
+    for callback in given if isinstance(given, list) else [given]:
+        if isinstance(callback, UNFIT):
+            raise UserError(
+                f"Expected --trainer.callbacks that watch a federation, but got {type(callback).__name__}, which "
+                "changes how a single model is trained; leave it out."
+            )
+
+
+def constructed(kind: type, *args: Any, **kwargs: Any) -> Any:
+    """An object of a class that an option names.
+
+    Raises:
+        UserError: If it is another's class and refuses what it is given; this package's say what they expect.
+    """
+    try:
+        return kind(*args, **kwargs)
+    except Exception as error:
+        if kind.__module__.startswith(("rffl_pl.", "torch.optim.")) or mistake_behind(error) is not None:
+            raise  # these say themselves what they expect, and an optimizer is made by who knows its option
+        raise UserError(
+            f"Expected {kind.__name__} to take the options that it is given, but {reason(error)}."
+        ) from error

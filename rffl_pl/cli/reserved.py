@@ -1,0 +1,53 @@
+"""A run's folder, and what becomes of it if the run never begins."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from rffl_pl import launch
+from rffl_pl.cli.mistakes import mistake_behind
+from rffl_pl.cli.run import Run
+from rffl_pl.datamodules.files import absent, remove_empty
+from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder
+
+
+class Reserved:
+    """A folder for a run, reserved before it is known whether the run can begin.
+
+    Args:
+        run: Where it leaves its results.
+        command: What it does.
+        earlier: The folder of a run that goes on there.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self, run: Run, command: str, earlier: RunFolder | None) -> None:
+        self._above = absent(Path(run.root) / run.name)
+        try:
+            self.path = (earlier or run.folder(command)).take().path
+        except UserError:
+            remove_empty(self._above)
+            raise
+        self._new = earlier is None
+
+    @contextlib.contextmanager
+    def unless_a_mistake(self) -> Iterator[None]:
+        """Take the folder away again if a mistake ends the run before its first round: nothing half-made stays."""
+        try:
+            yield
+        except Exception as error:
+            if self._new and launch.rank() == 0 and mistake_behind(error) is not None and not self._begun():
+                shutil.rmtree(self.path, ignore_errors=True)
+                remove_empty(self._above)  # unless another run has come to live there
+            raise
+
+    def _begun(self) -> bool:
+        folder = RunFolder(self.path)
+        logged = folder.metrics_file.is_file() and folder.metrics_file.stat().st_size > 0
+        return logged or folder.newest_checkpoint() is not None

@@ -1,0 +1,59 @@
+"""What is tried before a run begins: whether its models have room, and whether one step can be trained."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rffl_pl.cohort import OptimizerFactory, make_optimizer
+from rffl_pl.errors import UserError, reason
+from rffl_pl.models.sizes import memory
+
+
+def check_step(factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tensor) -> None:
+    """Train a copy of a network for one step, so that what cannot be trained is told before a run.
+
+    Args:
+        factory: Makes the optimizer.
+        network: It is left as it is.
+        x: Inputs ``[B, ...]``.
+        y: Classes ``[B]``.
+
+    Raises:
+        UserError: If it cannot.
+    """
+    copied = copy.deepcopy(network, {id(p): p for p in network.parameters() if not p.requires_grad}).eval()
+    optimizer = make_optimizer(factory, copied)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
+    try:
+        cross_entropy(copied(x), y.long()).backward()
+        optimizer.step()
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise UserError(
+            f"Expected --model.optimizer {type(optimizer).__name__} to train --model.network "
+            f"{type(network).__name__}, but a first step fails: {reason(error)}."
+        ) from error
+
+
+def check_memory(dimension: int, participants: int, device: torch.device) -> None:
+    """See that the participants of a rank have room: each has weights and an update.
+
+    Args:
+        dimension: D.
+        participants: How many of them a rank hosts.
+        device: Where they live.
+
+    Raises:
+        UserError: If not.
+    """
+    needed, there = 8 * dimension * participants, memory(device)
+    if needed > there:
+        raise UserError(
+            f"Expected the models of {participants} participants to fit into the memory of a rank, but they need "
+            f"{needed / 1e9:.0f} GB and there are {there / 1e9:.0f}; lower --federation.participants, take a smaller "
+            "--model.network, or start more ranks on other machines."
+        )

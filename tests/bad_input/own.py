@@ -1,0 +1,210 @@
+"""Classes of a user's own, each with one mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from rffl_pl import launch
+from rffl_pl.adversaries import Adversary
+from rffl_pl.datamodules import FederatedDataModule, Pool, Sources, Split
+from rffl_pl.servers import FedAvg
+
+X = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+GOOD = TensorDataset(X, Y)
+
+
+class Streamed(IterableDataset[Any]):
+    """Has no numbered examples."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(X[0], 0)])
+
+    def __len__(self) -> int:
+        return 200
+
+
+class Numbered(Dataset[Any]):
+    """Fifty examples, each of which ``item`` makes."""
+
+    def __init__(self, item: Any, length: int = 50) -> None:
+        self.item, self.length = item, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.item(index)
+
+
+class Labelled(Numbered):
+    """Likewise, with labels that need no reading."""
+
+    targets = tuple(i % 2 for i in range(50))
+
+
+def torn(index: int) -> Any:
+    """An example that the disk does not give."""
+    if index == 30:
+        raise OSError("disk gone")
+    return X[index], index % 2
+
+
+def raising(error: Exception) -> Any:
+    """What a user's own code meets."""
+    raise error
+
+
+LOADED: dict[str, Any] = {
+    "all that is needed": lambda: Sources(train=GOOD, test=GOOD),
+    "nothing": lambda: None,
+    "a pair": lambda: (GOOD, GOOD),
+    "no training set": lambda: Sources(train=None, test=GOOD),  # type: ignore[arg-type]
+    "no test set": lambda: Sources(train=GOOD, test=None),  # type: ignore[arg-type]
+    "a stream": lambda: Sources(train=Streamed(), test=GOOD),
+    "a loader": lambda: Sources(train=DataLoader(GOOD), test=GOOD),  # type: ignore[arg-type]
+    "a generator": lambda: Sources(train=((x, 0) for x in X), test=GOOD),  # type: ignore[arg-type]
+    "a file name": lambda: Sources(train="train.csv", test=GOOD),  # type: ignore[arg-type]
+    "a tensor": lambda: Sources(train=X, test=GOOD),  # type: ignore[arg-type]
+    "a negative length": lambda: Sources(train=Numbered(lambda i: (X[i], 0), -1), test=GOOD),
+    "no examples": lambda: Sources(train=TensorDataset(X[:0], Y[:0]), test=GOOD),
+    "no test examples": lambda: Sources(train=GOOD, test=TensorDataset(X[:0], Y[:0])),
+    "NaN": lambda: Sources(train=TensorDataset(X / 0 * 0, Y), test=GOOD),
+    "a class too many": lambda: Sources(train=TensorDataset(X, Y + 1), test=GOOD),
+    "half a class": lambda: Sources(train=TensorDataset(X, Y + 0.5), test=GOOD),
+    "three tensors": lambda: Sources(train=TensorDataset(X, Y, Y), test=GOOD),
+    "other inputs than the test's": lambda: Sources(train=TensorDataset(X[:, :1], Y), test=GOOD),
+    "complex inputs": lambda: Sources(train=TensorDataset(X + 1j, Y), test=GOOD),
+    "ragged inputs": lambda: Sources(train=GOOD, test=Labelled(lambda i: (torch.zeros(2 + i % 2), 0))),
+    "names of classes": lambda: Sources(train=Numbered(lambda i: (X[i], "cat")), test=GOOD),
+    "words as inputs": lambda: Sources(train=Numbered(lambda i: ("cat", 0)), test=GOOD),
+    "a torn file": lambda: Sources(train=Numbered(torn), test=GOOD),
+    "a torn file found late": lambda: Sources(train=GOOD, test=Labelled(torn)),
+    "no file": lambda: raising(FileNotFoundError(2, "No such file or directory", "rings.npz")),
+    "a bug": lambda: raising(KeyError("rings")),
+}
+
+
+class Data(FederatedDataModule):
+    """Loads what its option says."""
+
+    num_classes = 2
+
+    def __init__(self, federation: Any, *, what: str, **kwargs: Any) -> None:
+        super().__init__(federation, **kwargs)
+        self.what = what
+
+    def load(self) -> Sources:
+        loaded: Sources = LOADED[self.what]()
+        return loaded
+
+
+class Elsewhere(Data):
+    """Loads well on the server's rank alone."""
+
+    def load(self) -> Sources:
+        if launch.rank():
+            raise OSError("rank 1 has no such file")
+        return super().load()
+
+
+class Unnumbered(Data):
+    """Does not say how many classes there are."""
+
+    num_classes = None  # type: ignore[assignment]
+
+
+class _Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat, self.linear = nn.Flatten(), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.linear(self.flat(x))
+
+
+class Frozen(_Network):
+    """Trains nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requires_grad_(False)
+
+
+class Double(_Network):
+    """Has other numbers than travel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.double()
+
+
+class Paired(_Network):
+    """Gives more than logits."""
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x), x
+
+
+class Searching(_Network):
+    """Looks for what is not there."""
+
+    def forward(self, x: Tensor) -> Any:
+        found: dict[str, Any] = {}
+        return found["logits"]
+
+
+class Detached(_Network):
+    """Lets no gradient through."""
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x).detach()
+
+
+class Unmade(nn.Module):
+    """Forgets its base."""
+
+    def __init__(self) -> None:
+        self.linear = nn.Linear(64, 10)
+
+
+class Cut(Split):
+    """Cuts what its option says."""
+
+    CUTS: dict[str, Any] = {  # noqa: RUF012
+        "nothing": None,
+        "none": [],
+        "lists": [[1, 2]] * 5,
+        "matrices": [torch.zeros(2, 2).long()] * 5,
+        "numbers": [torch.rand(5)] * 5,
+        "elsewhere": [torch.arange(5) + 10**6] * 5,
+    }
+
+    def __init__(self, *, what: str) -> None:
+        self.what = what
+
+    def cut(self, pool: Pool) -> list[Tensor]:
+        cut: list[Tensor] = self.CUTS[self.what]
+        return cut
+
+
+class Particular(FedAvg):
+    """A server that wants more."""
+
+    def __init__(self, *, k: int = 3) -> None:
+        super().__init__()
+        if k < 3:
+            raise ValueError("k is too small")
+
+
+class Choosy(Adversary):
+    """An attack likewise."""
+
+    def __init__(self, *, k: int = 3) -> None:
+        if k < 3:
+            raise RuntimeError("k is too small")

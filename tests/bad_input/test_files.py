@@ -1,0 +1,190 @@
+"""Files that cannot be read, configurations and data: each is one sentence that names the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import PIL.Image
+import pytest
+
+from tests.bad_input.refusal import FIT, assert_refused, below
+from tests.cli.folders import Run
+from tests.conftest import QUICK
+
+pytestmark = pytest.mark.timeout(60)
+
+BINARY = bytes(range(256)) * 20
+
+CONFIGS: dict[str, tuple[str | bytes, str]] = {
+    "binary": (BINARY, "--config my.yaml to be YAML, but 'utf-8' codec can't decode byte 0x80"),
+    "NUL": ("a: \0", "--config my.yaml to be YAML, but"),
+    "utf-16": ("run: {name: a}".encode("utf-16"), "--config my.yaml to be YAML, but 'utf-8' codec can't decode"),
+    "latin": ("run: {name: café}".encode("latin-1"), "--config my.yaml to be YAML, but 'utf-8' codec can't decode"),
+    "empty": ("", "--config my.yaml to name options, but it holds NoneType."),
+    "a list": ("- 1\n- 2", "--config my.yaml to name options, but it holds list."),
+    "prose": ("hello there", "--config my.yaml to name options, but it holds str."),
+    "tabs": ("server:\n\tclass_path: RFFL", "--config my.yaml to be YAML, but"),
+    "unclosed": ("server: {class_path: RFFL", "--config my.yaml to be YAML, but"),
+    "two documents": ("run: {name: a}\n---\nrun: {name: b}", "--config my.yaml to be YAML, but"),
+    "nested without end": ("server: " + "[" * 3000 + "]" * 3000, "--config my.yaml to be YAML, but"),
+    "code": ("server: !!python/object/apply:os.system ['true']", "--config my.yaml to be YAML, but"),
+    "a section as a number": ("federation: 3", "federation in --config my.yaml to have a name and a value each, but"),
+    "unknown section": ("federatio: {participants: 3}", "options that there are, but got --federatio.participants"),
+    "unknown option": ("federation: {participantz: 3}", "--federation.participantz; did you mean --federation.part"),
+    "a word for a number": ("federation: {participants: three}", "--federation.participants to be a whole number"),
+    "an unknown option of a class": (
+        "server: {class_path: RFFL, init_args: {gama: 1}}",
+        "but got --server.gama; did you mean --server.gamma?",
+    ),
+    "a name that is null": ("run: {name: }", "--run.name to be"),
+    "no data": ("data: null", "Expected --data, which is required, but got none"),
+}
+
+GOOD = "text,label\n" + "".join(f"film {i},{i % 2}\n" for i in range(60))
+TABLES: dict[str, tuple[str | bytes, tuple[object, ...], str]] = {
+    "empty": ("", (), "at least two classes in column label of --data.train_file my.csv, but there is none"),
+    "line ends of old Macs": (
+        GOOD.replace("\n", "\r"),
+        (),
+        "my.csv to be a .csv file with a line for each row",
+    ),
+    "an endless field": (GOOD + "x" * 140_000 + ",1\n", (), "field larger than field limit (131072)"),
+    "binary": (BINARY, (), "my.csv to be utf-8, but line 2 has the byte 0x80"),
+    "latin": (GOOD.encode() + b"caf\xe9,1\n", (), "my.csv to be utf-8, but line 62 has the byte 0xe9"),
+    "unknown encoding": (
+        GOOD,
+        ("--data.encoding", "utf-99"),
+        "--data.encoding to be one that Python knows, but got",
+    ),
+    "no text encoding": (
+        GOOD,
+        ("--data.encoding", "hex"),
+        "--data.encoding to be one that Python knows, but got",
+    ),
+    "another encoding": (GOOD, ("--data.encoding", "utf-16"), "my.csv to be utf-16, but"),
+    "other columns": ("film,stars\na,1\n", (), "the columns text and label in --data.train_file my.csv, but its first"),
+    "one column for both": (GOOD, ("--data.text", "label"), "--data.text and --data.label to be two columns"),
+    "no label": (GOOD + "word\n", (), "a label in column label of --data.train_file my.csv, but line 62 has none"),
+    "no text": (GOOD + ",1\n", (), "a sentence in column text of --data.train_file my.csv, but line 62 has none"),
+    "one class": ("text,label\n" + "a,1\n" * 50, (), "at least two classes in column label"),
+    "nothing for the test": (GOOD, ("--data.test_share", 0), "--data.test_share to lie between 0 and 1, but got 0"),
+    "no such test": (GOOD, ("--data.test_file", "nowhere.csv"), "a file at --data.test_file nowhere.csv"),
+    "vocabulary of two": (GOOD, ("--data.vocabulary_size", 2), "--data.vocabulary_size to be at least 3, but got 2"),
+    "vocabulary beyond": (GOOD, ("--data.vocabulary_size", 10**12), "--data.vocabulary_size to be at most 2147483647"),
+}
+JSON_LINES = {
+    "no JSON": ('{"text": \n', "a JSON object in line 1 of --data.train_file my.jsonl, but it is no JSON"),
+    "a list": ("[1]\n", "a JSON object in line 1 of --data.train_file my.jsonl, but got list"),
+    "nested without end": ("[" * 100_000 + "\n", "a JSON object in line 1"),
+    "a number without end": ('{"text": "a", "label": ' + "9" * 5000 + "}\n", "a JSON object in line 1"),
+}
+NAMES = {
+    "nowhere.csv": "a file at --data.train_file nowhere.csv, but it cannot be read (No such file or directory).",
+    "": "--data.train_file to be a .csv, .tsv or .jsonl file, but got .",
+    "a\0b.csv": "but it cannot be read (embedded null byte).",
+    "n" * 300 + ".csv": "but it cannot be read (File name too long).",
+    "my.xlsx": "--data.train_file to be a .csv, .tsv or .jsonl file, but got my.xlsx.",
+}
+TEXT = (
+    "fit", "--data", "TextFile", "--federation.participants", 2, *QUICK, "--trainer.max_epochs", 1,
+    "--model.network", "TextCNN", "--model.network.width", 4, "--model.network.kernels", 4,
+)  # fmt: skip
+IMAGES = (
+    "fit", "--data", "ImageFolder", "--data.folder", "images", "--data.image_size", 8, "--federation.participants", 2,
+    *QUICK, "--trainer.max_epochs", 1, "--model.network", "Perceptron", "--model.network.inputs", 192,
+    "--model.network.classes", 2,
+)  # fmt: skip
+
+
+def bytes_of(content: str | bytes) -> bytes:
+    return content if isinstance(content, bytes) else content.encode()
+
+
+@pytest.mark.parametrize("mistake", CONFIGS)
+def test_a_configuration_that_says_no_options(rffl: Run, here: Path, mistake: str) -> None:
+    """A user would meet the parser's traceback, or a section would be left out in silence."""
+    content, expected = CONFIGS[mistake]
+    (here / "my.yaml").write_bytes(bytes_of(content))
+    assert_refused(rffl(*FIT, "--config", "my.yaml"), expected)
+    assert below(here) == {here / "my.yaml"}
+
+
+@pytest.mark.parametrize(
+    "name", ["nowhere.yaml", "nowhere", "folder", "", "a\nb.yaml", "a\0b.yaml", "n" * 300, "/x://y"]
+)
+def test_a_configuration_that_is_none(rffl: Run, here: Path, name: str) -> None:
+    """Likewise where there is no such file."""
+    (here / "folder").mkdir()
+    assert_refused(rffl("fit", "--config", name), "--config to be a file or one of the package's, but got")
+    assert below(here) == {here / "folder"}
+
+
+@pytest.mark.parametrize("mistake", TABLES)
+def test_a_table_that_cannot_be_read(rffl: Run, here: Path, mistake: str) -> None:
+    """Whoever brings sentences of their own would search our code for what is in their file."""
+    content, words, expected = TABLES[mistake]
+    (here / "my.csv").write_bytes(bytes_of(content))
+    assert_refused(rffl(*TEXT, "--data.train_file", "my.csv", *words), expected)
+    assert below(here) == {here / "my.csv"}
+
+
+@pytest.mark.parametrize("mistake", JSON_LINES)
+def test_json_that_cannot_be_read(rffl: Run, here: Path, mistake: str) -> None:
+    """Likewise for lines of JSON."""
+    content, expected = JSON_LINES[mistake]
+    (here / "my.jsonl").write_text(content)
+    assert_refused(rffl(*TEXT, "--data.train_file", "my.jsonl"), expected)
+    assert below(here) == {here / "my.jsonl"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_that_is_not_there(rffl: Run, here: Path, name: str) -> None:
+    """Likewise for names of files."""
+    assert_refused(rffl(*TEXT, "--data.train_file", name), NAMES[name])
+    assert below(here) == set()
+
+
+def pictures(folder: Path) -> None:
+    """Two classes of twelve images."""
+    for part in ("train", "test"):
+        for name in "ab":
+            (folder / part / name).mkdir(parents=True)
+            for i in range(12):
+                PIL.Image.new("RGB", (8, 8), (i, i, i)).save(folder / part / name / f"{i}.png")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--data.folder", "nowhere"), "--data.folder nowhere to have the folders train and test"),
+        (("--data.image_size", 0), "--data.image_size to be at least 1, but got 0"),
+        (("--data.image_size", 10**9), "--data.image_size to be at most 4096, but got 1e+09"),
+        (("--data.channels", "cmyk"), "--data.channels to be one of rgb, grey, but got cmyk"),
+        ((), "images below --data.folder, but images/train/a/3.png cannot be read"),
+    ],
+)
+def test_images_that_cannot_be_read(rffl: Run, here: Path, words: tuple[object, ...], expected: str) -> None:
+    """Likewise for images, one of which is torn."""
+    pictures(here / "images")
+    (here / "images" / "train" / "a" / "3.png").write_bytes(b"\x89PNG")
+    before = below(here)
+    assert_refused(rffl(*IMAGES, *words), expected)
+    assert below(here) == before
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_data_set_that_is_not_as_published(
+    rffl: Run, here: Path, damaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that are missing, and others in their place: what to do about either is said."""
+    monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", [])
+    raw = here / "data" / "MNIST" / "raw"
+    names = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    if damaged:
+        raw.mkdir(parents=True)
+        for name in names:
+            (raw / name).write_bytes(b"\0\0\x08\x03")
+    before = below(here)
+    ended = rffl(*FIT, "--config", "mnist.yaml", "--data.data_dir", "data")
+    assert_refused(ended, "files of your own in that layout want a subclass" if damaged else f"{names[0]} is missing")
+    assert below(here) == before

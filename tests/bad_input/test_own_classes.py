@@ -1,0 +1,100 @@
+"""Mistakes in a user's own classes: each is one sentence that names the class, and nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bad_input.refusal import FIT, Row, assert_refused, below
+from tests.cli.folders import Run
+from tests.conftest import QUICK
+
+pytestmark = pytest.mark.timeout(60)
+
+OWN = "tests.bad_input.own"
+DATA = (
+    "fit", *QUICK, "--trainer.max_epochs", 1, "--federation.participants", 3, "--model.network", "Perceptron",
+    "--model.network.inputs", 2, "--model.network.classes", 2,
+)  # fmt: skip
+
+LOADED = {
+    "nothing": "load() of Data to return Sources(train=..., test=...), but got NoneType.",
+    "a pair": "load() of Data to return Sources(train=..., test=...), but got tuple.",
+    "no training set": "a map-style dataset, with __len__ and __getitem__, but got NoneType",
+    "no test set": "a map-style dataset, with __len__ and __getitem__, but got NoneType",
+    "a stream": "but got Streamed, whose examples have no number; read them into a list or a TensorDataset first.",
+    "a loader": "but got DataLoader, whose examples have no number",
+    "a generator": "but got generator, whose examples have no number",
+    "a file name": "every training example of Data to be a pair (x, y) with y a class number",
+    "a tensor": "labels of Data to be whole numbers",
+    "a negative length": "but got Numbered, which has no length.",
+    "no examples": "Data to have training examples, but there is none",
+    "no test examples": "Data to have test examples, but there is none",
+    "NaN": "finite inputs of Data, but training example 0 has NaN or infinity",
+    "a class too many": "labels of Data to lie in 0 .. 1, but training example",
+    "half a class": "labels of Data to be whole numbers, but training example 0",
+    "three tensors": "training examples of Data to be pairs (x, y), but its TensorDataset has 3",
+    "other inputs than the test's": "SGD to train --model.network Perceptron, but a first step fails",
+    "complex inputs": "SGD to train --model.network Perceptron, but a first step fails",
+    "ragged inputs": "every x of one shape, but a batch with example 0 is not",
+    "names of classes": "with y a class number, but got",
+    "words as inputs": "pairs (x, y) of a tensor and a class number",
+    "a torn file": "but got OSError: disk gone",
+    "a torn file found late": "a batch with example 0 is not (OSError: disk gone)",
+    "no file": "load() of Data to read the data, but FileNotFoundError: [Errno 2] No such file or",
+    "a bug": "load() of Data to read the data, but KeyError: 'rings' (own.py, line ",
+}
+
+CLASSES: dict[str, Row] = {
+    "frozen": (("--model.network", f"{OWN}.Frozen"), "parameters that train, all of them float32, but Frozen has none"),
+    "double": (("--model.network", f"{OWN}.Double"), "parameters that train, all of them float32, but Double has 2"),
+    "paired": (("--model.network", f"{OWN}.Paired"), "--model.network Paired to take inputs of shape [64, 1, 8, 8]"),
+    "searching": (("--model.network", f"{OWN}.Searching"), "--model.network Searching to take inputs of shape"),
+    "detached": (("--model.network", f"{OWN}.Detached"), "--model.network Detached, but a first step fails"),
+    "unmade": (("--model.network", f"{OWN}.Unmade"), "Unmade to take the options that it is given, but AttributeError"),
+    "no such class": (("--model.network", f"{OWN}.Nope"), f"--model.network to be a class, but got {OWN}.Nope"),
+    "particular": (("--server", f"{OWN}.Particular", "--server.k", 0), "but ValueError: k is too small (own.py, line"),
+    "choosy": (
+        ("--adversaries", f"[{OWN}.Choosy]", "--adversaries.k", 0),
+        "Choosy to take the options that it is given, but RuntimeError: k is too small (own.py, line",
+    ),
+}
+
+CUTS = {
+    "nothing": "split Cut to cut a list of index vectors, but got another NoneType.",
+    "none": "split Cut to cut 5 shards, but got 0.",
+    "lists": "split Cut to cut a list of index vectors, but got another list.",
+    "matrices": "split Cut to cut a list of index vectors, but got another list.",
+    "numbers": "split Cut to cut index vectors, int64 in 0 .. 1293, but that of participant 0 is torch.float32",
+    "elsewhere": "from 1000000 to 1000004",
+}
+
+
+@pytest.mark.parametrize("what", LOADED)
+def test_data_that_nobody_can_train_on(rffl: Run, here: Path, what: str) -> None:
+    """Whoever writes a data module would look for the mistake in our code."""
+    assert_refused(rffl(*DATA, "--data", f"{OWN}.Data", "--data.what", what), LOADED[what])
+    assert below(here) == set()
+
+
+def test_data_without_a_number_of_classes(rffl: Run, here: Path) -> None:
+    """Nobody would know how many outputs a network needs."""
+    ended = rffl(*DATA, "--data", f"{OWN}.Unnumbered", "--data.what", "no examples")
+    assert_refused(ended, "Unnumbered to say its number of classes, but got None; set num_classes in the class.")
+    assert below(here) == set()
+
+
+@pytest.mark.parametrize("mistake", CLASSES)
+def test_a_class_that_does_not_fit(rffl: Run, here: Path, mistake: str) -> None:
+    """Likewise for networks, servers and attacks."""
+    words, expected = CLASSES[mistake]
+    assert_refused(rffl(*FIT, *words), expected)
+    assert below(here) == set()
+
+
+@pytest.mark.parametrize("what", CUTS)
+def test_a_split_that_cuts_no_shards(rffl: Run, here: Path, what: str) -> None:
+    """Likewise for splits."""
+    assert_refused(rffl(*FIT, "--data.split", f"{OWN}.Cut", "--data.split.what", what), CUTS[what])
+    assert below(here) == set()

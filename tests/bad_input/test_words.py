@@ -1,0 +1,213 @@
+"""Words of a command line that no run can do with: each is one sentence, and nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bad_input.refusal import FIT, Row, assert_refused, below
+from tests.cli.folders import Run
+
+pytestmark = pytest.mark.timeout(60)
+
+HUGE = 10**9
+BEYOND = 10**30
+
+OPTIONS: dict[str, Row] = {
+    "unknown option": (("--federation.participantz", 3), "--federation.participantz 3; did you mean --federation.part"),
+    "unknown option of nothing": (("--foo", 3), "options that there are, but got --foo 3"),
+    "a stray word": (("stray",), "options that there are, but got stray"),
+    "a stray word of two lines": (("a\nb",), "options that there are, but got a b"),
+    "an empty word": (("",), "but got an empty word"),
+    "one dash": (("-federation.participants", 3), "but got -federation.participants 3"),
+    "no value": (("--federation.participants",), "a value behind --federation.participants"),
+    "unknown key of a server": (("--server.presett", "paper"), "--server.presett; did you mean --server.preset?"),
+    "unknown key of an optimizer": (("--model.optimizer.momentun", 1), "did you mean --model.optimizer.momentum?"),
+    "unknown key of an attack": (("--adversaries.scal", 1), "did you mean --adversaries.scale?"),
+    "participants in words": (("--federation.participants", "many"), "--federation.participants to be a whole number"),
+    "half a participant": (("--federation.participants", 2.5), "to be a whole number, but got 2.5"),
+    "participants nan": (("--federation.participants", "nan"), "to be a whole number, but got nan"),
+    "adversaries null": (("--federation.adversaries", "null"), "--federation.adversaries to be a whole number"),
+    "participation in words": (("--federation.participation", "x"), "--federation.participation to be a number"),
+    "participation inf": (("--federation.participation", "inf"), "--federation.participation to be a number"),
+    "a section as a number": (("--federation", 3), "--federation to be names with values, but got 3"),
+    "batch size in words": (("--data.batch_size", "x"), "--data.batch_size to be a whole number, but got x."),
+    "examples in words": (("--data.examples_per_participant", "x"), "--data.examples_per_participant to be a whole"),
+    "alpha of a split in words": (
+        ("--data.split", "DIR", "--data.split.alpha", "x"),
+        "--data.split.alpha to be a number, but got x.",
+    ),
+    "learning rate in words": (("--model.optimizer.lr", "fast"), "--model.optimizer.lr to be a number, but got fast."),
+    "learning rate nan": (("--model.optimizer.lr", "nan"), "--model.optimizer.lr to be a number, but got nan."),
+    "no learning rate": (("--model.optimizer.lr", ""), "--model.optimizer.lr to be a number, but got nothing."),
+    "betas in words": (
+        ("--model.optimizer", "Adam", "--model.optimizer.betas", "x"),
+        "--model.optimizer.betas to be a list, but got x.",
+    ),
+    "gamma in words": (("--server.gamma", "x"), "--server.gamma to be a number, but got x."),
+    "scale of an attack in words": (("--adversaries.scale", "x"), "--adversaries.scale to be a number, but got x."),
+    "hidden in words": (("--model.network.hidden", "x"), "--model.network.hidden to be a whole number, but got x."),
+    "seed in words": (("--seed_everything", "x"), "--seed_everything to be true or false or a whole numb"),
+    "wandb in words": (("--run.wandb", "maybe"), "--run.wandb to be true or false, but got maybe."),
+    "rounds in words": (("--trainer.max_epochs", "x"), "--trainer.max_epochs to be a whole number, but got x."),
+    "patience in words": (
+        ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.patience", "x"),
+        "--trainer.callbacks.patience to be a whole number, but got x.",
+    ),
+    "none of the choices": (("--data.watch", "tests"), "to be one of validation, test, but got tests; did you mean te"),
+    "unknown decay": (("--model.lr_decay_every", "step"), "--model.lr_decay_every to be one of epoch, round, but got"),
+    "unknown server": (("--server", "FedProx"), "but got FedProx; give one of CFFL, FedAvg, FoolsGold, Median,"),
+    "a server near one": (("--server", "fedavg"), "but got fedavg; did you mean FedAvg?"),
+    "a server of another module": (("--server", "nowhere.Server"), "--server to be a class, but got nowhere.Server"),
+    "a module as a server": (("--server", "os"), "--server to be a class, but got os; give one of CFFL"),
+    "a layer as a server": (("--server", "torch.nn.Linear"), "--server to be a class, but got torch.nn.Linear"),
+    "no server": (("--server", ""), "--server to be a class, but got nothing; give one of"),
+    "a server that is null": (("--server", "null"), "--server to be a class, but got null"),
+    "the base of servers": (("--server", "Server"), "a class that can be made, but Server is abstract; name a class f"),
+    "unknown attack": (("--adversaries", "[Nope]"), "--adversaries to be a class, but got Nope; give one of DeltaWei"),
+    "attacks in words": (("--adversaries", "x"), "--adversaries to be a list, but got x."),
+    "attacks unclosed": (("--adversaries", "[FreeRider"), "--adversaries to be a list, but got [FreeRider."),
+    "a number as an attack": (("--adversaries", "[1]"), "--adversaries to be a class, but got 1; give one of"),
+    "unknown network": (("--model.network", "Nope"), "but got Nope; give one of CIFAR10CNN, MNISTCNN, Perceptron"),
+    "no network": (("--model.network", "null"), "--model.network to be a class, but got null; give one of"),
+    "a function as a network": (("--model.network", "torch.nn.functional.relu"), "--model.network to be a class, but"),
+    "unknown optimizer": (("--model.optimizer", "adam"), "but got adam; did you mean Adam"),
+    "a layer as an optimizer": (("--model.optimizer", "torch.nn.Linear"), "--model.optimizer to be a class, but got"),
+    "unknown metric": (("--model.measures+=Nope",), "--model.measures to be a class, but got Nope"),
+    "unknown callback": (("--trainer.callbacks+=Nope",), "--trainer.callbacks to be a class, but got Nope"),
+    "unknown data": (("--data", "digits"), "--data to be a class, but got digits; did you mean Digits?"),
+    "a base of data": (("--data", "TextDataModule"), "but TextDataModule is abstract"),
+    "what data needs": (("--data", "TextFile"), "Expected --data.train_file, which TextFile needs, but got none; see"),
+    "what a layer needs": (("--model.network", "torch.nn.Linear"), "--model.network.in_features and --model.net"),
+    "no participants": (("--federation.participants", 0), "--federation.participants to be at least 1, but got 0"),
+    "negative adversaries": (("--federation.adversaries", -1), "--federation.adversaries to be 0 or more, but got -1"),
+    "a thousand million participants": (("--federation.participants", HUGE), "at most 1000000 participants, but got"),
+    "a thousand million adversaries": (("--federation.adversaries", HUGE), "at most 1000000 participants, but got"),
+    "participants beyond": (("--federation.participants", BEYOND), "to be a whole number of 64 bits, but got 1e+30"),
+    "a member option beyond": (("--server.removal_from", BEYOND), "--server.removal_from to be a whole number of 64"),
+    "participation of nobody": (("--federation.participation", 0), "--federation.participation to lie in (0, 1], but"),
+    "adversaries without attack": (("--adversaries", "[]"), "--adversaries to say what the 1 adversaries do"),
+    "seed below": (("--seed_everything", -1), "--seed_everything to be at least 0, but got -1."),
+    "seed above": (("--seed_everything", 2**32), "--seed_everything to be at most 4294967295, but got 4.29497e+09."),
+    "gamma": (("--server.gamma", -1), "--server.gamma to be positive, but got -1"),
+    "gamma null": (("--server.gamma", "null"), "--server.gamma to have a value, but got null; leave it out."),
+    "scale null": (("--adversaries.scale", "null"), "--adversaries.scale to have a value, but got null"),
+    "removal_from": (("--server.removal_from", -2), "--server.removal_from to be a round from 0 on or never"),
+    "batch size": (("--data.batch_size", 0), "--data.batch_size to be at least 1, but got 0"),
+    "batch size null": (("--data.batch_size", "null"), "--data.batch_size to have a value, but got null"),
+    "workers": (("--data.num_workers", HUGE), "--data.num_workers to be at most 4096, but got 1e+09."),
+    "validation": (("--data.validation", 1.5), "--data.validation to lie between 0 and 1, but got 1.5"),
+    "unknown split": (("--data.split", "XYZ"), "--data.split to be one of UNI, POW, CLA, DIR"),
+    "local epochs": (("--model.local_epochs", 0), "--model.local_epochs to be at least 1, but got 0"),
+    "local epochs without end": (("--model.local_epochs", HUGE), "--model.local_epochs to be at most 100000, but got"),
+    "decay that grows": (("--model.lr_decay", 1e300), "--model.lr_decay to lie in (0, 1], but got 1e+300"),
+    "no hidden": (("--model.network.hidden", 0), "--model.network.hidden to be at least 1, but got 0."),
+    "negative hidden": (("--model.network.hidden", -1), "--model.network.hidden to be at least 1, but got -1."),
+    "hidden null": (("--model.network.hidden", "null"), "--model.network.hidden to have a value, but got null"),
+    "hidden beyond memory": (("--model.network.hidden", HUGE), "Perceptron to fit into memory"),
+    "no inputs": (("--model.network.inputs", 0), "--model.network.inputs to be at least 1, but got 0."),
+    "negative classes": (("--model.network.classes", -1), "--model.network.classes to be at least 1, but got -1."),
+    "no vocabulary": (
+        ("--model.network", "TextCNN", "--model.network.vocabulary", 0),
+        "--model.network.vocabulary to be at least 1, but got 0.",
+    ),
+    "vocabulary beyond memory": (
+        ("--model.network", "TextCNN", "--model.network.vocabulary", HUGE),
+        "TextCNN to fit into memory",
+    ),
+    "negative size of a layer": (
+        ("--model.network", "torch.nn.Linear", "--model.network.in_features", -1, "--model.network.out_features", 9),
+        "Linear to take the options that it is given, but RuntimeError: Trying to create tensor with negative",
+    ),
+    "mode of a callback": (
+        ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.mode", "up"),
+        "`mode` can be min, max, got up",
+    ),
+    "a callback that tunes": (("--trainer.callbacks+=LearningRateFinder",), "but got LearningRateFinder, which"),
+    "no rounds": (("--trainer.max_epochs", 0), "--trainer.max_epochs to be at least 1, but got 0"),
+    "rounds beyond": (("--trainer.max_epochs", HUGE), "--trainer.max_epochs to be at most 10000000, but got 1e+09"),
+    "no steps": (("--trainer.max_steps", 0), "--trainer.max_steps to be at least 1, but got 0"),
+    "never validated": (("--trainer.check_val_every_n_epoch", 0), "--trainer.check_val_every_n_epoch to be at least 1"),
+    "no training": (("--trainer.limit_train_batches", 0), "--trainer.limit_train_batches to be at least 1, but got 0"),
+    "validated within a round": (("--trainer.val_check_interval", 5), "--trainer.val_check_interval to be left alone"),
+    "no such time": (("--trainer.max_time", "soon"), "`Timer(duration='soon')` is not a valid duration"),
+    "precision": (("--trainer.precision", "64-true"), "--trainer.precision to be 32-true or bf16-mixed, but got 64"),
+    "no such accelerator": (("--trainer.accelerator", "tpu"), "--trainer.accelerator to be auto, gpu, cuda or cpu"),
+    "devices": (("--trainer.devices", 2), "ranks come from torchrun"),
+    "options that exclude each other": (("--trainer.barebones", "true"), "options that Lightning's Trainer takes"),
+    "clipping": (("--trainer.gradient_clip_val", 1), "gradient clipping is not supported"),
+    "no name": (("--run.name", ""), "--run.name to be the name of a folder, one line of at most 255 bytes, but got ''"),
+    "a blank name": (("--run.name", "  "), "--run.name to be the name of a folder"),
+    "a name of two lines": (("--run.name", "a\nb"), r"at most 255 bytes, but got 'a\nb'"),
+    "a name with a colour": (("--run.name", "\x1b[31m"), "--run.name to be the name of a folder"),
+    "a long name": (("--run.name", "n" * 300), "one line of at most 255 bytes, but got"),
+    "a name outside": (("--run.name", "../../x"), "--run.name to be a folder below --run.root, but got ../../x"),
+    "an absolute name": (("--run.name", "/tmp/x"), "--run.name to be a folder below --run.root, but got /tmp/x"),
+    "a name of a dot": (("--run.name", "."), "--run.name to be a folder below --run.root, but got ."),
+    "never a checkpoint": (("--run.checkpoint_every", 0), "--run.checkpoint_every to be at least 1, but got 0; for no"),
+    "a checkpoint in a bucket": (("--ckpt_path", "s3://x"), "--ckpt_path to be a folder on this machine, but got s3://x"),
+    "a checkpoint on the web": (("--ckpt_path", "https://h.example/x"), "on this machine, but got https://h.example/x"),
+    "the best checkpoint": (("--ckpt_path", "best"), "--ckpt_path to be a folder as runs leave it in checkpoints/"),
+    "a checkpoint of a cluster": (("--ckpt_path", "hpc"), "--ckpt_path to be a folder as runs leave it"),
+    "a checkpoint of a registry": (("--ckpt_path", "registry:m"), "--ckpt_path to be a folder as runs leave it"),
+    "no checkpoint": (("--ckpt_path", ""), "--ckpt_path to be the name of a folder"),
+    "no such checkpoint": (("--ckpt_path", "nowhere.ckpt"), "nowhere.ckpt, but there is no such file"),
+    "network does not take the inputs": (("--model.network", "MNISTCNN"), "--model.network MNISTCNN to take inputs"),
+    "network has other inputs": (("--model.network.inputs", 63), "inputs of shape [64, 1, 8, 8]"),
+    "network has too few outputs": (("--model.network.classes", 7), "logits of shape [64, 10]"),
+    "learning rate": (("--model.optimizer.lr", -1), "--model.optimizer to fit, but Invalid learning rate: -1"),
+    "learning rate null": (("--model.optimizer.lr", "null"), "--model.optimizer.lr to have a value, but got null"),
+    "learning rate beyond": (("--model.optimizer.lr", 1e300), "a first step fails: RuntimeError: value cannot be"),
+    "optimizer with closure": (("--model.optimizer", "LBFGS"), "step without a closure, but got LBFGS"),
+    "optimizer of sparse gradients": (("--model.optimizer", "SparseAdam"), "SparseAdam to train --model.network"),
+    "more participants than examples": (
+        ("--federation.participants", 5000, "--data.examples_per_participant", "null"),
+        "at least one training example for each of 5001 participants, but there are 1294",
+    ),
+    "too little data": (("--data.examples_per_participant", 1000), "at least 5000 training examples"),
+    "examples beyond": (("--data.examples_per_participant", HUGE), "at least 5000000000 training examples"),
+    "nothing left": (
+        ("--data.examples_per_participant", 1, "--federation.participants", 9),
+        "leaves participant 7 of 9 without any",
+    ),
+    "CLA with too many": (
+        ("--data.split", "CLA", "--data.split.draw", "disjoint", "--federation.participants", 40),
+        "examples of class 0 for split CLA",
+    ),
+    "nothing held out": (("--data.validation", 1e-9), "--data.validation to hold out at least one of 1438 training"),
+    "no test": (("--trainer.limit_test_batches", 0), "--trainer.limit_test_batches to leave at least one of 6 test"),
+    "a class that there is not": (
+        ("--adversaries", "[LabelFlip]", "--adversaries.source", 12),
+        "LabelFlip's source and target to lie in 0 .. 9, but got 12",
+    ),
+    "more Byzantine than participants": (
+        ("--server", "MultiKrum", "--server.byzantine", 5),
+        "--server.byzantine f with f >= 0 and 2f + 2 < P",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", OPTIONS)
+def test_an_option_that_cannot_be(rffl: Run, here: Path, mistake: str) -> None:
+    """A user would meet a traceback, a wrong sentence, a hang, or a folder of a run that never was."""
+    words, expected = OPTIONS[mistake]
+    assert_refused(rffl(*FIT, *words), expected)
+    assert below(here) == set()
+
+
+@pytest.mark.parametrize("root", ["", "a\nb", "a\0b", "n" * 300, "file/runs"])
+def test_a_root_that_cannot_be(rffl: Run, here: Path, root: str) -> None:
+    """Likewise where the folder of all runs cannot be one."""
+    (here / "file").write_text("")
+    assert_refused(rffl(*FIT, f"--run.root={root}"), "Expected --run.root to be")
+    assert below(here) == {here / "file"}
+
+
+@pytest.mark.parametrize("command", ["validate", "test", "predict"])
+@pytest.mark.parametrize("checkpoint", [None, "last", "best", "s3://x"])
+def test_a_checkpoint_that_cannot_be(rffl: Run, here: Path, command: str, checkpoint: str | None) -> None:
+    """Nobody wants the accuracy of untrained weights."""
+    given = () if checkpoint is None else ("--ckpt_path", checkpoint)
+    assert_refused(rffl(command, "--config", "digits.yaml", *given), "ckpt_path")
+    assert below(here) == set()
