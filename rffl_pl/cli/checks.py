@@ -111,7 +111,7 @@ def check_trainer(config: Mapping[str, Any]) -> None:
             )
 
 
-def constructed(kind: type, *args: Any, **kwargs: Any) -> Any:
+def constructed(kind: type, /, *args: Any, **kwargs: Any) -> Any:
     """An object of a class that an option names.
 
     Raises:

@@ -73,7 +73,7 @@ def run(args: list[str]) -> None:
             raise
         if mistake is not None:
             tell(sentence(mistake))
-            sys.exit(2)
+            end(2)
         if STOP.heard is not None:
             end(128 + STOP.number)
         time.sleep(10)  # the launcher ends this process meanwhile, and whoever failed says why

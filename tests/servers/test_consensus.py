@@ -192,9 +192,9 @@ def test_multi_krum_defaults(m: int) -> None:
 
 @pytest.mark.parametrize(("selected", "expected"), [(1, (0.5, 0.5)), (3, (0.5, 0.5)), (6, (0.25, 7 / 12))])
 def test_multi_krum_golden(selected: int, expected: tuple[float, float]) -> None:
-    """The worked example, or its outlier is averaged."""
-    verdict = one_round(MultiKrum(byzantine=1, selected=selected), torch.tensor(KRUM_ROWS))
-    close(step_of(verdict), expected, 1e-6)
+    """The worked example, away from the zeros that are no vote, or its outlier is averaged."""
+    verdict = one_round(MultiKrum(byzantine=1, selected=selected), torch.tensor(KRUM_ROWS) + 1)
+    close(step_of(verdict) - 1, expected, 1e-6)
     assert verdict.weights[4] == 0
 
 
