@@ -22,6 +22,20 @@ def test_the_batch_file_is_bash() -> None:
     assert subprocess.run(["bash", "-n", BATCH], check=False).returncode == 0
 
 
+@pytest.mark.parametrize("job", [{}, {"SLURM_NTASKS": "2"}, {"SLURM_NTASKS": "1", "SLURM_NNODES": "2"}])
+def test_a_process_alone_on_a_machine_with_slurm(
+    rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: dict[str, str]
+) -> None:
+    """It trains alone, without a word on srun, however many tasks and nodes the job has in which it was started."""
+    (tmp_path / "srun").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 1)
+    assert ended.code == 0, ended.err
+    assert "srun" not in ended.err
+
+
 @pytest.fixture
 def slurm(tmp_path: Path) -> Iterator[Cluster]:
     """Two nodes of two processors each; ``torchrun`` is this Python's."""

@@ -84,7 +84,7 @@ def _ip(*words: str) -> None:
 @pytest.mark.distributed
 @pytest.mark.timeout(600)
 def test_a_cable_that_is_pulled_out(machines: Machines, rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """The ranks end with a word, start again when it is back, and end in the same folder with an undisturbed run's bits."""
+    """Ranks end with a word, start again when it is back, and end in the same folder with an undisturbed run's bits."""
     rounds = 60
     assert rffl(*DIGITS, "--trainer.max_epochs", rounds, "--run.name", "whole").code == 0
     (whole,) = (tmp_path / "runs" / "whole").iterdir()
