@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rffl_pl import launch
 from tests.cli.folders import DIGITS, assert_same_bits, rows
 from tests.conftest import ROOT, Ended
 from tests.slurm import wait_until
@@ -35,6 +37,12 @@ class Machines:
             _ip("-n", name, "addr", "add", f"10.99.0.{number}/24", "dev", f"cable{number}")
             for link in ("lo", f"cable{number}"):
                 _ip("-n", name, "link", "set", link, "up")
+
+    def kill_rank(self, number: int) -> None:
+        """Have the kernel end the rank on a machine, not its torchrun."""
+        for process in _ip("netns", "pids", self.names[number - 1]).split():
+            if b"\0-u\0-m\0rffl_pl\0" in Path(f"/proc/{process}/cmdline").read_bytes():
+                os.kill(int(process), signal.SIGKILL)
 
     @contextlib.contextmanager
     def torchrun(self, number: int, said: Path, *args: object) -> Iterator[subprocess.Popen[bytes]]:
@@ -76,40 +84,103 @@ def machines() -> Iterator[Machines]:
                 _ip("netns", "del", name)
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=True)
+def _ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=True).stdout
+
+
+class Disturbed:
+    """A run of sixty rounds on both machines, to be disturbed while it lasts; one of them is named ``whole``.
+
+    Args:
+        machines: The two.
+        root: Where what they say and the run's folder lie.
+    """
+
+    rounds = 60
+
+    def __init__(self, machines: Machines, root: Path) -> None:
+        self.machines, self.root = machines, root
+        self.said = [root / "machine1.txt", root / "machine2.txt"]
+
+    def played(self) -> int:
+        """How many rounds have been logged."""
+        return max((len(rows(file)) for file in self.root.glob("run/*/metrics.csv")), default=0)
+
+    def words(self) -> str:
+        """The end of what both machines said."""
+        return "".join(file.read_text()[-3000:] for file in self.said)
+
+    def disturb(self, how: Callable[[], None]) -> None:
+        """Disturb it after five rounds; it has to end well."""
+        options = ("--trainer.max_epochs", self.rounds, "--run.root", self.root, "--run.name", "run")
+        with contextlib.ExitStack() as stack:
+            both = [
+                stack.enter_context(
+                    self.machines.torchrun(number, self.said[number - 1], *DIGITS, *options, "--run.patience", 8)
+                )
+                for number in (1, 2)
+            ]
+            wait_until(lambda: self.played() >= 5, 120, self.words)
+            how()
+            assert self.played() < self.rounds // 2
+            for process in both:
+                assert process.wait(timeout=240) == 0, self.words()
+
+    def went_on_as(self, whole: Path) -> None:
+        """In one folder, with every round once and the same bits at the end."""
+        (run,) = (self.root / "run").iterdir()
+        assert [int(row["round"]) for row in rows(run / "metrics.csv")] == list(range(1, self.rounds + 1))
+        assert_same_bits(whole, run)
+
+
+@pytest.fixture
+def whole(rffl: Callable[..., Ended], tmp_path: Path) -> Path:
+    """The same run, undisturbed in one process."""
+    assert rffl(*DIGITS, "--trainer.max_epochs", Disturbed.rounds, "--run.name", "whole").code == 0
+    (folder,) = (tmp_path / "runs" / "whole").iterdir()
+    return folder
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.timeout(600)
-def test_a_cable_that_is_pulled_out(machines: Machines, rffl: Callable[..., Ended], tmp_path: Path) -> None:
+def test_a_cable_that_is_pulled_out(machines: Machines, whole: Path, tmp_path: Path) -> None:
     """Ranks end with a word, start again when it is back, and end in the same folder with an undisturbed run's bits."""
-    rounds = 60
-    assert rffl(*DIGITS, "--trainer.max_epochs", rounds, "--run.name", "whole").code == 0
-    (whole,) = (tmp_path / "runs" / "whole").iterdir()
-    options = ("--trainer.max_epochs", rounds, "--run.root", tmp_path, "--run.name", "cut", "--run.patience", 8)
-    said = [tmp_path / "machine1.txt", tmp_path / "machine2.txt"]
+    run = Disturbed(machines, tmp_path)
 
-    def played() -> int:
-        return max((len(rows(file)) for file in tmp_path.glob("cut/*/metrics.csv")), default=0)
-
-    def words() -> str:
-        return "".join(file.read_text()[-3000:] for file in said)
-
-    with (
-        machines.torchrun(1, said[0], *DIGITS, *options) as first,
-        machines.torchrun(2, said[1], *DIGITS, *options) as second,
-    ):
-        wait_until(lambda: played() >= 5, 120, words)
+    def pull() -> None:
         machines.cable("down")
         time.sleep(15)
-        before = played()
         machines.cable("up")
-        assert first.wait(timeout=240) == 0, words()
-        assert second.wait(timeout=60) == 0, words()
-    assert before < rounds // 2
-    assert "has not been heard of for 8 s" in words()
-    (run,) = (tmp_path / "cut").iterdir()
-    assert [int(row["round"]) for row in rows(run / "metrics.csv")] == list(range(1, rounds + 1))
-    assert_same_bits(whole, run)
+
+    run.disturb(pull)
+    assert "has not been heard of for 8 s" in run.words()
+    run.went_on_as(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.timeout(600)
+def test_a_rank_that_is_killed_on_the_other_machine(machines: Machines, whole: Path, tmp_path: Path) -> None:
+    """Its machine's torchrun counts that as a restart, rank 0's does not: the run goes on in its folder anyway."""
+    run = Disturbed(machines, tmp_path)
+    run.disturb(lambda: machines.kill_rank(2))
+    run.went_on_as(whole)
+
+
+def test_a_restart_that_is_not_counted_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second process of the same torchrun and local rank knows that it is one; the first is none, asked twice."""
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "attempt_0" / "0" / "error.json"))
+    assert [launch.restarted(), launch.restarted()] == [False, False]
+    ask = "from rffl_pl import launch; print(launch.restarted())"
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", ask],
+            cwd=ROOT,
+            env={**os.environ, "LOCAL_RANK": rank},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        for rank in "01"
+    ]
+    assert [ended.stdout for ended in said] == [b"True\n", b"False\n"]
