@@ -54,7 +54,7 @@ class Machines:
             "-m", "rffl_pl", *map(str, args),
         ]  # fmt: skip
         own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": f"cable{number}"}
-        with said.open("w") as file:
+        with said.open("a") as file:
             process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own}, stdout=file, stderr=file)
             try:
                 yield process
@@ -94,12 +94,15 @@ class Disturbed:
     Args:
         machines: The two.
         root: Where what they say and the run's folder lie.
+        options: More words of the command line.
     """
 
     rounds = 60
 
-    def __init__(self, machines: Machines, root: Path) -> None:
-        self.machines, self.root = machines, root
+    def __init__(self, machines: Machines, root: Path, *options: str) -> None:
+        self.machines, self.root, self.options = machines, root, options
+        self.running: dict[int, subprocess.Popen[bytes]] = {}
+        self._ended_after_all = contextlib.ExitStack()
         self.said = [root / "machine1.txt", root / "machine2.txt"]
 
     def played(self) -> int:
@@ -110,20 +113,22 @@ class Disturbed:
         """The end of what both machines said."""
         return "".join(file.read_text()[-3000:] for file in self.said)
 
+    def start(self, number: int) -> None:
+        """Start torchrun on a machine, for the first time or again."""
+        options = ("--trainer.max_epochs", self.rounds, "--run.root", self.root, "--run.name", "run", *self.options)
+        self.running[number] = self._ended_after_all.enter_context(
+            self.machines.torchrun(number, self.said[number - 1], *DIGITS, *options, "--run.patience", 8)
+        )
+
     def disturb(self, how: Callable[[], None]) -> None:
         """Disturb it after five rounds; it has to end well."""
-        options = ("--trainer.max_epochs", self.rounds, "--run.root", self.root, "--run.name", "run")
-        with contextlib.ExitStack() as stack:
-            both = [
-                stack.enter_context(
-                    self.machines.torchrun(number, self.said[number - 1], *DIGITS, *options, "--run.patience", 8)
-                )
-                for number in (1, 2)
-            ]
+        with self._ended_after_all:
+            self.start(1)
+            self.start(2)
             wait_until(lambda: self.played() >= 5, 120, self.words)
             how()
             assert self.played() < self.rounds // 2
-            for process in both:
+            for process in self.running.values():
                 assert process.wait(timeout=240) == 0, self.words()
 
     def went_on_as(self, whole: Path) -> None:
@@ -165,6 +170,25 @@ def test_a_rank_that_is_killed_on_the_other_machine(machines: Machines, whole: P
     """Its machine's torchrun counts that as a restart, rank 0's does not: the run goes on in its folder anyway."""
     run = Disturbed(machines, tmp_path)
     run.disturb(lambda: machines.kill_rank(2))
+    run.went_on_as(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.timeout(600)
+def test_a_machine_that_is_lost(machines: Machines, whole: Path, tmp_path: Path) -> None:
+    """The other one's rank ends with a word; with the same command on both, ``last`` goes on in the same folder."""
+    run = Disturbed(machines, tmp_path, "--ckpt_path", "last")
+
+    def lose() -> None:
+        run.running[2].kill()
+        wait_until(lambda: "Lost another rank" in run.words() or "not been heard" in run.words(), 60, run.words)
+        run.running[1].terminate()
+        run.running[1].wait(timeout=60)
+        for number in (1, 2):
+            run.start(number)
+
+    run.disturb(lose)
     run.went_on_as(whole)
 
 
