@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
+from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -86,6 +87,10 @@ class FederatedStrategy(DDPStrategy):
             )
         super().__init__(
             parallel_devices=devices,
+            # Ranks are torchrun's; Lightning would expect a process alone to be one of a Slurm job's tasks.
+            cluster_environment=(
+                TorchElasticEnvironment() if TorchElasticEnvironment.detect() else LightningEnvironment()
+            ),
             # With gloo beside NCCL what lies in the CPU's memory does not travel over the GPU.
             process_group_backend="cpu:gloo,cuda:nccl" if backend == "nccl" else backend,
             timeout=_PATIENCE,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -152,32 +150,3 @@ def test_every_public_name_is_in_the_reference() -> None:
     pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
     shown = set(re.findall(r"^\.\. auto\w+:: rffl_pl\.[\w.]*?(\w+)$", pages, re.M))
     assert set(rffl_pl.__all__) - {"__version__"} - shown == set()
-
-
-def test_the_sbatch_file_is_bash(tmp_path: Path) -> None:
-    """Slurm's script has no slip of the pen."""
-    (tmp_path / "train.sbatch").write_text(files("nodes.md")["train.sbatch"])
-    assert subprocess.run(["bash", "-n", tmp_path / "train.sbatch"], check=False).returncode == 0
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_the_sbatch_file_trains(tmp_path: Path) -> None:
-    """Slurm's script trains on one node without GPUs, where srun and scontrol do what Slurm's would with one node."""
-    (tmp_path / "train.sbatch").write_text(files("nodes.md")["train.sbatch"])
-    stands_for = {
-        "srun": 'exec "$@"',
-        "scontrol": "echo localhost",
-        "torchrun": f'exec {sys.executable} -m torch.distributed.run "$@"',
-    }
-    for name, line in stands_for.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{line}\n")
-        (tmp_path / name).chmod(0o755)
-    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "7"}
-    here = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    ended = subprocess.run(
-        ["bash", "train.sbatch", "digits.yaml", *QUICK, "--trainer.max_epochs", "1"],
-        cwd=tmp_path, env={**os.environ, **slurm, **here}, timeout=240, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert only_run(tmp_path / "runs").is_dir()

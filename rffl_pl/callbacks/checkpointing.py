@@ -12,8 +12,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from rffl_pl.errors import UserError
 from rffl_pl.runs.checkpoint import CheckpointNotWrittenError
 
-OnError = Literal["stop", "warn"]
-
 
 class RoundCheckpoint(ModelCheckpoint):
     """Keeps the newest round as ``last.ckpt``: every so many rounds, and the last one.
@@ -28,7 +26,7 @@ class RoundCheckpoint(ModelCheckpoint):
         UserError: If `every` is below 1.
     """
 
-    def __init__(self, folder: str | Path, every: int = 1, errors: OnError = "stop") -> None:
+    def __init__(self, folder: str | Path, every: int = 1, errors: Literal["stop", "warn"] = "stop") -> None:
         if every < 1:
             raise UserError(
                 f"Expected --run.checkpoint_every to be at least 1 round, but got {every}; for none at all give "

@@ -34,6 +34,6 @@ def be_quiet() -> None:
         ".*Checkpoint directory .* exists.*",
         ".*Experiment logs directory .* exists.*",
         ".*LightningCLI's args parameter is intended.*",
-        ".*`srun` command is available.*",
+        ".*srun. command is available on your system but is not used.*",  # Slurm may be there; ranks are torchrun's
     ):
         warnings.filterwarnings("ignore", message=message)

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
@@ -17,7 +17,6 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
-from rffl_pl.callbacks.checkpointing import OnError
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.runs import RunFolder
@@ -52,7 +51,7 @@ class Run:
     wandb_project: str = "rffl_pl"
     figures: bool = True
     checkpoint_every: int = 1
-    checkpoint_errors: OnError = "stop"
+    checkpoint_errors: Literal["stop", "warn"] = "stop"
     patience: float = 60
     grace: float = 20
     study: str | None = None

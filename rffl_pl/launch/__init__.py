@@ -35,7 +35,25 @@ def identity() -> str | None:
 
 def restarted() -> bool:
     """Whether torchrun or Slurm started this launch before: after a failure, or as a job that was put back."""
-    return any(int(os.environ.get(name, "0")) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+    counts = (os.environ.get(name, "0") for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+    return any([*map(int, counts), _started_before()])
+
+
+def _started_before() -> bool:
+    """Whether this node's torchrun started this rank before, which it does not count if another node's ranks failed.
+
+    Every process leaves its number in a folder that lasts as long as torchrun does.
+    """
+    folder = node_folder()
+    if folder is None:
+        return False
+    mark, own = folder.parent / f"started-{local_rank()}", str(os.getpid())
+    try:
+        before = mark.read_text() if mark.exists() else own
+        mark.write_text(own)
+    except OSError:  # no folder to write to
+        return False
+    return before != own
 
 
 def node_folder() -> Path | None:
