@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import torch
 from lightning.pytorch import Trainer
 
 from rffl_pl.module import FederatedModule
@@ -12,11 +13,11 @@ from rffl_pl.servers import Server
 
 
 def training_settings(trainer: Trainer, server: Server) -> Settings:
-    """How this run trains."""
+    """How this run trains, and with which torch: bits may hang on it, and states of optimizers do."""
     module = trainer.lightning_module
     assert isinstance(module, FederatedModule)
     rates = {name: str(value) for name, value in module.cohort.optimizers[0].defaults.items()}
-    return settings_of(
+    settings = settings_of(
         federation=module.federation,
         server=server,
         model=module,
@@ -25,6 +26,7 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
         rates=rates,
         precision=str(trainer.precision),
     )
+    return settings | {"torch": str(torch.__version__)}
 
 
 def warn_of_changes(saved: Settings, here: Settings) -> None:

@@ -107,21 +107,24 @@ def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path) -> 
     assert rffl(*DIGITS, "--trainer.max_epochs", rounds, "--run.name", "whole").code == 0
     (whole,) = (tmp_path / "runs" / "whole").iterdir()
     moments = random.Random(1)
-    run = Torchrun(tmp_path, rounds)
     targets = ("rank 0", "rank 1", "all ranks", "torchrun")
-    for kill in range(kills):
-        number = (signal.SIGKILL, signal.SIGTERM)[kill % 2]
-        target = targets[kill // 2 % 4]
-        assert run.wait_for_rounds(2), (tmp_path / "said.txt").read_text()[-3000:]
-        time.sleep(moments.random() / 5)
-        ranks = run.ranks()
-        hit = {"rank 0": ranks[:1], "rank 1": ranks[1:], "all ranks": ranks, "torchrun": [run.process.pid]}[target]
-        for process in hit:
-            os.kill(process, number)
-        assert gone(ranks, within=60), (target, number)
-        if target == "torchrun":
-            run.process.wait(timeout=60)
-            run = Torchrun(tmp_path, rounds)
-    assert run.process.wait(timeout=300) == 0, (tmp_path / "said.txt").read_text()[-3000:]
+    run = Torchrun(tmp_path, rounds)
+    try:
+        for kill in range(kills):
+            number = (signal.SIGKILL, signal.SIGTERM)[kill % 2]
+            target = targets[kill // 2 % 4]
+            assert run.wait_for_rounds(2), (tmp_path / "said.txt").read_text()[-3000:]
+            time.sleep(moments.random() / 5)
+            ranks = run.ranks()
+            hit = {"rank 0": ranks[:1], "rank 1": ranks[1:], "all ranks": ranks, "torchrun": [run.process.pid]}[target]
+            for process in hit:
+                os.kill(process, number)
+            assert gone(ranks, within=60), (target, number)
+            if target == "torchrun":
+                run.process.wait(timeout=60)
+                run = Torchrun(tmp_path, rounds)
+        assert run.process.wait(timeout=300) == 0, (tmp_path / "said.txt").read_text()[-3000:]
+    finally:
+        run.process.kill()  # its ranks end by themselves
     (killed,) = (tmp_path / "kills").iterdir()
     assert_same_bits(whole, killed)

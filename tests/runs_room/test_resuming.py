@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import header, read
@@ -65,6 +66,17 @@ def test_settings_that_change_are_named_in_one_sentence(rffl: Run, half: RunFold
         "--model.local_epochs 3 -> 1", "--model.lr_decay 0.977 -> 0.9", "--trainer.precision 32-true -> bf16-mixed",
         "--data.watch validation -> test", "--adversaries.0 FreeRider -> LabelFlip",
     }  # fmt: skip
+
+
+def test_another_torch_is_named(rffl: Run, half: RunFolder) -> None:
+    """Whoever goes on with another release hears of it, and goes on."""
+    part = half.checkpoints / "last.ckpt" / "server.pt"
+    content = torch.load(part, weights_only=True)
+    content["settings"]["torch"] = "2.6.0"
+    torch.save(content, part)
+    ended = rffl(*resume(half))
+    assert ended.code == 0, ended.err
+    assert f"other settings than the checkpoint's: torch 2.6.0 -> {torch.__version__}." in ended.err
 
 
 @pytest.mark.parametrize("command", ["test", "validate"])
