@@ -18,5 +18,9 @@ class Equipped(FederatedStrategy):
 
 if __name__ == "__main__":
     strategy = Equipped(sys.argv[1 + launch.rank()])
-    strategy._meet()
+    store = strategy._meet()
     print(f"{launch.rank()}: {strategy._get_process_group_backend()}")
+    store.set(f"{launch.rank()} has read", "")
+    if launch.rank() == 0:  # which has the store in its process
+        for rank in range(launch.world_size()):
+            store.get(f"{rank} has read")
