@@ -23,6 +23,7 @@ from rffl_pl.cli.run import Run
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs.durable import why_not_written
 
 # The classes that an option takes by name.
 CLASSES: dict[str, Callable[[], Iterable[str]]] = {
@@ -78,7 +79,7 @@ def mistake_behind(error: BaseException) -> BaseException | None:
     EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs, and its
     TensorBoardLogger none for a package that is not there.
     """
-    if isinstance(error, UserError | ArgumentError | MisconfigurationException):
+    if isinstance(error, UserError | ArgumentError | MisconfigurationException | OSError):
         return error
     if isinstance(error, ModuleNotFoundError) and "tensorboard" in str(error):
         return error
@@ -99,6 +100,8 @@ def sentence(error: BaseException) -> str:
             f"Expected W&B at {wandb_url()} to take this run, but got: {_plain(message)}; give WANDB_MODE=offline to "
             "upload it later, or --run.wandb false."
         )
+    elif isinstance(error, OSError):
+        said = f"Expected to read and write this run's files, but {why_not_written(error)}; see to that and go on."
     elif isinstance(error, MisconfigurationException):
         said = f"Expected options that Lightning takes, but it says: {_plain(message)}"
     said = " ".join(said.split())

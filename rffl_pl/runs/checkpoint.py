@@ -56,7 +56,10 @@ def write(checkpoint: State, target: Path, *, first: bool, agree: Callable[[str 
     """
     partial = target.with_name(f".{target.name}.partial")
     parts = _parts(checkpoint, first)
-    _check(target, agree(_failure(lambda: _write_parts(parts, partial))))
+    failure = agree(_failure(lambda: _write_parts(parts, partial)))
+    if failure is not None and first:
+        _remove(partial)  # a full disk has room for the rest of the run again
+    _check(target, failure)
     members = list(checkpoint["federation"]["members"]) if first else []
     _check(target, agree(_failure(lambda: _put(partial, target, members)) if first else None))
 
@@ -268,10 +271,10 @@ def _read(path: Path, mmap: bool = False) -> State:
     part = _read_file(path, mmap)
     if not isinstance(part, dict) or part.get("format") != FORMAT:
         raise UserError(f"Expected --ckpt_path {path.parent} to be a checkpoint of rffl_pl, but {path.name} is not.")
-    if part["version"] != VERSION:
+    if part.get("version") != VERSION:
         raise UserError(
             f"Expected --ckpt_path {path.parent} to be a checkpoint of version {VERSION}, but {path.name} is of "
-            f"version {part['version']}; go on with the release that wrote it, or start anew."
+            f"version {part.get('version')}; go on with the release that wrote it, or start anew."
         )
     return part
 

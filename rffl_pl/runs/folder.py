@@ -63,6 +63,8 @@ class RunFolder:
                 path.with_name(name).mkdir(exist_ok=False)
             except FileExistsError:
                 continue
+            except OSError as error:
+                raise _unwritable(error) from error
             return cls(path.with_name(name))
         raise AssertionError("unreachable")
 
@@ -255,9 +257,13 @@ def _make_parents(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(
-            f"Expected --run.root to be a folder that can be written to, but {error.strerror}: {error.filename}."
-        ) from error
+        raise _unwritable(error) from error
+
+
+def _unwritable(error: OSError) -> UserError:
+    return UserError(
+        f"Expected --run.root to be a folder that can be written to, but {error.strerror}: {error.filename}."
+    )
 
 
 def _check(path: Path) -> None:

@@ -143,7 +143,7 @@ OPTIONS: dict[str, Row] = {
     "a name with a colour": (("--run.name", "\x1b[31m"), "--run.name to be the name of a folder"),
     "a long name": (("--run.name", "n" * 300), "one line of at most 255 bytes, but got"),
     "a name outside": (("--run.name", "../../x"), "--run.name to be a folder below --run.root, but got ../../x"),
-    "an absolute name": (("--run.name", "/tmp/x"), "--run.name to be a folder below --run.root, but got /tmp/x"),
+    "an absolute name": (("--run.name", "/x"), "--run.name to be a folder below --run.root, but got /x"),
     "a name of a dot": (("--run.name", "."), "--run.name to be a folder below --run.root, but got ."),
     "never a checkpoint": (("--run.checkpoint_every", 0), "--run.checkpoint_every to be at least 1, but got 0; for no"),
     "a checkpoint in a bucket": (("--ckpt_path", "s3://x"), "--ckpt_path to be a folder on this machine, but got s3://x"),

@@ -7,6 +7,7 @@ import fcntl
 import json
 import resource
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,6 +148,42 @@ def test_no_room_for_a_checkpoint(rffl: Run, tmp_path: Path) -> None:
     assert "This run goes on." in ended.err
     (on,) = (tmp_path / "runs" / "on").iterdir()
     assert len(rows(on / "metrics.csv")) == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 400 KB: room for two checkpoints of the digits, not for a third beside them."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", disk], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("errors", ["stop", "warn"])
+def test_a_full_disk(rffl: Run, small_disk: Path, errors: str) -> None:
+    """What was written before stays whole, what did not fit makes room again, and nobody sees a traceback."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 8, "--run.checkpoint_errors", errors, "--run.root", small_disk)
+    assert ended.code == 2
+    assert ("weights/participant_1.pt, but No space left" in ended.err) == (errors == "warn")  # at the very end
+    assert ended.err.count("last.ckpt, but No space left on device") == 1, ended.err
+    assert "Traceback" not in ended.err
+    (run,) = (small_disk / "digits").iterdir()
+    assert not list((run / "checkpoints").glob(".*"))
+    kept = read(run / "checkpoints" / "last.ckpt")["federation"]["round"]
+    assert len(rows(run / "metrics.csv")) == (kept + 1 if errors == "stop" else 8)
+
+
+def test_a_folder_that_cannot_be_written_to(rffl: Run) -> None:
+    """One sentence, whoever asks; the kernel's own folder takes none of anybody."""
+    ended = rffl(*DIGITS, "--run.root", "/proc", "--run.name", "self")
+    assert ended.code == 2
+    assert ended.err.startswith("Error: Expected --run.root to be a folder that can be written to, but No such file")
+    assert "Traceback" not in ended.err
 
 
 def test_a_checkpoint_that_fails_leaves_the_one_before(rffl: Run, tmp_path: Path) -> None:
