@@ -17,10 +17,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rffl_pl.errors import UserError
 from rffl_pl.functional import wire
 
 _NOTHING = -1
 _BUFFER = 1 << 22  # entries of float32: 16 MiB
+_MOST_BYTES = 8  # of an entry in a payload: a value and its position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +115,16 @@ class Exchange:
 
         Returns:
             On rank 0 the senders, ascending; elsewhere no one.
+
+        Raises:
+            UserError: If a rank announces a payload that nobody can mean, before memory is taken for it.
         """
         for wave in self._waves(self.asked):
             packed = [payload(i).to(self.wire_device) for i in wave[self.rank]]
             counts = [len(part) for part in wave]
             sizes = self._to_server(_column([part.numel() for part in packed]), counts).flatten()
+            if self.rank == 0:
+                self._check_sizes(sizes.split(counts))
             totals = [int(part.sum()) for part in sizes.split(counts)] if self.rank == 0 else []
             received = self._to_server(_joined(packed).unsqueeze(1), totals).flatten()
             if self.rank == 0:
@@ -126,6 +133,17 @@ class Exchange:
                     self._up[i] = part.numel()
                     arrived(i, part.to(self.device))
         return list(self.asked) if self.rank == 0 else []
+
+    def _check_sizes(self, sizes: Sequence[Tensor]) -> None:
+        """See that the announced lengths of every rank's payloads are ones that can be received."""
+        most = _MOST_BYTES * (self.dimension + _BUFFER)
+        for rank, announced in enumerate(sizes):
+            for size in announced.tolist():
+                if not 0 <= size <= most:
+                    raise UserError(
+                        f"Expected rank {rank} to send uploads of {self.dimension} entries, but it announces {size} "
+                        "bytes for one; see what runs there, and leave out whom you do not trust."
+                    )
 
     def gather_reports(self, reports: dict[int, float]) -> Tensor:
         """Bring one number of everybody asked, of the hosted by participant, to rank 0.

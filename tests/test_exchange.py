@@ -15,6 +15,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 import rffl_pl.exchange
+from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
 from rffl_pl.functional import wire
 
@@ -89,6 +90,16 @@ def test_payloads_arrive_as_they_were_sent() -> None:
         assert seen.senders == [0, 1, 2, 3]
         assert all(torch.equal(seen.uploads[i], payload_of(i)) for i in range(4))
         assert seen.up == [5, 8, 11, 14]
+
+
+def test_a_length_that_nobody_can_mean_is_refused() -> None:
+    """Before memory is taken for it: a rank can announce anything."""
+    exchange, endless = alone(), torch.zeros(1, dtype=torch.uint8).expand(1 << 40)
+    exchange.ask_all()
+    with pytest.raises(
+        UserError, match=r"^Expected rank 0 to send uploads of \d+ entries, but it announces 1099511627776"
+    ):
+        exchange.gather_uploads(lambda i: endless, lambda i, payload: None)
 
 
 def test_a_report_is_eight_bytes() -> None:

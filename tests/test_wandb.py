@@ -172,6 +172,19 @@ def test_every_cell_of_a_study_has_a_run_of_its_own(rffl: Callable[..., Ended], 
     assert "2 cells, 1 to run" in again.out
 
 
+def test_a_mistake_opens_no_run(rffl: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one in the data either, which is read last: W&B shows no run that never began."""
+
+    def opened(**_: Any) -> None:
+        raise AssertionError("W&B's run was opened")
+
+    monkeypatch.setattr(wandb, "init", opened)
+    for mistake in (("--data.examples_per_participant", 100_000), ("--model.network", "CIFAR10CNN")):
+        ended = rffl("fit", *DIGITS, "--trainer.max_epochs", 1, *mistake)
+        assert ended.code == 2
+        assert ended.err.startswith("Error: Expected "), ended.err
+
+
 def test_a_login_that_wandb_refuses_is_one_sentence(
     rffl: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:

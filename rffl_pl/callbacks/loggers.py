@@ -15,7 +15,7 @@ MOST = 16
 """Up to so many participants W&B has a chart line for each; of more it has quantiles, and tables at the end."""
 
 
-def begin(loggers: Iterable[Logger], earlier: Sequence[Round], wandb_run: str | None) -> None:
+def begin(loggers: Iterable[Logger], earlier: Iterable[Round], wandb_run: str | None) -> None:
     """Make the round the x-axis of W&B's charts, and repeat the earlier rounds of a run that goes on.
 
     Args:

@@ -36,8 +36,8 @@ class RoundProgress(ProgressBar):
         if self._bar is None:
             return
         report = find(trainer, RunReport)
-        if report is not None and report.history:
-            self._bar.set_postfix_str(report.history[-1].headline(), refresh=False)
+        if report is not None and report.history.last is not None:
+            self._bar.set_postfix_str(report.history.last.headline(), refresh=False)
         self._bar.update()
         if self._bar.total is not None and self._bar.n >= self._bar.total:
             self._close()  # now: what follows the last round prints below the bar

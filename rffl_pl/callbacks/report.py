@@ -20,6 +20,7 @@ from rffl_pl.launch.stopping import Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.checkpoint import header, sound
+from rffl_pl.runs.history import History
 from rffl_pl.runs.records import percent
 from rffl_pl.runs.summarise import defined, summarise
 
@@ -32,21 +33,21 @@ class RunReport(Callback):
         draw: Whether to draw pictures at the end.
 
     Attributes:
-        history: Every round so far, on rank 0.
+        history: Every round so far, on rank 0, where `last` is the last one.
     """
 
     def __init__(self, folder: str | Path, draw: bool = True) -> None:
         self.folder = RunFolder(folder)
         self.draw = draw
-        self.history: list[Round] = []
+        self.history = History(self.folder.rounds_file)
         self._faults = Faults()
         self._wandb_run: str | None = None  # that of the checkpoint
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Have every rank write into rank 0's folder; training begins without a past, if no checkpoint brings one."""
-        if stage == "fit":
-            self.history, self._faults, self._wandb_run = [], Faults(), None
         self.folder = RunFolder(trainer.strategy.broadcast(str(self.folder.path)))
+        if stage == "fit":
+            self.history, self._faults, self._wandb_run = History(self.folder.rounds_file), Faults(), None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take over the earlier rounds of a run that goes on; end what was interrupted after its last round."""
@@ -76,15 +77,17 @@ class RunReport(Callback):
         for index, participant in enumerate(cohort.participants):
             self.folder.write_weights(participant, cohort.network_state(index))
         if trainer.is_global_zero and self.history:
-            self._conclude(trainer, pl_module, final)
+            self._conclude(trainer, pl_module, list(self.history), final)
 
-    def _conclude(self, trainer: Trainer, module: FederatedModule, final: dict[str, Tensor]) -> None:
+    def _conclude(
+        self, trainer: Trainer, module: FederatedModule, history: list[Round], final: dict[str, Tensor]
+    ) -> None:
         reference = find(trainer, StandaloneReference)
         alone, initial = (reference.accuracies, reference.initial) if reference is not None else (None, None)
         attacks = module.cast.attacks
         named = [type(attacks[i]).__name__ if i in attacks else None for i in range(module.federation.total)]
-        idle = [i for i in attacks if not any(module.cast.trains(i, entry.number - 1) for entry in self.history)]
-        summary = summarise(self.history, module.data.shard_sizes, final, alone, initial, named, idle)
+        idle = [i for i in attacks if not any(module.cast.trains(i, entry.number - 1) for entry in history)]
+        summary = summarise(history, module.data.shard_sizes, final, alone, initial, named, idle)
         self.folder.write_summary(summary)
         print("\n".join(["", *self._faults.ongoing(), summary.table()]))
         print(f"run folder: {self.folder.path}", flush=True)
@@ -92,8 +95,8 @@ class RunReport(Callback):
         if self.draw:
             from rffl_pl.runs import figures  # matplotlib takes a second to import
 
-            pictures = figures.draw(self.folder.path, self.history, summary)
-        loggers.end(trainer.loggers, self.history, summary, pictures)
+            pictures = figures.draw(self.folder.path, history, summary)
+        loggers.end(trainer.loggers, history, summary, pictures)
         loggers.say_where(trainer.loggers, resumed=self._wandb_run is not None)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -121,12 +124,14 @@ class RunReport(Callback):
         self._keep_scores(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint.setdefault("server", {})["history"] = [dict(vars(entry)) for entry in self.history]
+        checkpoint.setdefault("server", {})["history"] = self.history
         checkpoint["wandb"] = loggers.wandb_run(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        with sound(trainer.ckpt_path):
-            self.history = [Round(**entry) for entry in checkpoint.get("server", {}).get("history", [])]
+        rounds = checkpoint.get("server", {}).get("history", [])
+        if trainer.state.fn == TrainerFn.FITTING:
+            with sound(trainer.ckpt_path):
+                self.history = History(self.folder.rounds_file, [Round(**entry) for entry in rounds])
         self._wandb_run = checkpoint.get("wandb")
 
     def _keep_scores(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -15,7 +15,7 @@ from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneRefere
 from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.reserved import Reserved
-from rffl_pl.cli.run import ConfigKeeper, Run, callbacks, loggers, metrics_file, ranks_and_precision
+from rffl_pl.cli.run import ConfigKeeper, Opening, Run, callbacks, metrics_file, ranks_and_precision, wandb_loggers
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
@@ -92,12 +92,16 @@ class FederatedCLI(LightningCLI):
         """What Lightning makes of its options and of what is decided here."""
         config, folder = self._get(self.config_init, "trainer"), self._reserved.path
         decided["default_root_dir"] = str(folder)
-        given = config["logger"]
-        if given in (None, True):
-            decided["logger"] = loggers(command, self.config.get(command, self.config).as_dict(), run, folder)
-        elif given and command == "fit":  # the user's own, and what the run folder is read by
+        given, later = config["logger"], []
+        if command != "fit":
+            decided["logger"] = False if given in (None, True) else given
+        elif given in (None, True):
+            decided["logger"] = metrics_file(folder)
+            later = wandb_loggers(self.config.get(command, self.config).as_dict(), run, folder)
+        elif given:  # the user's own, and what the run folder is read by
             decided["logger"] = [*(given if isinstance(given, list) else [given]), metrics_file(folder)]
-        decided["callbacks"] = [Interruption(), *(config["callbacks"] or [])]  # before anybody begins an evaluation
+        # Before anybody begins an evaluation, or logs.
+        decided["callbacks"] = [Interruption(), Opening(later), *(config["callbacks"] or [])]
         # These come last: the report needs what the exchange and the reference leave.
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}

@@ -19,9 +19,10 @@ ROUNDS = 10_000_000
 
 UNFIT = (
     callbacks.BaseFinetuning, callbacks.BatchSizeFinder, callbacks.GradientAccumulationScheduler,
-    callbacks.LearningRateFinder, callbacks.ModelPruning, callbacks.StochasticWeightAveraging,
+    callbacks.LearningRateFinder, callbacks.ModelPruning, callbacks.SpikeDetection,
+    callbacks.StochasticWeightAveraging, callbacks.WeightAveraging,
 )  # fmt: skip
-"""Lightning's callbacks that change or tune how the one model of a trainer is trained."""
+"""Lightning's callbacks that change, tune or watch how the one model of a trainer is trained."""
 
 
 def check_values(given: Any, option: str = "-") -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning.pytorch import LightningModule, Trainer
+import yaml
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
@@ -89,6 +92,20 @@ class Run:
         return runs[-1] if runs else None
 
 
+# Lightning's Timer has an enumeration's member as the default of an option that is a word.
+yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, member: dumper.represent_data(member.value))
+
+
+class Opening(Callback):
+    """Opens W&B's run when everything that can be refused has been checked; Lightning would before it sees the data."""
+
+    def __init__(self, loggers: Iterable[Logger]) -> None:
+        self._loggers = list(loggers)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.loggers = [*trainer.loggers, *self._loggers]
+
+
 class ConfigKeeper(SaveConfigCallback):
     """Leaves the resolved configuration in the run folder and in W&B."""
 
@@ -99,6 +116,8 @@ class ConfigKeeper(SaveConfigCallback):
         if kept.get("ckpt_path") == str(RunFolder(folder).checkpoints):  # the whole run is in this folder
             kept["ckpt_path"] = None
         self.parser.save(kept, folder / self.config_filename, skip_unset=False, overwrite=True)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 config = self.config.as_dict()
@@ -149,28 +168,24 @@ def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> l
     return chosen
 
 
-def loggers(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Logger] | bool:
-    """A CSV file and W&B in the run folder; the same W&B run goes on from a checkpoint.
+def wandb_loggers(config: dict[str, Any], run: Run, folder: Path) -> list[Logger]:
+    """W&B in the run folder, unless nobody wants it; the same W&B run goes on from a checkpoint.
 
     Args:
-        command: Only ``fit`` logs.
         config: The resolved configuration.
         run: Whether to log to W&B.
         folder: The run folder.
     """
-    if command != "fit":
-        return False
-    chosen: list[Logger] = [metrics_file(folder)]
-    if run.wandb and _wandb_is_there():
-        offline_without_login()
-        resumed = config.get("ckpt_path")  # only commands have it, not a parser alone
-        earlier = wandb_run(resumed) if resumed else None
-        name = None if earlier else f"{run.name}-{folder.name}"
-        place: dict[str, Any] = {"name": name, "id": earlier, "save_dir": folder, "project": run.wandb_project}
-        wandb = WandbLogger(**place, **_found_by(config))
-        wandb._wandb_init.pop("anonymous")  # Lightning always passes it, and W&B warns whoever does
-        chosen.append(wandb)
-    return chosen
+    if not run.wandb or not _wandb_is_there():
+        return []
+    offline_without_login()
+    resumed = config.get("ckpt_path")  # only commands have it, not a parser alone
+    earlier = wandb_run(resumed) if resumed else None
+    name = None if earlier else f"{run.name}-{folder.name}"
+    place: dict[str, Any] = {"name": name, "id": earlier, "save_dir": folder, "project": run.wandb_project}
+    wandb = WandbLogger(**place, **_found_by(config))
+    wandb._wandb_init.pop("anonymous")  # Lightning always passes it, and W&B warns whoever does
+    return [wandb]
 
 
 def metrics_file(folder: Path) -> CSVLogger:

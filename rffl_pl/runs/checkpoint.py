@@ -1,10 +1,11 @@
 """The checkpoint's format: a folder with a file for everybody who may have one.
 
 ``run.pt`` is Lightning's own state and what every rank may know: written by rank 0, read by all. ``server.pt`` is the
-server's state with reputations, memberships and the history: rank 0's alone. ``participant_<i>.pt`` is a participant's
-model, optimizer, memory and whether it is a member: written by the rank that hosts it and read by the rank that hosts
-it then. All are plain values and tensors that `torch.load` reads with ``weights_only=True``, in archives that have a
-CRC-32 of everything that lies in them.
+server's state with reputations and memberships, and ``rounds.jsonl`` the run's history: rank 0's alone.
+``participant_<i>.pt`` is a participant's model, optimizer, memory and whether it is a member: written by the rank that
+hosts it and read by the rank that hosts it then. All but the history are plain values and tensors that `torch.load`
+reads with ``weights_only=True``, in archives that have a CRC-32 of everything that lies in them; that of the history
+stands in ``server.pt``.
 
 A checkpoint is written beside the one that it replaces, waited for until it is on the disk, and renamed; the one before
 is kept as ``last.previous.ckpt``.
@@ -25,9 +26,10 @@ import torch
 
 from rffl_pl.errors import UserError
 from rffl_pl.runs.durable import on_disk, why_not_written
+from rffl_pl.runs.history import History, read_shared
 
-FORMAT, VERSION = "rffl_pl", 2
-RUN, SERVER = "run.pt", "server.pt"
+FORMAT, VERSION = "rffl_pl", 3
+RUN, SERVER, ROUNDS = "run.pt", "server.pt", "rounds.jsonl"
 
 State = dict[str, Any]
 
@@ -46,7 +48,8 @@ def write(checkpoint: State, target: Path, *, first: bool, agree: Callable[[str 
 
     Args:
         checkpoint: What Lightning collected. In ``federation`` lie ``members`` and, by participant that this rank
-            hosts, a function that gives the ``participants``' states: one copy at a time.
+            hosts, a function that gives the ``participants``' states: one copy at a time. In ``server`` lies the
+            `History`.
         target: The checkpoint's folder.
         first: Whether this is rank 0.
         agree: Waits for all ranks; tells all what the first of them says that says something.
@@ -55,8 +58,9 @@ def write(checkpoint: State, target: Path, *, first: bool, agree: Callable[[str 
         CheckpointNotWrittenError: On every rank, if one of them could not write its parts.
     """
     partial = target.with_name(f".{target.name}.partial")
+    history = checkpoint.get("server", {}).get("history") if first else None
     parts = _parts(checkpoint, first)
-    failure = agree(_failure(lambda: _write_parts(parts, partial)))
+    failure = agree(_failure(lambda: _write_parts(parts, history, partial)))
     if failure is not None and first:
         _remove(partial)  # a full disk has room for the rest of the run again
     _check(target, failure)
@@ -75,12 +79,18 @@ def _parts(checkpoint: State, first: bool) -> Iterable[tuple[str, State]]:
     if first:
         rest = {key: value for key, value in checkpoint.items() if key not in ("server", "federation")}
         yield RUN, {**marks, **rest, "federation": {**federation, "participants": sorted(members)}}
-        yield SERVER, {**marks, "members": members, **checkpoint.get("server", {})}
+        server = dict(checkpoint.get("server", {}))
+        if history := server.pop("history", None):
+            server["history"] = history.mark()
+        yield SERVER, {**marks, "members": members, **server}
 
 
-def _write_parts(parts: Iterable[tuple[str, State]], partial: Path) -> None:
+def _write_parts(parts: Iterable[tuple[str, State]], history: History | None, partial: Path) -> None:
     partial.mkdir(parents=True, exist_ok=True)
     written = []
+    if history:
+        history.share(partial / ROUNDS)
+        written.append(partial / ROUNDS)
     for name, part in parts:
         with (partial / name).open("wb") as file:
             torch.save(part, file)
@@ -149,6 +159,8 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
         participants = {i: part["state"] for i, part in parts.items()}
         run["federation"] = {**federation, "members": members, "participants": participants}
         rest = {key: value for key, value in judged.items() if key not in ("format", "version", "round", "members")}
+        if "history" in rest:
+            rest["history"] = read_shared(target / ROUNDS, rest["history"])
         return {**run, "server": rest} if rest else run
 
 

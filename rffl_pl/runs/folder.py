@@ -128,6 +128,11 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     @property
+    def rounds_file(self) -> Path:
+        """A line of JSON per round: `History`."""
+        return self.path / "rounds.jsonl"
+
+    @property
     def summary_file(self) -> Path:
         """The result."""
         return self.path / "summary.json"
@@ -163,7 +168,7 @@ class RunFolder:
             raise UserError(f"Expected {self.config_file} to be the YAML of a run, but it is damaged.") from error
 
     def rounds(self) -> list[Round]:
-        """Every round; who was set aside or silent stands in checkpoints alone."""
+        """Every round; who was set aside or silent stands in ``rounds.jsonl`` alone."""
         rows = [row for row in csv.DictReader(_text(self.metrics_file).splitlines()) if row.get("round")]
         if rows and "member/participant_0" not in rows[0]:
             raise UserError(f"Expected {self.metrics_file} to be of a run of rffl_pl, but it has no participants.")

@@ -124,6 +124,7 @@ OPTIONS: dict[str, Row] = {
         ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.mode", "up"),
         "`mode` can be min, max, got up",
     ),
+    "a callback of one model": (("--trainer.callbacks+=SpikeDetection",), "but got SpikeDetection, which changes"),
     "a callback that tunes": (("--trainer.callbacks+=LearningRateFinder",), "but got LearningRateFinder, which"),
     "no rounds": (("--trainer.max_epochs", 0), "--trainer.max_epochs to be at least 1, but got 0"),
     "rounds beyond": (("--trainer.max_epochs", HUGE), "--trainer.max_epochs to be at most 10000000, but got 1e+09"),

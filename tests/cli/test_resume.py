@@ -154,11 +154,12 @@ def test_a_damaged_checkpoint_is_refused(rffl: Run, trained: Path, tmp_path: Pat
 
 
 def test_checkpoints_hold_nothing_but_tensors_and_plain_values(trained: Path) -> None:
-    """`torch.load` with ``weights_only=True`` reads every checkpoint."""
-    files = {
-        path.name: torch.load(path, weights_only=True) for path in (trained / "checkpoints" / "last.ckpt").iterdir()
-    }
-    assert sorted(files) == [*(f"participant_{i}.pt" for i in range(6)), "run.pt", "server.pt"]
+    """`torch.load` with ``weights_only=True`` reads every file of a checkpoint but the rounds, which are JSON."""
+    files = {path.name: path for path in (trained / "checkpoints" / "last.ckpt").iterdir()}
+    assert sorted(files) == [*(f"participant_{i}.pt" for i in range(6)), "rounds.jsonl", "run.pt", "server.pt"]
+    assert [json.loads(line)["number"] for line in files.pop("rounds.jsonl").read_text().splitlines()] == [1, 2]
+    for path in files.values():
+        torch.load(path, weights_only=True)
     checkpoint = read(trained / "checkpoints" / "last.ckpt")
     assert checkpoint["federation"]["round"] == checkpoint["global_step"] == 2
     assert sorted(checkpoint["federation"]["participants"]) == list(range(6))

@@ -79,6 +79,15 @@ def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:
     assert len(accuracies) == best + 2 < 30
 
 
+def test_a_callback_whose_option_is_an_enumeration(rffl: Run, tmp_path: Path) -> None:
+    """Lightning's Timer ends the run in time, and the configuration that is kept has it run again."""
+    timer = ("--trainer.callbacks+=Timer", "--trainer.callbacks.duration", "00:00:00:01")
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 100_000, *timer)
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    assert rffl("fit", "--config", folder / "config.yaml", "--run.root", tmp_path / "again").code == 0
+
+
 def test_identical_runs_share_one_standalone_reference(rffl: Run, tmp_path: Path) -> None:
     """The reference is trained once and read afterwards; another seed trains its own."""
     cache = tmp_path / "standalone"

@@ -13,6 +13,7 @@ import torch
 
 from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, Ended, only_run, torchrun
+from tests.distributed.test_every_server import assert_same_bits
 from tests.ranks import forked
 
 pytestmark = pytest.mark.distributed
@@ -43,6 +44,19 @@ def test_ranks_give_the_bits_of_one_process(one_process: Path, tmp_path: Path) -
         exported = torch.load(folder / "weights" / f"participant_{i}.pt", weights_only=True)
         assert all(torch.equal(exported[key], value) for key, value in torch.load(
             one_process / "weights" / f"participant_{i}.pt", weights_only=True).items())  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ranks_take_over_from_one_another(one_process: Path, tmp_path: Path) -> None:
+    """4, then 1, 2, 3 and 4 again, a checkpoint between each: the bits of one process that was never interrupted."""
+    for rounds, ranks in ((2, 4), (3, 1), (5, 2), (6, 3), (8, 4)):
+        relay = ("--trainer.max_epochs", rounds, "--run.name", "relay", "--ckpt_path", "last")
+        ended = forked(ranks, *DIGITS, *relay, root=tmp_path)
+        assert ended.code == 0, ended.err
+    (folder,) = (tmp_path / "relay").iterdir()
+    alone, together = (read(path / "checkpoints" / "last.ckpt") for path in (one_process, folder))
+    assert_same_bits(alone, together, "relay")
 
 
 def test_only_rank_0_holds_uploads_and_reputations(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, assert_same_bits
 from tests.conftest import ROOT, Ended, only_run
 from tests.ranks import forked
+from tests.test_wandb import history, of_kind, records
 
 pytestmark = pytest.mark.distributed
 
@@ -128,3 +129,24 @@ def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path) -> 
         run.process.kill()  # its ranks end by themselves
     (killed,) = (tmp_path / "kills").iterdir()
     assert_same_bits(whole, killed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_restarted_launch_goes_on_with_its_wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself, in the same folder: two parts of one run of W&B, which have every round between them."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = Torchrun(tmp_path, 300, "--run.wandb", "true")
+    try:
+        assert run.wait_for_rounds(3), (tmp_path / "said.txt").read_text()[-3000:]
+        os.kill(run.ranks()[1], signal.SIGKILL)
+        assert run.process.wait(timeout=200) == 0, (tmp_path / "said.txt").read_text()[-3000:]
+    finally:
+        run.process.kill()
+    parts = [list(records(file)) for file in sorted(tmp_path.glob("kills/*/wandb/offline-run-*/*.wandb"))]
+    assert len(parts) == 2
+    assert len({of_kind(part, "run")[0].run.run_id for part in parts}) == 1
+    first, second = ([int(entry["round"]) for entry in history(part)] for part in parts)
+    assert first == list(range(1, len(first) + 1))
+    assert second == list(range(second[0], 301))
+    assert 1 < second[0] <= len(first) + 1 < 300

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Iterable
@@ -14,7 +16,9 @@ from torch import nn
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.runs.checkpoint import CheckpointNotWrittenError, choices, header, load, read, wandb_run, write
+from rffl_pl.runs import Round
+from rffl_pl.runs.checkpoint import VERSION, CheckpointNotWrittenError, choices, header, load, read, wandb_run, write
+from rffl_pl.runs.history import History
 from rffl_pl.runs.identity import check_identity, identity
 
 MEMBERS = {0: True, 1: True, 2: False}
@@ -26,12 +30,17 @@ def state(participant: int, round_: int) -> dict[str, Any]:
     return {"network": {"weight": value}, "optimizer": {"state": {}}, "memory": {"momentum": -value}}
 
 
-def collected(hosted: Iterable[int], round_: int) -> dict[str, Any]:
+def rounds(folder: Path, count: int) -> History:
+    """A history of so many rounds."""
+    return History(folder / "rounds.jsonl", (Round(number=n + 1, honest=2, members=[True] * 3) for n in range(count)))
+
+
+def collected(hosted: Iterable[int], round_: int, history: History | None = None) -> dict[str, Any]:
     """What Lightning collects on a rank."""
     return {
         "epoch": round_,
         "wandb": "abc",
-        "server": {"rule": {"reputations": torch.ones(3)}, "name": "RFFL", "history": [{"number": round_}]},
+        "server": {"rule": {"reputations": torch.ones(3)}, "name": "RFFL", "history": history},
         "federation": {
             "identity": {"model": {}},
             "round": round_,
@@ -44,7 +53,7 @@ def collected(hosted: Iterable[int], round_: int) -> dict[str, Any]:
 def written(folder: Path, round_: int = 4) -> Path:
     """A checkpoint of three participants on two ranks; rank 1 writes first."""
     target = folder / "last.ckpt"
-    everywhere = collected([0, 2], round_)
+    everywhere = collected([0, 2], round_, rounds(folder, round_))
     everywhere["federation"]["members"] = MEMBERS
     write(collected([1], round_), target, first=False, agree=lambda word: word)
     write(everywhere, target, first=True, agree=lambda word: word)
@@ -64,7 +73,8 @@ def test_everything_comes_back(target: Path) -> None:
     assert whole["federation"]["round"] == whole["epoch"] == 4
     assert repr(whole["federation"]["participants"]) == repr({i: state(i, 4) for i in range(3)})
     assert whole["server"].keys() == {"rule", "name", "history"}
-    assert [path.name for path in target.parent.iterdir()] == ["last.ckpt"]
+    assert [Round(**entry) for entry in whole["server"]["history"]] == list(rounds(target.parent / "other", 4))
+    assert {path.name for path in target.parent.glob("*.*")} == {"last.ckpt", "rounds.jsonl"}
     assert header(target)["round"] == 4
     assert wandb_run(target) == "abc"
 
@@ -90,11 +100,47 @@ def test_the_server_knows_all_memberships(target: Path) -> None:
 def test_a_new_checkpoint_takes_the_place_of_the_old(target: Path) -> None:
     """As a whole, and the one before is kept; also where a file of that name was."""
     assert read(written(target.parent, 5))["epoch"] == 5
-    assert sorted(path.name for path in target.parent.iterdir()) == ["last.ckpt", "last.previous.ckpt"]
+    assert sorted(path.name for path in target.parent.glob("*.ckpt")) == ["last.ckpt", "last.previous.ckpt"]
     assert read(target.with_name("last.previous.ckpt"))["epoch"] == 4
     shutil.rmtree(target)
     target.write_text("a file of an earlier release")
     assert read(written(target.parent, 6))["epoch"] == 6
+
+
+@pytest.fixture(params=["hard links", "none"])
+def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """One with hard links, and one without."""
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    if request.param == "none":
+        monkeypatch.setattr(os, "link", refuse)
+    return str(request.param)
+
+
+def test_checkpoints_share_the_rounds_and_keep_their_own(tmp_path: Path, file_system: str) -> None:
+    """Later rounds, and other rounds from the same checkpoint on, do not show in it; the file is not written again."""
+    history = rounds(tmp_path, 4)
+    everything = collected([0, 1, 2], 4, history)
+    everything["federation"]["members"] = MEMBERS
+    write(everything, tmp_path / "four.ckpt", first=True, agree=lambda word: word)
+    shared = (tmp_path / "rounds.jsonl").samefile(tmp_path / "four.ckpt" / "rounds.jsonl")
+    assert shared == (file_system == "hard links")
+
+    def kept() -> list[int]:
+        return [entry["number"] for entry in read(tmp_path / "four.ckpt")["server"]["history"]]
+
+    history.append(Round(number=5, honest=2, members=[True] * 3))
+    assert ([entry.number for entry in history], history.last, len(history)) == (
+        [1, 2, 3, 4, 5],
+        Round(number=5, honest=2, members=[True] * 3),
+        5,
+    )
+    assert kept() == [1, 2, 3, 4]
+    again = History(tmp_path / "rounds.jsonl", [Round(number=9, honest=2, members=[False] * 3)])
+    assert [entry.number for entry in again] == [9]
+    assert kept() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("moment", ["writing", "meeting", "between the renames"])
@@ -177,10 +223,12 @@ def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
 
     assert "participant_1.pt is missing; copy checkpoints as whole folders" in spoilt("participant_1.pt", None)
     assert "server.pt is missing" in spoilt("server.pt", None)
+    assert "rounds.jsonl cannot be read (No such file or directory)" in spoilt("rounds.jsonl", None)
+    assert "rounds.jsonl is truncated or damaged" in spoilt("rounds.jsonl", -3)
     for name in ("run.pt", "server.pt", "participant_2.pt"):
         for cut in (0, 100, -100):
             assert "truncated, damaged or no checkpoint" in spoilt(name, cut)
-        assert f"{name} is of version 3; go on with the release" in spoilt(name, {"version": 3})
+        assert f"{name} is of version 4; go on with the release" in spoilt(name, {"version": 4})
         assert f"{name} is not" in spoilt(name, {"format": "another"})
     assert "run.pt is of round 4 and participant_0.pt of round 3" in spoilt("participant_0.pt", {"round": 3})
 
@@ -233,7 +281,9 @@ def test_nothing_in_a_checkpoint_can_run_code(target: Path) -> None:
         def __reduce__(self) -> Any:
             return (Path.touch, (target.parent / "ran",))
 
-    torch.save({"format": "rffl_pl", "version": 2, "round": 4, "participant": Call()}, target / "participant_0.pt")
+    torch.save(
+        {"format": "rffl_pl", "version": VERSION, "round": 4, "participant": Call()}, target / "participant_0.pt"
+    )
     with pytest.raises(UserError, match="damaged"):
         read(target)
     assert not (target.parent / "ran").exists()
