@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rffl_pl.errors import UserError, check_number
+from rffl_pl.stack import Stack, Turn
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -22,6 +23,9 @@ OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 class Examples(Protocol):
     """A participant's training examples, e.g. `rffl_pl.datamodules.rounds.Shard`."""
+
+    def __len__(self) -> int:
+        """How many."""
 
     def epoch(self) -> Batches:
         """Mini-batches of one pass, in an order drawn from the surrounding random stream."""
@@ -69,6 +73,8 @@ class Cohort:
         participants: Their numbers, n of them; rows and lists below are in this order.
         optimizer: Makes a participant's optimizer from its parameters.
         device: Where everything lives.
+        stacked: Whether all train at once (`rffl_pl.stack`), which changes results by rounding alone; the network and
+            the optimizer must allow it.
 
     Raises:
         UserError: If the network has no parameters to train or some that are not float32.
@@ -83,7 +89,13 @@ class Cohort:
     """
 
     def __init__(
-        self, network: nn.Module, participants: Sequence[int], optimizer: OptimizerFactory, device: torch.device
+        self,
+        network: nn.Module,
+        participants: Sequence[int],
+        optimizer: OptimizerFactory,
+        device: torch.device,
+        *,
+        stacked: bool = False,
     ) -> None:
         self.participants = list(participants)
         layer_sizes(network)  # refuses what cannot be hosted
@@ -97,6 +109,33 @@ class Cohort:
         self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.attack_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self._unsound: set[int] = set()
+        self._stack = Stack(template, self.optimizers[0]) if stacked else None
+
+    def train_all(
+        self, examples: Mapping[int, Examples], schedule: Schedule, round_index: int, seeds: Mapping[int, int]
+    ) -> dict[int, float]:
+        """Local training of several participants in one round, as `train` does, or all at once.
+
+        Args:
+            examples: The training examples of those who train, by row.
+            schedule: Local epochs and learning-rate decay.
+            round_index: The round, counted from 0.
+            seeds: Of their streams, by row.
+
+        Returns:
+            Their mean training losses of the last local epoch, by row.
+        """
+        if self._stack is None or not examples:
+            return {i: self.train(i, found, schedule, round_index, seeds[i]) for i, found in examples.items()}
+        for index in examples:
+            self.updates[index].copy_(self.weights[index])
+        turns = [Turn(self.weights[i], self.optimizers[i], found, seeds[i]) for i, found in examples.items()]
+        (initial,) = self._initial_rates[0]
+        rates = [initial * schedule.rate(round_index, epoch) for epoch in range(schedule.epochs)]
+        losses = dict(zip(examples, self._stack.train(turns, rates), strict=True))
+        for index, loss in losses.items():
+            self._settle(index, loss, [])
+        return {index: float(loss) for index, loss in losses.items()}
 
     def train(self, index: int, examples: Examples, schedule: Schedule, round_index: int, seed: int) -> float:
         """Local training of the ``index``-th participant in one round.
@@ -122,14 +161,19 @@ class Cohort:
             for epoch in range(schedule.epochs):
                 loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch))
         self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
+        self._settle(index, loss, buffers)
+        return float(loss)
+
+    def _settle(self, index: int, loss: Tensor, buffers: Sequence[Tensor]) -> None:
+        """After training: back to where the round began, ``buffers`` too, where something is not finite."""
+        row = self.weights[index]
         self._unsound.discard(index)
         if not (loss.isfinite() and row.isfinite().all()):
             self._unsound.add(index)
-            row.copy_(before)
+            row.copy_(self.updates[index])
             self.optimizers[index].state.clear()
-            for buffer, value in zip(self.networks[index].buffers(), buffers, strict=True):
+            for buffer, value in zip(self.networks[index].buffers(), buffers, strict=False):
                 buffer.copy_(value)
-        return float(loss)
 
     def withdraw(self, index: int) -> Tensor:
         r"""Take the local update :math:`\Delta_i` ``[D]`` out of the weights, which go back to before the round.

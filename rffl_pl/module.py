@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -10,6 +11,7 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -34,6 +36,7 @@ from rffl_pl.rehearsal import check_memory, check_step
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
 from rffl_pl.servers import Task
+from rffl_pl.stack import refusal
 from rffl_pl.strategy import FederatedStrategy
 
 
@@ -51,6 +54,10 @@ class FederatedModule(Configured, LightningModule):
         local_epochs: Local epochs E per round.
         lr_decay: Factor on the learning rate, with every ``lr_decay_every``.
         lr_decay_every: ``epoch``, every local epoch (released code), or ``round`` (paper).
+        engine: How the hosted participants train: ``loop``, one after another; ``stacked``, all at once, their models
+            as one stack, for SGD and Adam and networks without running statistics, or else one after another, which
+            the run says; ``auto``, stacked on a GPU, and on a CPU one after another, so that the bits do not depend on
+            the number of ranks.
         adversaries: The attacks; adversary j of the federation carries out attack j modulo their number.
         measures: Metrics of class logits and classes that give one number, say
             ``torchmetrics.classification.MulticlassCalibrationError``: measured of every model beside its accuracy.
@@ -63,6 +70,7 @@ class FederatedModule(Configured, LightningModule):
         round: Rounds completed.
         losses: Mean training losses of the last round, by hosted participant.
         watched: What the last evaluation has measured of the hosted participants, ``[n]`` by name.
+        stacked: Whether the hosted participants train at once; from `setup` on.
     """
 
     cohort: Cohort
@@ -77,6 +85,7 @@ class FederatedModule(Configured, LightningModule):
         local_epochs: int = 3,
         lr_decay: float = 0.977,
         lr_decay_every: Literal["epoch", "round"] = "epoch",
+        engine: Literal["auto", "loop", "stacked"] = "auto",
         adversaries: list[Adversary] | None = None,
         measures: list[Metric] | None = None,
     ) -> None:
@@ -86,6 +95,7 @@ class FederatedModule(Configured, LightningModule):
         self.network = network
         self.optimizer = optimizer
         self.schedule = Schedule(epochs=local_epochs, decay=lr_decay, decay_every=lr_decay_every)
+        self.engine = engine
         self.cast = Cast(federation, adversaries)
         self.round = 0
         self.losses: dict[int, float] = {}
@@ -115,9 +125,12 @@ class FederatedModule(Configured, LightningModule):
         self.exchange = self.trainer.strategy.exchange_for(self.federation, sum(layers))
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device)
         self._check_network()
+        self.stacked = False
         if stage == "fit":
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
-                check_step(self.optimizer, self.network, *self.data.example(self.exchange.hosted[0]))
+                x, y = self.data.example(self.exchange.hosted[0])
+                check_step(self.optimizer, self.network, x, y)
+                self.stacked = self._can_be_stacked(x)
         if stage == "fit" or not hasattr(self, "cohort"):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
         self.cast.prepare(self.data.num_classes)
@@ -133,7 +146,18 @@ class FederatedModule(Configured, LightningModule):
 
     def new_cohort(self) -> Cohort:
         """This rank's participants with the initial weights."""
-        return Cohort(self.network, self.exchange.hosted, self.optimizer, self.exchange.device)
+        return Cohort(self.network, self.exchange.hosted, self.optimizer, self.exchange.device, stacked=self.stacked)
+
+    def _can_be_stacked(self, x: Tensor) -> bool:
+        """Whether the engine is the stacked one; why not is said, if the user asked for it."""
+        device = self.exchange.device
+        if self.engine == "loop" or (self.engine == "auto" and device.type == "cpu"):
+            return False
+        network = copy.deepcopy(self.network).to(device)
+        why = refusal(network, make_optimizer(self.optimizer, network), x.to(device))
+        if why is not None and self.engine == "stacked":
+            rank_zero_warn(f"Participants train one after another in spite of --model.engine stacked, since {why}.")
+        return why is None
 
     def task(self) -> Task:
         """What a server is told before the first round."""

@@ -121,13 +121,12 @@ def _measure(table: Table, examples: Mapping[int, Examples]) -> dict[int, float]
 
 def _train(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
     """Local training of everybody hosted who is up and whose attack does not spare it; their losses, by participant."""
-    losses = {}
+    training = {index: i for index, i in _up(table) if table.cast.trains(i, number)}
+    seeds = {index: table.federation.seed_for("training", i, number) for index, i in training.items()}
+    theirs = {index: examples[i] for index, i in training.items()}
     with torch.enable_grad(), table.precision.train_step_context():
-        for index, participant in _up(table):
-            if table.cast.trains(participant, number):
-                seed = table.federation.seed_for("training", participant, number)
-                losses[participant] = table.cohort.train(index, examples[participant], table.schedule, number, seed)
-    return losses
+        losses = table.cohort.train_all(theirs, table.schedule, number, seeds)
+    return {training[index]: loss for index, loss in losses.items()}
 
 
 def _forge(table: Table, trained: Container[int], number: int) -> None:

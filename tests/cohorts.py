@@ -22,6 +22,9 @@ class Shuffled:
     def __init__(self, x: Tensor, y: Tensor, batch_size: int = 8) -> None:
         self.x, self.y, self.batch_size = x, y, batch_size
 
+    def __len__(self) -> int:
+        return len(self.y)
+
     def epoch(self) -> Batches:
         for part in torch.randperm(len(self.y)).split(self.batch_size):
             yield self.x[part], self.y[part]

@@ -121,6 +121,9 @@ class Poisoned:
     def __init__(self, shard: Examples, poison: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
         self.shard, self.poison = shard, poison
 
+    def __len__(self) -> int:
+        return len(self.shard)
+
     def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
         """As the shard's, batch for batch."""
         return (self.poison(x, y) for x, y in self.shard.epoch())

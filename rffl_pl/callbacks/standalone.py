@@ -64,7 +64,7 @@ class StandaloneReference(Callback):
         """Test accuracies of the initial network and of all participants, 1 + P, on rank 0."""
         data = module.data
         cohort = module.new_cohort()
-        shards = next(iter(data.train_dataloader()))
+        hosted, shards = dict(enumerate(cohort.participants)), next(iter(data.train_dataloader()))
         test = data.test_dataloader()
         initial = float(module.score(test, cohort)["accuracy"][0])
         rounds = tqdm(
@@ -76,9 +76,8 @@ class StandaloneReference(Callback):
         )
         with torch.enable_grad(), trainer.precision_plugin.train_step_context():
             for round_index in rounds:
-                for index, participant in enumerate(cohort.participants):
-                    seed = module.federation.seed_for("training", participant, round_index)
-                    cohort.train(index, shards[participant], module.schedule, round_index, seed)
+                seeds = {k: module.federation.seed_for("training", i, round_index) for k, i in hosted.items()}
+                cohort.train_all({k: shards[i] for k, i in hosted.items()}, module.schedule, round_index, seeds)
                 trainer.strategy.barrier("standalone")  # so that the bar shows the slowest rank
         accuracies = module.score(test, cohort)["accuracy"]
         return [initial, *module.exchange.gather_rows(accuracies.unsqueeze(1)).flatten().tolist()]
@@ -105,6 +104,7 @@ class StandaloneReference(Callback):
             module.exchange.device.type,
             repr(module.network),
             torch.__version__,
+            *(["stacked"] if module.stacked else []),
         )
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
         inputs = [next(iter(data.test_dataloader()))[0], data.sources.train[int(data.shards[0][0])][0]]

@@ -92,6 +92,12 @@ class Batches:
     def __init__(self, reader: Reader, order: Sequence[Tensor]) -> None:
         self.reader, self.order = reader, order
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...] | None:
+        """All examples of the dataset, inputs and classes, where they lie in memory as tensors; else None."""
+        dataset = self.reader.dataset
+        return dataset.tensors if isinstance(dataset, TensorDataset) else None
+
     def __len__(self) -> int:
         return len(self.order)
 

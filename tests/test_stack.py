@@ -1,0 +1,248 @@
+"""Participants that train at once, as one stack of models, train as they do one after another."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from rffl_pl.cohort import Cohort, Examples, OptimizerFactory, Schedule, random_stream
+from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
+from rffl_pl.runs.checkpoint import read
+from rffl_pl.stack import Stack, Turn, refusal
+from tests.cli.folders import DIGITS, Run, weights
+from tests.cohorts import CPU, Shuffled, batchnorm, mlp, seeded, sgd
+from tests.conftest import only_run
+
+SIZES = (5, 37, 64, 20, 1)
+
+
+def images(channels: int) -> Tensor:
+    return torch.randn(sum(SIZES), channels, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def sentences() -> Tensor:
+    """Token ids, of which the second half of some is padding."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(1, 60, (sum(SIZES), 12), generator=generator)
+    ids[:, 6:] *= (torch.rand(sum(SIZES), 6, generator=generator) > 0.5).cumprod(1)
+    return ids
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "Perceptron": (lambda: Perceptron(64, 16, 3), lambda: images(1)[:, 0, :8, :8]),
+    "MNISTCNN": (lambda: MNISTCNN(classes=3), lambda: images(1)),
+    "CIFAR10CNN": (lambda: CIFAR10CNN(classes=3), lambda: images(3)),
+    "TextCNN": (lambda: TextCNN(vocabulary=60, classes=3, width=8, kernels=6), sentences),
+}
+OPTIMIZERS: dict[str, OptimizerFactory] = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.03),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.005, momentum=0.9, weight_decay=0.01),
+    "Nesterov": lambda p: torch.optim.SGD(p, lr=0.005, momentum=0.9, nesterov=True),
+    "Adam": lambda p: torch.optim.Adam(p, lr=1e-4, weight_decay=0.01),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=1e-4, weight_decay=0.1),
+}
+
+
+def shards(x: Tensor) -> dict[int, Examples]:
+    """Everybody's, in mini-batches of eight: different numbers of batches, the last ones smaller."""
+    y = torch.arange(len(x)) * 7 // 3 % 3
+    dataset = TensorDataset(x, y)
+    return {i: Shard(dataset, own, 8) for i, own in enumerate(torch.arange(len(x)).split(list(SIZES)))}
+
+
+def trained(
+    network: nn.Module,
+    optimizer: OptimizerFactory,
+    examples: dict[int, Examples],
+    *,
+    stacked: bool,
+    rounds: int = 2,
+    epochs: int = 2,
+) -> tuple[Cohort, dict[int, float]]:
+    """A cohort after some rounds; whoever is the third sits out the second one."""
+    cohort = Cohort(network, range(len(SIZES)), optimizer, CPU, stacked=stacked)
+    for number in range(rounds):
+        asked = {i: found for i, found in examples.items() if number != 1 or i != 2}
+        seeds = {i: 100 * number + i for i in asked}
+        losses = cohort.train_all(asked, Schedule(epochs=epochs, decay=0.9), number, seeds)
+    return cohort, losses
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_stack_trains_as_the_loop_does(name: str, optimizer: str) -> None:
+    """Weights, losses and what optimizers remember, with unequal shards, dropout, and rounds missed.
+
+    Networks with max-pooling for one epoch: where rounding turns a tie over, another entry gets the gradient. Adam
+    moves an entry by its learning rate, 1e-4, even where the gradient is nothing but rounding.
+    """
+    make, inputs = NETWORKS[name]
+    network, examples = seeded(make), shards(inputs())
+    short = {"rounds": 1, "epochs": 1} if "CNN" in name and name != "TextCNN" else {}
+    (one, alone), (other, together) = (
+        trained(network, OPTIMIZERS[optimizer], examples, stacked=stacked, **short) for stacked in (False, True)
+    )
+    atol = 1e-4 if short and optimizer.startswith("Adam") else 1e-5
+    torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=atol)
+    assert together == pytest.approx(alone, rel=1e-4, abs=1e-5)
+    for i in range(len(SIZES)):
+        mine, theirs = (cohort.state_dict(i)["optimizer"] for cohort in (one, other))
+        torch.testing.assert_close(theirs["state"], mine["state"], rtol=1e-3, atol=1e-3)
+        assert theirs["param_groups"][0].keys() == mine["param_groups"][0].keys()
+
+
+def alone_in_double(network: nn.Module, optimizer: OptimizerFactory, examples: Examples, seed: int) -> Tensor:
+    """Two local epochs, written apart."""
+    network = copy.deepcopy(network).train()
+    step = optimizer(network.parameters())
+    initial = step.param_groups[0]["lr"]
+    with random_stream(seed, CPU):
+        for share in (1, 0.5):
+            step.param_groups[0]["lr"] = share * initial
+            for x, y in examples.epoch():
+                step.zero_grad()
+                nn.functional.cross_entropy(network(x), y).backward()
+                step.step()
+    return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_in_double_precision_to_twelve_digits(name: str, optimizer: str) -> None:
+    """So that what is left in single precision is rounding."""
+    make, inputs = NETWORKS[name]
+    network, x = seeded(make).double(), inputs()
+    examples = shards(x.double() if x.is_floating_point() else x)
+    row = torch.cat([p.detach().flatten() for p in network.parameters()])
+    own = [copy.deepcopy(network) for _ in SIZES]
+    turns = [
+        Turn(row.clone(), OPTIMIZERS[optimizer](net.parameters()), examples[i], seed=i) for i, net in enumerate(own)
+    ]
+    rate = turns[0].optimizer.param_groups[0]["lr"]
+    Stack(network, turns[0].optimizer).train(turns, [rate, 0.5 * rate])
+    for i, turn in enumerate(turns):
+        expected = alone_in_double(network, OPTIMIZERS[optimizer], examples[i], seed=i)
+        torch.testing.assert_close(turn.weights, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_who_else_trains_moves_nothing_but_rounding() -> None:
+    """Anybody's result in a stack of all is that in a stack of one."""
+    examples = shards(NETWORKS["Perceptron"][1]())
+    network = seeded(NETWORKS["Perceptron"][0])
+    everybody, _ = trained(network, OPTIMIZERS["Adam"], examples, stacked=True, rounds=1)
+    for i in (0, 2, 4):
+        one, _ = trained(network, OPTIMIZERS["Adam"], {i: examples[i]}, stacked=True, rounds=1)
+        torch.testing.assert_close(everybody.weights[i], one.weights[i], rtol=1e-5, atol=1e-6)
+
+
+def test_examples_of_any_kind() -> None:
+    """Those that do not lie in memory as tensors, and some that do beside some that do not."""
+    make, inputs = NETWORKS["Perceptron"]
+    in_memory = shards(inputs())
+    drawn: dict[int, Examples] = {i: Shuffled(torch.randn(9 + i, 8, 8), torch.arange(9 + i) % 3) for i in range(5)}
+    for examples in (drawn, {**drawn, 1: in_memory[1], 3: in_memory[3]}):
+        one, other = (trained(seeded(make), sgd, examples, stacked=stacked)[0].weights for stacked in (False, True))
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
+
+
+def test_whoever_diverges_does_so_alone() -> None:
+    """It goes back to where the round began, and its optimizer with it; the others train on as if it were not there."""
+    examples = shards(NETWORKS["Perceptron"][1]())
+    good = examples[1]
+    assert isinstance(good, Shard)
+    x, y = good.reader.dataset[good.indices]
+    bad = Shuffled(torch.full_like(x, torch.nan), y)
+    results = []
+    for stacked in (False, True):
+        cohort, losses = trained(
+            seeded(NETWORKS["Perceptron"][0]), OPTIMIZERS["momentum"], {**examples, 1: bad}, stacked=stacked
+        )
+        results.append(cohort.weights)
+        assert losses[1] != losses[1]
+        assert not cohort.optimizers[1].state
+        assert cohort.withdraw(1).isnan().all()
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-5)
+
+
+def test_frozen_parameters_are_shared_and_stay() -> None:
+    """Only what requires a gradient is stacked."""
+    network = mlp()
+    next(network.parameters()).requires_grad_(False)
+    examples: dict[int, Examples] = {i: Shuffled(torch.randn(20, 6), torch.arange(20) % 3) for i in range(5)}
+    one, other = (trained(network, sgd, examples, stacked=stacked)[0] for stacked in (False, True))
+    torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=1e-5)
+    for net in other.networks:
+        assert torch.equal(next(net.parameters()), next(network.parameters()))
+
+
+class Noisy(nn.Linear):
+    """Draws in its forward pass what no other engine knows of."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + torch.rand_like(x))
+
+
+@pytest.mark.parametrize(
+    ("network", "optimizer", "why"),
+    [
+        (batchnorm(), sgd, "BatchNorm1d keeps statistics while it trains"),
+        (Noisy(6, 3), sgd, "randomness"),
+        (mlp(), lambda p: torch.optim.RMSprop(p), "RMSprop with these options is none that is written for several"),
+        (mlp(), lambda p: torch.optim.SGD(p, momentum=0.9, dampening=0.1), "SGD with these options"),
+        (mlp(), lambda p: torch.optim.Adam(p, amsgrad=True), "Adam with these options"),
+    ],
+)
+def test_what_trains_one_after_another(network: nn.Module, optimizer: OptimizerFactory, why: str) -> None:
+    """And why."""
+    assert why in str(refusal(network, optimizer(network.parameters()), torch.randn(4, 6)))
+    assert refusal(mlp(), sgd(mlp().parameters()), torch.randn(4, 6)) is None
+
+
+def test_a_run_with_either_engine(rffl: Run, tmp_path: Path) -> None:
+    """The same models to rounding, with an adversary whose examples are made up; a run goes on with the other one."""
+    adam = (
+        "--model.optimizer",
+        "Adam",
+        "--model.optimizer.lr",
+        0.003,
+        "--config",
+        "configs/adversaries/label_flip.yaml",
+    )
+    args = (*DIGITS, *adam, "--trainer.max_epochs", 3)
+    for name in ("loop", "stacked"):
+        assert rffl(*args, "--model.engine", name, "--run.root", tmp_path / name).code == 0
+    one, other = (only_run(tmp_path / name) for name in ("loop", "stacked"))
+    for name, state in weights(one).items():
+        torch.testing.assert_close(weights(other)[name], state, rtol=1e-4, atol=1e-4)
+    on = ("--ckpt_path", other / "checkpoints" / "last.ckpt", "--trainer.max_epochs", 4, "--run.root", tmp_path / "on")
+    ended = rffl(*args[:-2], *on)
+    assert ended.code == 0, ended.err
+    assert read(only_run(tmp_path / "on") / "checkpoints" / "last.ckpt")["federation"]["round"] == 4
+
+
+def test_a_run_says_why_it_is_not_stacked(rffl: Run) -> None:
+    """Once, where the user asked for it."""
+    asked = ("--trainer.max_epochs", 1, "--model.optimizer", "RMSprop", "--model.optimizer.lr", 0.001)
+    ended = rffl(*DIGITS, *asked, "--model.engine", "stacked")
+    assert ended.code == 0
+    assert ended.err.count("one after another in spite of --model.engine stacked, since RMSprop") == 1
+    with warnings.catch_warnings():
+        assert "one after another" not in rffl(*DIGITS, *asked).err
+
+
+def test_in_bfloat16(rffl: Run, tmp_path: Path) -> None:
+    """Mixed precision trains a stack too, near what it trains one after another."""
+    for name in ("loop", "stacked"):
+        args = ("--trainer.max_epochs", 2, "--trainer.precision", "bf16-mixed", "--model.engine", name)
+        assert rffl(*DIGITS, *args, "--run.root", tmp_path / name).code == 0
+    one, other = (weights(only_run(tmp_path / name)) for name in ("loop", "stacked"))
+    for name, state in one.items():
+        torch.testing.assert_close(other[name], state, rtol=0.05, atol=0.01)
