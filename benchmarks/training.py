@@ -22,7 +22,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from rffl_pl.cli.process import keep_freed_memory
 from rffl_pl.cohort import Cohort, Schedule
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.federation import Federation
 from rffl_pl.models import MNISTCNN
 
 EXAMPLES, BATCH, PAIRS = 960, 32, 7
@@ -55,7 +54,7 @@ def main() -> None:
     loader = DataLoader(data, batch_size=BATCH, shuffle=True)
     cohort = Cohort(MNISTCNN(), [0], lambda p: torch.optim.SGD(p, lr=0.15), torch.device("cpu"))
     shard = Shard(data, torch.arange(EXAMPLES), BATCH)
-    schedule, federation = Schedule(epochs=1), Federation(participants=1)
+    schedule = Schedule(epochs=1)
 
     def train_newcomer() -> None:
         network.train()
@@ -75,7 +74,7 @@ def main() -> None:
             cohort.logits(x, 0)
 
     pairs = {
-        "training": (train_newcomer, lambda: list(cohort.train_round({0: shard}, schedule, federation, 0))),
+        "training": (train_newcomer, lambda: cohort.train(0, shard, schedule, 0, seed=0)),
         "evaluation": (evaluate_newcomer, evaluate_ours),
     }
     for name, (theirs, ours) in pairs.items():

@@ -170,9 +170,9 @@ class Stack:
             for batch in self._epoch(turns, streams, rows.weights.device):
                 self._streams, self._sizes = [streams[k] for k in batch.active], batch.sizes
                 means = self._step(rows, batch, rate)
-                sizes = batch.weight.sum(1)
-                totals[batch.active] += means * sizes
-                counts[batch.active] += sizes
+                where, sizes = _where(batch.active), batch.weight.sum(1)
+                totals[where] += means * sizes
+                counts[where] += sizes
             losses = totals / counts
         rows.put_back(turns)
         return losses[torch.tensor(order).argsort().to(losses.device)]

@@ -8,13 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tokenizers import Regex, Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.normalizers import Lowercase, Replace
-from tokenizers.normalizers import Sequence as Normalizers
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from tokenizers.trainers import WordLevelTrainer
-
 from rffl_pl.errors import UserError
 
 Encoder = Callable[[Sequence[str]], list[list[int]]]
@@ -30,6 +23,13 @@ _BASIC_ENGLISH = [
 
 def with_tokenizers(training: Sequence[str], size: int) -> Encoder:
     """The encoder of Hugging Face's ``tokenizers``, with the ``size`` - 2 most frequent words of the training text."""
+    from tokenizers import Regex, Tokenizer  # images need none of it
+    from tokenizers.models import WordLevel
+    from tokenizers.normalizers import Lowercase, Replace
+    from tokenizers.normalizers import Sequence as Normalizers
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from tokenizers.trainers import WordLevelTrainer
+
     tokenizer = Tokenizer(WordLevel(unk_token=_SPECIAL[_UNKNOWN]))
     tokenizer.normalizer = Normalizers([Lowercase(), *(Replace(Regex(p), by) for p, by in _BASIC_ENGLISH)])
     tokenizer.pre_tokenizer = WhitespaceSplit()
