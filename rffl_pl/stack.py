@@ -175,7 +175,7 @@ class Stack:
                 counts[where] += sizes
             losses = totals / counts
         rows.put_back(turns)
-        return losses[torch.tensor(order).argsort().to(losses.device)]
+        return losses[torch.tensor(order).argsort().to(losses.device, non_blocking=True)]
 
     def _step(self, rows: _Rows, batch: _Batch, rate: float) -> Tensor:
         """One step of some rows ``[m]``: their mean losses ``[m]``."""
@@ -237,10 +237,10 @@ class Stack:
 
     def draw(self, rows: Tensor, share: float) -> Tensor:
         """Ones with probability ``share``, else zeros, ``[m, B, ...]``, each row from its participant's stream."""
-        drawn = torch.ones_like(rows)
+        drawn = torch.ones(rows.shape, dtype=rows.dtype)  # on the CPU, as the streams are, and brought over at once
         for row, stream, size in zip(drawn, self._streams, self._sizes, strict=True):
-            row[:size] = torch.empty(row[:size].shape, dtype=rows.dtype).bernoulli_(share, generator=stream)
-        return drawn
+            row[:size].bernoulli_(share, generator=stream)
+        return drawn.to(rows.device, non_blocking=True)
 
 
 class _Embedding(nn.Embedding):
@@ -289,7 +289,8 @@ class _Rows:
         self.weights = torch.stack([turn.weights for turn in turns])
         self.state = [torch.stack([_gathered(turn.optimizer, slot, turn.weights) for turn in turns]) for slot in slots]
         taken = [_steps(turn.optimizer) for turn in turns]
-        self.steps = torch.tensor(taken, dtype=torch.float64, device=self.weights.device).unsqueeze(1)
+        steps = torch.tensor(taken, dtype=torch.float64).unsqueeze(1)
+        self.steps = steps.to(self.weights.device, non_blocking=True)
 
     def of(self, active: list[int]) -> _Part:
         """Some rows: views where they are the first ones, else copies."""
