@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -46,12 +47,21 @@ def main(args: list[str] | None = None) -> None:
         tell(str(mistake))
         sys.exit(2)
     if answer is not None:
-        print(answer)
+        _print(answer)
         return
     run(args)
     from rffl_pl.strategy import leave_process_group  # torch is imported by what needs it alone
 
     leave_process_group()
+
+
+def _print(answer: str) -> None:
+    """Print for whoever reads all of it, or no more than the first lines, as ``head`` does."""
+    try:
+        print(answer, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def run(args: list[str]) -> None:
