@@ -129,7 +129,7 @@ class RunFolder:
 
     @property
     def rounds_file(self) -> Path:
-        """A line of JSON per round: `History`."""
+        """A line of JSON per round."""
         return self.path / "rounds.jsonl"
 
     @property
