@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -36,6 +37,18 @@ class Killed(PowerCut):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledOnce(Killed):
+    """Likewise, unless a file is there that the first time leaves."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = Path(mark)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if not self.mark.exists():
+            self.mark.touch()
+            super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
 
 
 class Signalled(Callback):

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import time
@@ -13,7 +14,7 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Literal, TextIO
@@ -29,11 +30,19 @@ Run = Callable[[list[str]], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended: ``busy`` is one that another process holds; ``seconds`` are of all its attempts."""
+    """How a cell ended.
 
-    state: Literal["done", "failed", "interrupted", "busy"]
+    Attributes:
+        state: ``busy`` is one that another process holds, ``killed`` one whose process the kernel ended.
+        seconds: Of all its attempts.
+        sentence: Why it failed.
+        memory: Bytes that its process has held at most.
+    """
+
+    state: Literal["done", "failed", "interrupted", "busy", "killed"]
     seconds: float = 0.0
     sentence: str = ""
+    memory: int = 0
 
 
 Outcomes = Generator[tuple[Cell, Outcome], None, None]
@@ -138,8 +147,9 @@ def in_turn(cells: Sequence[Cell], root: Path, run: Run) -> Outcomes:
 def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int, devices: Sequence[str] = ()) -> Outcomes:
     """Run several cells at a time, each in one of ``jobs`` processes with an equal share of the cores and GPUs.
 
-    Workers are forked by a server that has imported what they need: one import for all of them. One that dies takes
-    its cell with it, and another one starts. Whoever stops iterating ends them.
+    Workers are forked by a server that has imported what they need: one import for all of them. Beside others a cell
+    starts where the machine has as much memory left as one of them has taken so far. One that is killed all the same
+    waits until fewer run, and fails if it runs alone. Whoever stops iterating ends all.
 
     Args:
         cells: The cells.
@@ -152,9 +162,10 @@ def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int, devices: 
     waiting = deque((cell, 0.0) for cell in cells)
     idle: list[_Worker] = []
     busy: dict[Connection, _Worker] = {}
+    most, taken = jobs, 0
     try:
         while waiting or busy:
-            while waiting and len(busy) < jobs:
+            while waiting and len(busy) < most and (not busy or _available() > taken):
                 seen = [worker.device for worker in busy.values()]
                 worker = idle.pop() if idle else _Worker(root, run, jobs, min(devices, key=seen.count, default=None))
                 busy[worker.pipe] = worker
@@ -163,12 +174,16 @@ def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int, devices: 
                 assert isinstance(pipe, Connection)
                 worker = busy.pop(pipe)
                 cell, outcome = worker.cell, worker.outcome()
+                taken = max(taken, outcome.memory)
                 if worker.process.is_alive():
                     idle.append(worker)
-                if outcome.state == "busy":
+                if outcome.state == "killed" and busy:
+                    most = len(busy)
+                    waiting.append((cell, 0.0))
+                elif outcome.state == "busy":
                     waiting.append((cell, 1.0))
                 else:
-                    yield cell, outcome
+                    yield cell, replace(outcome, state="failed") if outcome.state == "killed" else outcome
     finally:
         for worker in busy.values():
             worker.process.terminate()
@@ -203,7 +218,8 @@ class _Worker:
             self.process.join()
             code = self.process.exitcode or 0
             how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-            return Outcome("failed", sentence=f"Its worker {how}; if memory is short, give fewer --jobs.")
+            state: Literal["killed", "failed"] = "killed" if code == -signal.SIGKILL else "failed"
+            return Outcome(state, sentence=f"Its worker {how}; if memory is short, give fewer --jobs.")
         assert isinstance(answer, Outcome)
         return answer
 
@@ -226,5 +242,16 @@ def _serve(pipe: Connection, root: Path, run: Run, environment: dict[str, str], 
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             cell, patience = pipe.recv()
-            pipe.send(play(cell, root, run, patience))
+            outcome = play(cell, root, run, patience)
+            peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            pipe.send(replace(outcome, memory=peak))
     leave_process_group()
+
+
+def _available() -> int:
+    """Bytes of memory that a new process could have without swapping; none is known where there is no such file."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return sys.maxsize

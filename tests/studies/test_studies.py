@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rffl_pl.studies import play
 from tests.cli.folders import Run, assert_same_bits
 from tests.conftest import QUICK, ROOT, only_run
 from tests.studies.files import DIGITS, rows, study
@@ -117,6 +119,28 @@ axes:
     ):
         assert sum(line.startswith(f"Failed: {start}") for line in failed) == 1, failed
     assert {row["what"] for row in rows(tmp_path / "studies" / "four" / "results.csv")} == {"fine"}
+
+
+@pytest.mark.distributed
+def test_cells_wait_where_memory_is_short(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One at a time then, in one process; and one that was killed beside another is tried again alone."""
+    started, at_work = [], play._Worker.__init__
+
+    def counted(worker: play._Worker, *args: Any) -> None:
+        started.append(worker)
+        at_work(worker, *args)
+
+    monkeypatch.setattr(play._Worker, "__init__", counted)
+    text = f"base: {DIGITS} --trainer.max_epochs 1\naxes: {{n: {{a: '', b: --model.optimizer.lr 0.2}}}}\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(play, "_available", lambda: 0)
+        assert rffl("study", study(tmp_path, text, "two.yaml"), "--root", tmp_path / "short", "--jobs", 2).code == 0
+    assert len(started) == 1
+    once = f"--trainer.callbacks+=tests.interruption.KilledOnce --trainer.callbacks.mark {tmp_path / 'mark'}"
+    text = f"base: {DIGITS}\naxes: {{n: {{killed: --trainer.max_epochs 1 {once}, long: --trainer.max_epochs 20}}}}\n"
+    ended = rffl("study", study(tmp_path, text, "killed.yaml"), "--root", tmp_path / "again", "--jobs", 2)
+    assert ended.code == 0, ended.err
+    assert (tmp_path / "mark").exists()
 
 
 @pytest.mark.distributed
