@@ -125,7 +125,12 @@ class Validation:
 
 def limited(batches: Batches, limit: float) -> Iterator[Any]:
     """The first batches, at least one: as many as an integer says, or a share of them, as Lightning does."""
-    return islice(batches, limit if isinstance(limit, int) else max(1, int(limit * len(batches))))
+    return islice(batches, how_many(batches, limit))
+
+
+def how_many(batches: Batches, limit: float) -> int:
+    """Of how many batches that is."""
+    return min(len(batches), limit) if isinstance(limit, int) else max(1, int(limit * len(batches)))
 
 
 def _placed(examples: tuple[Tensor, Tensor], cohort: Cohort) -> tuple[Tensor, Tensor]:

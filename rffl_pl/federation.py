@@ -103,7 +103,7 @@ class Federation(Configured):
         dealt = zip(reversed(range(self.total)), itertools.cycle(to_and_fro), strict=False)
         return sorted(participant for participant, host in dealt if host == rank)
 
-    def seed_for(self, purpose: str, *coordinates: int) -> int:
+    def seed_for(self, purpose: str, *coordinates: int | str) -> int:
         """The seed of one random stream, e.g. ``seed_for("training", participant, round)``.
 
         A hash, so that streams of different purposes, participants and rounds are unrelated and none depends on how

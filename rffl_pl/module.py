@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 from torchmetrics import Metric
+from tqdm import tqdm
 
 from rffl_pl.adversaries import Adversary, Cast
 from rffl_pl.cohort import (
@@ -29,7 +31,7 @@ from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batches
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
-from rffl_pl.evaluation import Evaluation, Scores, Validation, limited
+from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.rehearsal import check_memory, check_step
@@ -191,10 +193,17 @@ class FederatedModule(Configured, LightningModule):
         self.round += 1
         self.losses, self.watched = losses, {}
 
-    def score(self, batches: Batches, cohort: Cohort) -> Scores:
-        """Scores of a cohort on the test set outside Lightning's test loop, limited as there."""
+    def score(self, batches: Batches, cohort: Cohort, title: str = "evaluation") -> Scores:
+        """Scores of a cohort on the test set outside Lightning's test loop, limited as there.
+
+        Who waits for seconds sees a progress bar of that title.
+        """
+        hidden = not self.trainer.is_global_zero or self.trainer.progress_bar_callback is None
+        limit = self.trainer.limit_test_batches
+        some, count = limited(batches, limit), how_many(batches, limit)
+        shown = tqdm(some, title, count, leave=False, file=sys.stdout, disable=hidden, unit="batch", delay=2)
         with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
-            return self.evaluation.of(limited(batches, self.trainer.limit_test_batches), cohort)
+            return self.evaluation.of(iter(shown), cohort)
 
     def on_validation_epoch_start(self) -> None:
         self.evaluation.start(self.cohort)

@@ -72,7 +72,8 @@ class RunReport(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the final models and leave the run folder complete."""
         assert isinstance(pl_module, FederatedModule)
-        final = gathered(pl_module, pl_module.score(pl_module.data.test_dataloader(), pl_module.cohort))
+        test = pl_module.data.test_dataloader()
+        final = gathered(pl_module, pl_module.score(test, pl_module.cohort, "final evaluation"))
         cohort = pl_module.cohort
         for index, participant in enumerate(cohort.participants):
             self.folder.write_weights(participant, cohort.network_state(index))
@@ -89,7 +90,7 @@ class RunReport(Callback):
         idle = [i for i in attacks if not any(module.cast.trains(i, entry.number - 1) for entry in history)]
         summary = summarise(history, module.data.shard_sizes, final, alone, initial, named, idle)
         self.folder.write_summary(summary)
-        print("\n".join(["", *self._faults.ongoing(), summary.table()]))
+        print("\n".join(["", *self._faults.ongoing(), summary.table(), *_share(*module.data.test_sample)]))
         print(f"run folder: {self.folder.path}", flush=True)
         pictures: list[Path] = []
         if self.draw:
@@ -156,3 +157,10 @@ class RunReport(Callback):
                 "scores": {name: [defined(x) for x in values.tolist()] for name, values in measured.items()},
             }
         )
+
+
+def _share(measured: int, there: int) -> list[str]:
+    """What is said where not everything is measured."""
+    if measured == there:
+        return []
+    return [f"measured on {measured} of {there} test examples each; --data.measurements null takes all"]

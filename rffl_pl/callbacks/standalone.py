@@ -66,7 +66,7 @@ class StandaloneReference(Callback):
         cohort = module.new_cohort()
         hosted, shards = dict(enumerate(cohort.participants)), next(iter(data.train_dataloader()))
         test = data.test_dataloader()
-        initial = float(module.score(test, cohort)["accuracy"][0])
+        initial = float(module.score(test, cohort, "initial network")["accuracy"][0])
         rounds = tqdm(
             range(module.round),
             desc="standalone reference",
@@ -79,7 +79,7 @@ class StandaloneReference(Callback):
                 seeds = {k: module.federation.seed_for("training", i, round_index) for k, i in hosted.items()}
                 cohort.train_all({k: shards[i] for k, i in hosted.items()}, module.schedule, round_index, seeds)
                 trainer.strategy.barrier("standalone")  # so that the bar shows the slowest rank
-        accuracies = module.score(test, cohort)["accuracy"]
+        accuracies = module.score(test, cohort, "standalone evaluation")["accuracy"]
         return [initial, *module.exchange.gather_rows(accuracies.unsqueeze(1)).flatten().tolist()]
 
     def _folder(self) -> Path:
@@ -104,6 +104,7 @@ class StandaloneReference(Callback):
             module.exchange.device.type,
             repr(module.network),
             torch.__version__,
+            data.test_sample,
             *(["stacked"] if module.stacked else []),
         )
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())

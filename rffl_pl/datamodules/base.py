@@ -64,6 +64,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             with published ones; nothing is ever selected by them).
         batch_size: Examples per local mini-batch.
         eval_batch_size: Examples per batch of validation, test and prediction.
+        measurements: At most so many pairs of a participant and an example are measured at a time: with more, all
+            participants are measured on the same share of the examples, drawn once, and the run says so; None for all.
         num_workers: Loader processes, for datasets that are not tensors in memory.
 
     Raises:
@@ -95,6 +97,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         watch: Watch = "validation",
         batch_size: int = 32,
         eval_batch_size: int = 64,
+        measurements: int | None = 1_000_000,
         num_workers: int = 0,
     ) -> None:
         super().__init__()
@@ -103,6 +106,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             ("adversary_examples", adversary_examples),
             ("batch_size", batch_size),
             ("eval_batch_size", eval_batch_size),
+            ("measurements", 1 if measurements is None else measurements),
         ):
             check_number(f"--data.{name}", value, 1)
         if watch not in get_args(Watch):
@@ -125,6 +129,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.watch = watch
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
+        self.measurements = measurements
         self.num_workers = num_workers
         self.sources: Sources | None = None
         self.shards: list[Tensor] = []
@@ -203,8 +208,14 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return self._readers["training"].batch(self.shards[participant][:1])
 
     def test_dataloader(self) -> Batches:
-        """The whole test set, on every rank: each evaluates the participants it hosts."""
+        """The test set, or the share of it that is measured on every rank: each evaluates who it hosts."""
         return self._evaluated("test")
+
+    @property
+    def test_sample(self) -> tuple[int, int]:
+        """On how many test examples everybody is measured, of how many."""
+        everything = torch.arange(len(self._parts["test"]))
+        return len(self._measured("test", everything)), len(everything)
 
     def predict_dataloader(self) -> Batches:
         """The test set, in its order."""
@@ -212,8 +223,16 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return self._readers["test"].batches(torch.arange(len(self._parts["test"])), self.eval_batch_size)
 
     def _evaluated(self, which: str, indices: Tensor | None = None) -> Batches:
-        indices = torch.arange(len(self._parts[which])) if indices is None else indices
+        indices = self._measured(which, torch.arange(len(self._parts[which])) if indices is None else indices)
         return self._readers[which].batches(bucketed(self._parts[which].dataset, indices), self.eval_batch_size)
+
+    def _measured(self, which: str, indices: Tensor) -> Tensor:
+        """Those of some examples that everybody is measured on, in their order."""
+        if self.measurements is None or self.federation.total * len(indices) <= self.measurements:
+            return indices
+        generator = torch.Generator().manual_seed(self.federation.seed_for("measured", which))
+        drawn = torch.randperm(len(indices), generator=generator)
+        return indices[drawn[: max(1, self.measurements // self.federation.total)].sort().values]
 
     def _take_in(self, sources: Sources) -> None:
         """Check the datasets and make what reads them."""

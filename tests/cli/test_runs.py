@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,13 @@ def test_a_callback_whose_option_is_an_enumeration(rffl: Run, tmp_path: Path) ->
     assert ended.code == 0, ended.err
     folder = only_run(tmp_path / "runs")
     assert rffl("fit", "--config", folder / "config.yaml", "--run.root", tmp_path / "again").code == 0
+
+
+def test_a_share_of_the_test_set_is_stated(rffl: Run) -> None:
+    """Where there are too many models to measure each on everything."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 1, "--data.measurements", 600)
+    assert ended.code == 0
+    assert re.search(r"measured on 100 of \d+ test examples each; --data.measurements null takes all", ended.out)
 
 
 def test_identical_runs_share_one_standalone_reference(rffl: Run, tmp_path: Path) -> None:

@@ -43,6 +43,22 @@ def test_loaders_of_the_test_set_keep_its_order(kind: type[FederatedDataModule])
     assert [len(y) for _, y in data.test_dataloader()] == [10, 10, 10, 7]
 
 
+@both_kinds
+def test_very_many_are_measured_on_a_share(kind: type[FederatedDataModule]) -> None:
+    """The same examples for everybody, drawn once, in their order; predictions are still of all."""
+    federation = Federation(participants=8, adversaries=2)
+    data = ready(kind(federation, split="UNI", examples_per_participant=3, adversary_examples=3, measurements=100))
+    measured = contents(data.test_dataloader())
+    assert len(measured) == 10
+    assert measured == sorted(set(measured)) == contents(data.test_dataloader())
+    assert max(measured) > 10
+    assert data.test_sample == (10, TEST)
+    assert len(contents(data.val_dataloader())) == 10
+    assert len(contents(data.predict_dataloader())) == TEST
+    for enough in (10 * TEST, None):
+        assert len(contents(ready(kind(federation, split="UNI", measurements=enough)).test_dataloader())) == TEST
+
+
 def test_both_kinds_of_data_sets_give_the_same_shards() -> None:
     """Shards depend on labels, split and seed, not on how the data set is stored."""
     one, other = (
@@ -193,7 +209,7 @@ def test_validation_share_that_holds_nothing_out(kind: type[FederatedDataModule]
     ("option", "value"),
     [
         *[(name, value) for name in ("examples_per_participant", "adversary_examples") for value in (0, -5)],
-        *[(name, value) for name in ("batch_size", "eval_batch_size") for value in (0, -1)],
+        *[(name, value) for name in ("batch_size", "eval_batch_size", "measurements") for value in (0, -1)],
         *[("validation", value) for value in (0.0, 1.0, -0.1, 1.5, float("nan"))],
         *[("dirichlet_alpha", value) for value in (0.0, -1.0)],
     ],
