@@ -47,7 +47,7 @@ class PaperTable:
         if not there:
             return f"{TABLES[self.name]}; Xu & Lyu 2021. Nothing is measured yet: --run runs what is missing."
         seeds, rounds = ({getattr(estimate, name) for estimate in there} for name in ("seeds", "rounds"))
-        lacking = len({_cell(entry) for entry in self.entries} - {_cell(e) for e, m in self.estimates.items() if m})
+        lacking = len({_cell(entry) for entry in self.entries if not self.kept.at(entry.study, entry.place)})
         return (
             f"{TABLES[self.name]}; first line: Xu & Lyu 2021, second line: measured, {self._schedule()}, mean ± 95 % "
             f"interval of Student's t over {_range(seeds)} seed{'' if seeds == {1} else 's'}"
