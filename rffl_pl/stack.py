@@ -24,6 +24,10 @@ from rffl_pl.errors import reason
 Batch = tuple[Tensor, Tensor]
 
 
+class NotStackableError(Exception):
+    """Why participants can only be trained one after another."""
+
+
 class Passes(Protocol):
     """A participant's training examples."""
 
@@ -137,7 +141,7 @@ class Stack:
         optimizer: One of theirs; all are of one kind.
 
     Raises:
-        NotImplementedError: If such a network or optimizer can only be trained one participant at a time; it says why.
+        NotStackableError: If such a network or optimizer can only be trained one participant at a time; it says why.
     """
 
     def __init__(self, network: nn.Module, optimizer: Optimizer) -> None:
@@ -227,7 +231,7 @@ class Stack:
         """The network with what `torch.func.vmap` does otherwise, or not at all."""
         for module in network.modules():
             if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
-                raise NotImplementedError(f"{type(module).__name__} keeps statistics while it trains")
+                raise NotStackableError(f"{type(module).__name__} keeps statistics while it trains")
             if type(module) is nn.Embedding and module.padding_idx is not None:
                 module.__class__ = _Embedding
             for name, child in module.named_children():
@@ -270,7 +274,7 @@ class _Mask(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, share: float, stack: Stack) -> Tensor:
-        raise NotImplementedError("drawn under vmap alone")
+        raise AssertionError("drawn under vmap alone")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -349,7 +353,7 @@ def refusal(network: nn.Module, optimizer: Optimizer, x: Tensor) -> str | None:
         logits = stack.logits(weights.requires_grad_(), torch.stack([x, x]))
         torch.autograd.grad(logits.sum(), weights)
     except Exception as error:  # whatever torch.func or the network makes of it
-        return str(error) if isinstance(error, NotImplementedError) else reason(error)
+        return str(error) if isinstance(error, NotStackableError) else reason(error)
     return None
 
 
@@ -362,7 +366,7 @@ def _rule(optimizer: Optimizer) -> Rule:
         return _Descent(group)
     if plain and kind in (Adam, AdamW):
         return _Adaptive({"decoupled_weight_decay": kind is AdamW, **group})
-    raise NotImplementedError(f"{kind.__name__} with these options is none that is written for several models")
+    raise NotStackableError(f"{kind.__name__} with these options is none that is written for several models")
 
 
 def _from_memory(examples: tuple[Tensor, Tensor], orders: Sequence[Sequence[Tensor]]) -> Iterator[_Batch]:
