@@ -90,8 +90,10 @@ def test_a_stack_trains_as_the_loop_does(name: str, optimizer: str) -> None:
     (one, alone), (other, together) = (
         trained(network, OPTIMIZERS[optimizer], examples, stacked=stacked, **short) for stacked in (False, True)
     )
-    atol = 1e-4 if short and optimizer.startswith("Adam") else 1e-5
-    torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=atol)
+    if short and optimizer.startswith("Adam"):
+        assert ((other.weights - one.weights).abs() < 1e-5).double().mean() > 0.999
+    else:
+        torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=1e-5)
     assert together == pytest.approx(alone, rel=1e-4, abs=1e-5)
     for i in range(len(SIZES)):
         mine, theirs = (cohort.state_dict(i)["optimizer"] for cohort in (one, other))
