@@ -134,7 +134,7 @@ class Cohort:
         rates = [initial * schedule.rate(round_index, epoch) for epoch in range(schedule.epochs)]
         losses = dict(zip(examples, self._stack.train(turns, rates), strict=True))
         for index, loss in losses.items():
-            self._settle(index, loss, [])
+            self._settle(index, loss, list(self.networks[index].buffers()))  # which a stack leaves as they are
         return {index: float(loss) for index, loss in losses.items()}
 
     def train(self, index: int, examples: Examples, schedule: Schedule, round_index: int, seed: int) -> float:
@@ -172,7 +172,7 @@ class Cohort:
             self._unsound.add(index)
             row.copy_(self.updates[index])
             self.optimizers[index].state.clear()
-            for buffer, value in zip(self.networks[index].buffers(), buffers, strict=False):
+            for buffer, value in zip(self.networks[index].buffers(), buffers, strict=True):
                 buffer.copy_(value)
 
     def withdraw(self, index: int) -> Tensor:
