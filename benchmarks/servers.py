@@ -21,7 +21,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rffl_pl.servers import CFFL, QFFL, RFFL, FedAvg, FoolsGold, Median, MultiKrum, Server, SignSGD, Task
+from rffl_pl.servers import (
+    CFFL,
+    QFFL,
+    RFFL,
+    CenteredClipping,
+    FedAvg,
+    FoolsGold,
+    GeometricMedian,
+    Median,
+    MultiKrum,
+    Server,
+    SignSGD,
+    Task,
+    TrimmedMean,
+)
 
 RULES: dict[str, Callable[[], Server]] = {
     "RFFL": RFFL,
@@ -33,6 +47,9 @@ RULES: dict[str, Callable[[], Server]] = {
     "FoolsGold": FoolsGold,
     "SignSGD": SignSGD,
     "Median": Median,
+    "Trimmed": TrimmedMean,
+    "Geometric": GeometricMedian,
+    "Clipping": CenteredClipping,
 }
 SIZES = [(10, 100_000), (100, 100_000), (1_000, 100_000), (10, 11_000_000), (50, 11_000_000)]
 
@@ -51,9 +68,9 @@ def seconds(work: Callable[[], object]) -> float:
     return clock() - start
 
 
-def started(name: str, participants: int, entries: int) -> Server:
-    """A rule before its first round."""
-    server = RULES[name]()
+def started(rule: Callable[[], Server], participants: int, entries: int) -> Server:
+    """A server before its first round."""
+    server = rule()
     server.start(
         Task(
             examples=[100] * participants, classes=[10] * participants, layers=[entries], learning_rate=0.1, seed=1,
@@ -71,9 +88,9 @@ def step(server: Server, uploads: Tensor) -> object:
 def case(name: str, participants: int, entries: int) -> str:
     """One line of the table."""
     warnings.simplefilter("ignore")
-    step(started(name, 10, 1000), torch.rand(10, 1000))  # loads what is loaded once
+    step(started(RULES[name], 10, 1000), torch.rand(10, 1000))  # loads what is loaded once
     uploads = torch.empty(participants, entries).uniform_(-1e-3, 1e-3)
-    server = started(name, participants, entries)
+    server = started(RULES[name], participants, entries)
     reading = min(seconds(lambda: [row.dot(row) for row in uploads]) for _ in range(5))
     time.sleep(0.5)  # the kernel counts pages late
     Path("/proc/self/clear_refs").write_text("5")

@@ -20,7 +20,22 @@ from rffl_pl.adversaries import Cast
 from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes
 from rffl_pl.federation import Federation
 from rffl_pl.round import Table, play
-from rffl_pl.servers import CFFL, QFFL, RFFL, FedAvg, FoolsGold, Median, MultiKrum, Server, SignSGD, Task, Verdict
+from rffl_pl.servers import (
+    CFFL,
+    QFFL,
+    RFFL,
+    CenteredClipping,
+    FedAvg,
+    FoolsGold,
+    GeometricMedian,
+    Median,
+    MultiKrum,
+    Server,
+    SignSGD,
+    Task,
+    TrimmedMean,
+    Verdict,
+)
 from tests.cohorts import CPU, examples, mlp, sgd
 from tests.conftest import QUICK, Ended, only_run
 from tests.hostile import BLANK, KINDS, TAMPERED, UNFIT, Hostile, Kind, Tampered, hostile
@@ -36,6 +51,9 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "fedavg": FedAvg,
     "fedavg-released": lambda: FedAvg(variant="released"),
     "median": Median,
+    "trimmed_mean": TrimmedMean,
+    "geometric_median": GeometricMedian,
+    "centered_clipping": CenteredClipping,
     "multi_krum": MultiKrum,
     "foolsgold": FoolsGold,
     "foolsgold-sum": lambda: FoolsGold(scale="sum"),

@@ -6,77 +6,8 @@ similarities and weights are float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
-
-import numpy as np
 import torch
 from torch import Tensor
-
-_FEW = 32  # rows, up to which comparing whole rows is the faster way to a median on a CPU
-
-
-def coordinate_median(block: Tensor) -> Tensor:
-    r"""Median of every coordinate, ``[c]``: the middle value, or the mean of the two middle ones for even m.
-
-    Yin et al. 2018, https://arxiv.org/abs/1803.01498. `torch.median` returns the lower of the two.
-    """
-    lower, upper = (len(block) - 1) // 2, len(block) // 2
-    if block.device.type != "cpu":
-        ordered = block.sort(dim=0).values
-        return (ordered[lower] + ordered[upper]) / 2
-    if len(block) <= _FEW:
-        return torch.stack(_selected(block, (lower, upper))).sum(0) / 2
-    # NumPy sorts short contiguous rows with vector instructions, torch does not.
-    columns = np.sort(block.T.contiguous().numpy(), axis=1)
-    return torch.from_numpy((columns[:, lower] + columns[:, upper]) / 2)
-
-
-def _selected(block: Tensor, ranks: tuple[int, ...]) -> list[Tensor]:
-    """The values of these ranks in every column of ``[m, c]``, ``[c]`` each, by comparing whole rows."""
-    rows, spare = list(block.clone().unbind()), torch.empty_like(block[0])
-    for a, b, low, high in _comparisons(len(block), ranks):
-        x, y = rows[a], rows[b]
-        if low and high:
-            torch.minimum(x, y, out=spare)
-            torch.maximum(x, y, out=y)
-            rows[a], spare = spare, x
-        elif low:
-            torch.minimum(x, y, out=x)
-        else:
-            torch.maximum(x, y, out=y)
-    return [rows[rank] for rank in ranks]
-
-
-@cache
-def _comparisons(count: int, ranks: tuple[int, ...]) -> list[tuple[int, int, bool, bool]]:
-    """Batcher's odd-even mergesort of so many rows, less what some ranks do not need.
-
-    Of each comparison the two rows, and whether the smaller and the larger value are needed.
-    """
-    pairs = []
-    for size, step in _merges(count):
-        for start in range(step % size, count - step, 2 * step):
-            for i in range(start, min(start + step, count - step)):
-                if i // (2 * size) == (i + step) // (2 * size):
-                    pairs.append((i, i + step))
-    needed, kept = set(ranks), []
-    for a, b in reversed(pairs):
-        if a in needed or b in needed:
-            kept.append((a, b, a in needed, b in needed))
-            needed |= {a, b}
-    return kept[::-1]
-
-
-def _merges(count: int) -> Iterator[tuple[int, int]]:
-    """Lengths of the runs that are merged, and distances at which they are compared."""
-    size = 1
-    while size < count:
-        step = size
-        while step:
-            yield size, step
-            step //= 2
-        size *= 2
 
 
 def squared_distances(gram: Tensor) -> Tensor:
@@ -96,6 +27,34 @@ def krum_scores(distances: Tensor, byzantine: int) -> Tensor:
     Blanchard et al. 2017, https://arxiv.org/abs/1703.02757, with f = ``byzantine``.
     """
     return distances.sort(dim=1).values[:, : len(distances) - byzantine - 2].sum(1)
+
+
+def geometric_median_weights(gram: Tensor, tolerance: float = 1e-10, most: int = 1000) -> Tensor:
+    r"""Weights ``[m]``, of sum 1, with which uploads make their geometric median :math:`\arg\min_z \sum_i \|u_i - z\|`.
+
+    Smoothed Weiszfeld iterations, :math:`w_i \propto 1 / \max(\nu, \|u_i - z\|)` with :math:`z = \sum_j w_j u_j`, until
+    no weight moves by more than the tolerance (Pillutla et al. 2022, https://arxiv.org/abs/1912.13445, Algorithm 2).
+    They need inner products alone: :math:`\|u_i - z\|^2 = G_{ii} - 2 (G w)_i + w^T G w`. :math:`\nu` is
+    :math:`10^{-6}` of the rows' median length.
+
+    Args:
+        gram: Inner products of the rows, all less one vector near most of them, as for `squared_distances`.
+        tolerance: Of a weight.
+        most: Iterations at most.
+    """
+    squares = gram.diagonal()
+    least = (1e-6 * squares.sqrt().median()).clamp_min(torch.finfo(torch.float32).tiny)
+    # At first as from everybody else: from the mean, a huge upload takes many iterations to lose its weight.
+    weights = 1 / (squares.unsqueeze(1) + squares - 2 * gram).clamp_min(0).sqrt().mean(1).clamp_min(least)
+    weights = weights / weights.sum()
+    for _ in range(most):
+        products = gram @ weights
+        distances = (squares - 2 * products + weights.dot(products)).clamp_min(0).sqrt()
+        before, weights = weights, 1 / distances.clamp_min(least)
+        weights = weights / weights.sum()
+        if (weights - before).abs().max() <= tolerance:
+            break
+    return weights
 
 
 def smallest(scores: Tensor, count: int) -> Tensor:

@@ -59,6 +59,15 @@ def squared_norms(rows: Rows) -> Tensor:
     return torch.stack([squared_norm(row, memory) for row in rows]).cpu()
 
 
+def squared_distances_to(rows: Rows, point: Tensor) -> Tensor:
+    r""":math:`\|u_i - p\|^2` for a vector ``[D]``, ``[m]``."""
+    total = rows[0].new_zeros(len(rows), dtype=torch.float64)
+    point = point.to(total)
+    for where, block in blocks(rows, torch.float64):
+        total += block.sub_(point[where]).square_().sum(1)
+    return total.cpu()
+
+
 def gram(rows: Rows, centre: Tensor | None = None) -> Tensor:
     r""":math:`G_{ij} = \langle u_i - c, u_j - c \rangle`, ``[m, m]``, with c = 0 or a vector ``[D]``."""
     total = rows[0].new_zeros(len(rows), len(rows), dtype=torch.float64)

@@ -1,19 +1,22 @@
 """One small class per framework: uploads in, a verdict out; state survives the round, nothing else does."""
 
 from rffl_pl.servers.base import ParticipantSide, Server, Task, Verdict
+from rffl_pl.servers.centered_clipping import CenteredClipping
 from rffl_pl.servers.cffl import CFFL
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.fedavg import FedAvg
 from rffl_pl.servers.foolsgold import FoolsGold
+from rffl_pl.servers.geometric_median import GeometricMedian
 from rffl_pl.servers.krum import MultiKrum
 from rffl_pl.servers.median import Median
 from rffl_pl.servers.q_ffl import QFFL
 from rffl_pl.servers.rffl import RFFL
 from rffl_pl.servers.sign_sgd import SignSGD
 from rffl_pl.servers.standalone import Standalone
+from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
-    "CFFL", "QFFL", "RFFL", "Consensus", "Evidence", "FedAvg", "FoolsGold", "Median", "MultiKrum", "ParticipantSide",
-    "Server", "SignSGD", "Standalone", "Task", "Verdict",
+    "CFFL", "QFFL", "RFFL", "CenteredClipping", "Consensus", "Evidence", "FedAvg", "FoolsGold", "GeometricMedian",
+    "Median", "MultiKrum", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
 ]  # fmt: skip

@@ -55,12 +55,21 @@ class Evidence:
         return blocks.gram_of_squares(self.uploads) if len(self.uploads) else torch.zeros(0, 0, dtype=torch.float64)
 
     @cached_property
-    def squared_distances(self) -> Tensor:
-        r""":math:`\|u_i - u_j\|^2`, ``[m, m]`` float64, infinity on the diagonal; computed when asked for.
+    def centred_gram(self) -> Tensor:
+        """Inner products of the uploads less the shortest of them, ``[m, m]`` float64; computed when asked for.
 
-        Centred on the shortest upload: a mean could be ruined by one huge attacker.
+        Not less their mean: that could be ruined by one huge attacker.
         """
-        return squared_distances(blocks.gram(self.uploads, self.uploads[int(self.squared_norms.argmin())]))
+        return blocks.gram(self.uploads, self.uploads[int(self.squared_norms.argmin())])
+
+    @cached_property
+    def squared_distances(self) -> Tensor:
+        r""":math:`\|u_i - u_j\|^2`, ``[m, m]`` float64, infinity on the diagonal; computed when asked for."""
+        return squared_distances(self.centred_gram)
+
+    def squared_distances_to(self, point: Tensor) -> Tensor:
+        r""":math:`\|u_i - p\|^2` for a vector ``[D]``, ``[m]`` float64."""
+        return blocks.squared_distances_to(self.uploads, point) if len(self.uploads) else self.squared_norms
 
     def gram_times(self, weights: Tensor) -> Tensor:
         r""":math:`G w` for weights ``[m]``: :math:`\langle u_i, \sum_j w_j u_j \rangle`, ``[m]`` float64."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rffl_pl.functional.aggregation import coordinate_median
+from rffl_pl.functional.order import coordinate_median
 from rffl_pl.servers.consensus import Consensus
 
 

@@ -26,6 +26,31 @@ def reference_median(rows: Rows) -> np.ndarray:
     return np.array([c[half] if len(c) % 2 else (c[half - 1] + c[half]) / 2 for c in columns])
 
 
+def reference_trimmed_mean(rows: Rows, cut: int) -> np.ndarray:
+    """Mean of every coordinate's values but the ``cut`` smallest and the ``cut`` largest."""
+    columns = [sorted(float(row[k]) for row in rows)[cut : len(rows) - cut] for k in range(len(rows[0]))]
+    return np.array([math.fsum(c) / len(c) for c in columns])
+
+
+def reference_geometric_median(rows: Rows) -> np.ndarray:
+    """The point of smallest sum of distances: where Weiszfeld steps on the vectors end, or an upload."""
+    points = np.asarray(rows, dtype=np.float64)
+    z = np.median(points, axis=0)
+    for _ in range(3_000):
+        distances = np.maximum(np.linalg.norm(points - z, axis=1), 1e-12)
+        z = (points / distances[:, None]).sum(0) / (1 / distances).sum()
+    return min([z, *points], key=lambda p: float(np.linalg.norm(points - p, axis=1).sum()))
+
+
+def reference_centered_clipping(rows: Rows, centre: np.ndarray, radius: float | None) -> np.ndarray:
+    """The centre plus the mean of the differences to it, each cut to the radius or to the lower median of lengths."""
+    differences = [np.asarray(row, dtype=np.float64) - centre for row in rows]
+    lengths = [math.sqrt(d @ d) for d in differences]
+    radius = sorted(lengths)[(len(lengths) - 1) // 2] if radius is None else radius
+    moved = [d * min(1.0, radius / length) if length > 0 else d for d, length in zip(differences, lengths, strict=True)]
+    return np.asarray(centre + np.sum(moved, axis=0) / len(moved))
+
+
 def reference_fedavg(rows: Rows, examples: Sequence[int]) -> np.ndarray:
     """Sum of n_i / sum(n) u_i."""
     step = np.zeros(len(rows[0]))

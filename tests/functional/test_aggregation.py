@@ -1,5 +1,6 @@
 """The rules without state against float64 loops written from their definitions alone, and their laws."""
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -12,8 +13,8 @@ from torch import Tensor
 from rffl_pl.functional import aggregation
 from rffl_pl.functional.aggregation import (
     clamp_entries,
-    coordinate_median,
     foolsgold_weights,
+    geometric_median_weights,
     majority_vote,
     pairwise_cosines,
     q_fair_weights,
@@ -21,7 +22,9 @@ from rffl_pl.functional.aggregation import (
     squared_distances,
 )
 from rffl_pl.functional.blocks import gram, squared_norms
+from rffl_pl.functional.order import coordinate_median, trimmed_mean
 from rffl_pl.functional.reputation import clip, sound, weighted_sum
+from rffl_pl.servers import CenteredClipping
 from tests.functional.reference import (
     FOOLSGOLD_ROWS,
     KRUM_ROWS,
@@ -34,11 +37,11 @@ from tests.functional.reference import (
     random_losses,
     reference_foolsgold,
     reference_krum_scores,
-    reference_median,
     reference_q_fedavg,
     reference_vote,
     uploads,
 )
+from tests.servers.tasks import task
 
 every_size = pytest.mark.parametrize(
     ("m", "entries", "seed"), [(m, d, 100 * m + d) for m in range(3, 13) for d in (1, 7, 53)]
@@ -63,45 +66,6 @@ def clamped(rows: Tensor, bound: float) -> Tensor:
 def krum_scores(rows: Tensor, byzantine: int) -> Tensor:
     """Krum's scores of rows."""
     return aggregation.krum_scores(distances(rows), byzantine)
-
-
-@every_size
-def test_median(m: int, entries: int, seed: int) -> None:
-    """The median of some coordinate is not the definition's."""
-    rows = uploads(m, entries, seed)
-    close(coordinate_median(rows), reference_median(rows.tolist()))
-
-
-@pytest.mark.parametrize(
-    ("column", "expected"), [([1, 2, 3, 10], 2.5), ([10, 3, 1], 3), ([4], 4), ([1, 2], 1.5), ([5, 5, 5, 5], 5)]
-)
-def test_median_golden(column: list[float], expected: float) -> None:
-    """An even number of uploads gives the lower of the middle two, as torch.median does."""
-    assert coordinate_median(torch.tensor(column).float()[:, None]).tolist() == [expected]
-
-
-@pytest.mark.parametrize("m", [1, 2, 63, 64, 65, 66, 200])
-def test_median_of_many(m: int) -> None:
-    """Beyond some number of rows, where it is found another way, the median is another or the rows are changed."""
-    rows = uploads(m, 53, seed=m)
-    before = rows.clone()
-    np.testing.assert_array_equal(coordinate_median(rows), np.median(before.numpy(), axis=0))
-    assert torch.equal(rows, before)
-
-
-def test_median_laws() -> None:
-    """The median hangs on the order of rows, does not move or scale with them, or leaves the range of the majority."""
-    for seed, rows in random_inputs():
-        median = coordinate_median(rows)
-        assert torch.equal(coordinate_median(rows[permuted(len(rows), seed)]), median)
-        assert torch.equal(coordinate_median(-4 * rows), -4 * median)
-        shift = uploads(1, rows.shape[1], seed + 50)[0]
-        close(coordinate_median(rows + shift), median + shift)
-        assert torch.equal(coordinate_median(rows.repeat(2, 1)), median)
-        liars = 1e15 * uploads(len(rows) - 1, rows.shape[1], seed + 60)
-        stormed = coordinate_median(torch.cat([rows, liars]))
-        assert (stormed >= rows.min(0).values).all()
-        assert (stormed <= rows.max(0).values).all()
 
 
 @every_size
@@ -391,7 +355,30 @@ def test_median_of_byzfl(byzfl: Any, m: int, entries: int, seed: int) -> None:
     """ByzFL's median, or its mean of what is left when all but the middle is trimmed, is another one."""
     rows = uploads(m, entries, seed)
     close(coordinate_median(rows), byzfl.Median()(rows), 1e-6)
-    close(coordinate_median(rows), byzfl.TrMean(f=(m - 1) // 2)(rows), 1e-6)
+    for f in range((m + 1) // 2):
+        close(trimmed_mean(rows, f), byzfl.TrMean(f=f)(rows), 1e-6)
+
+
+@every_size
+def test_geometric_median_of_byzfl(byzfl: Any, m: int, entries: int, seed: int) -> None:
+    """ByzFL's steps end, after many of them, where the sum of distances is smaller."""
+    rows = uploads(m, entries, seed)
+    weights = geometric_median_weights(gram(rows, rows[int(squared_norms(rows).argmin())]))
+    theirs, ours = byzfl.GeometricMedian(nu=1e-6, T=2000)(rows.double()), weights @ rows.double()
+    total = (rows.double() - theirs).norm(dim=1).sum()
+    assert (rows.double() - ours).norm(dim=1).sum() <= total * (1 + 1e-6)
+
+
+def test_centered_clipping_of_byzfl(byzfl: Any) -> None:
+    """ByzFL's steps from the same centre are others."""
+    for seed, radius in itertools.product(range(4), (0.1, 1.0, 10.0)):
+        server, theirs, last = CenteredClipping(radius=radius), byzfl.CenteredClipping(tau=radius), torch.zeros(53)
+        server.start(task([10] * 7, [53]))
+        for now in range(3):
+            rows = uploads(7, 53, 10 * seed + now)
+            theirs.m = last
+            last = theirs(rows)
+            close(server.step(rows, range(7)).download(0), last)
 
 
 @every_size

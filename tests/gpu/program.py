@@ -22,7 +22,20 @@ from rffl_pl.strategy import leave_process_group
 
 SERVERS: dict[str, Callable[[], Any]] = {
     name: getattr(rffl_pl, name)
-    for name in ("RFFL", "FedAvg", "QFFL", "CFFL", "MultiKrum", "FoolsGold", "SignSGD", "Median", "Standalone")
+    for name in (
+        "RFFL",
+        "FedAvg",
+        "QFFL",
+        "CFFL",
+        "MultiKrum",
+        "FoolsGold",
+        "SignSGD",
+        "Median",
+        "TrimmedMean",
+        "GeometricMedian",
+        "CenteredClipping",
+        "Standalone",
+    )
 } | {preset: partial(rffl_pl.RFFL, preset=preset) for preset in ("guarded", "paper")}
 
 

@@ -15,7 +15,19 @@ import torch
 from torch import Tensor
 
 import rffl_pl.servers
-from rffl_pl.servers import QFFL, FedAvg, FoolsGold, Median, MultiKrum, Server, SignSGD, Verdict
+from rffl_pl.servers import (
+    QFFL,
+    CenteredClipping,
+    FedAvg,
+    FoolsGold,
+    GeometricMedian,
+    Median,
+    MultiKrum,
+    Server,
+    SignSGD,
+    TrimmedMean,
+    Verdict,
+)
 from tests.functional.reference import (
     FOOLSGOLD_ROWS,
     KRUM_ROWS,
@@ -44,6 +56,10 @@ RULES: dict[str, Callable[[], Server]] = {
     "fedavg": FedAvg,
     "fedavg-released": lambda: FedAvg(variant="released"),
     "median": Median,
+    "trimmed_mean": TrimmedMean,
+    "geometric_median": GeometricMedian,
+    "centered_clipping": CenteredClipping,
+    "centered_clipping-0.5": lambda: CenteredClipping(radius=0.5),
     "krum": lambda: MultiKrum(selected=1),
     "multi_krum": MultiKrum,
     "foolsgold": FoolsGold,
@@ -280,8 +296,9 @@ def test_order_of_participants_who_are_all_drawn() -> None:
         close(other.weights, verdict.weights[order], 1e-9)
 
 
-# FoolsGold weighs directions, which move with a shift; q-FFL with q > 0 divides by lengths; signs are signs.
-@rules("foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
+# FoolsGold weighs directions, which move with a shift; q-FFL with q > 0 divides by lengths; signs are signs; clipping
+# begins at a centre of 0.
+@rules("centered_clipping", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
 def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     """The step does not move with a common shift of all uploads, or does not scale with them."""
     for seed, m in enumerate((5, 8, 12)):
@@ -291,8 +308,19 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
         close(step_of(one_round(rule(), rows * -4)), step * -4)
 
 
-# The median, Krum and FoolsGold choose among rows; q-FFL with q > 0 divides by lengths; signs are signs.
-@rules("median", "krum", "multi_krum", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
+# Medians, Krum and FoolsGold choose among rows; clipping and q-FFL with q > 0 go by lengths; signs are signs.
+@rules(
+    "median",
+    "trimmed_mean",
+    "geometric_median",
+    "centered_clipping",
+    "krum",
+    "multi_krum",
+    "foolsgold",
+    "q_ffl-0.1",
+    "q_ffl-1",
+    "sign_sgd",
+)
 def test_linear(rule: Callable[[], Server]) -> None:
     """The step of a combination of uploads is not the combination of the steps."""
     a, b = uploads(6, 53, seed=1), uploads(6, 53, seed=2)
@@ -310,9 +338,9 @@ def test_opposite_uploads(rule: Callable[[], Server]) -> None:
         assert torch.equal(opposite.weights, verdict.weights)
 
 
-# q-FFL with q > 0 makes shorter steps than any upload, SignSGD steps of a length of its own.
+# q-FFL with q > 0 makes shorter steps than any upload, SignSGD and a fixed radius steps of a length of their own.
 @cannot_tell_apart
-@rules("q_ffl-0.1", "q_ffl-1", "sign_sgd")
+@rules("centered_clipping-0.5", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
 def test_equal_uploads(rule: Callable[[], Server]) -> None:
     """Everybody sends the same and the step is another; a sum over P of them is P times as long."""
     server = rule()

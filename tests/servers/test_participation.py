@@ -10,7 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from rffl_pl.servers import CFFL, RFFL, FedAvg, FoolsGold, Median, MultiKrum, Server, SignSGD, Standalone
+from rffl_pl.servers import (
+    CFFL,
+    RFFL,
+    CenteredClipping,
+    FedAvg,
+    FoolsGold,
+    Median,
+    MultiKrum,
+    Server,
+    SignSGD,
+    Standalone,
+)
 from tests.functional.reference import uploads
 from tests.servers.tasks import assert_equal, assert_refused, shards, task, through_file
 
@@ -97,6 +108,7 @@ def test_with_everybody_asked_nothing_changes() -> None:
 RULES: dict[str, Callable[[], Server]] = {
     "fedavg": FedAvg,
     "median": Median,
+    "centered_clipping": CenteredClipping,
     "krum": lambda: MultiKrum(byzantine=0),
     "foolsgold": FoolsGold,
     "sign_sgd": SignSGD,
