@@ -96,8 +96,8 @@ class Federation(Configured):
         if world_size > self.total:
             raise UserError(
                 f"Expected at most one rank per participant, but got {world_size} ranks for {self.total} participants "
-                f"({self.honest} honest, {self.adversaries} adversaries); start torchrun with --nproc_per_node of at "
-                "most that many or raise --federation.participants."
+                f"({self.honest} honest, {self.adversaries} adversaries); give torchrun's --nproc_per_node, or "
+                "--ranks, at most that many or raise --federation.participants."
             )
         to_and_fro = [*reversed(range(world_size)), *range(world_size)]
         dealt = zip(reversed(range(self.total)), itertools.cycle(to_and_fro), strict=False)

@@ -8,7 +8,7 @@ learning rate, optimizer state and gradient; `torch.func.vmap` makes of the netw
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -45,12 +45,16 @@ class Indexed(Protocol):
     Attributes:
         order: Those of each mini-batch, ``[B]`` each.
         tensors: All examples that they count, inputs and classes; None where they do not lie in memory as tensors.
+        prepare: What makes the network's inputs of those; None where they are that.
     """
 
     order: Sequence[Tensor]
 
     @property
     def tensors(self) -> tuple[Tensor, ...] | None: ...
+
+    @property
+    def prepare(self) -> Callable[[Tensor], Tensor] | None: ...
 
 
 class Rule(Protocol):
@@ -206,10 +210,10 @@ class Stack:
             with _drawing_from(stream):
                 passes.append(turn.examples.epoch())
                 walks.append(iter(passes[-1]))
-        if all(isinstance(found, Indexed) for found in passes):
-            tensors = [found.tensors for found in passes if isinstance(found, Indexed)]
-            if tensors[0] is not None and all(found is tensors[0] for found in tensors):
-                return _from_memory(self._held(tensors[0], device), [f.order for f in passes if isinstance(f, Indexed)])
+        indexed = [found for found in passes if isinstance(found, Indexed)]
+        tensors = indexed[0].tensors if len(indexed) == len(passes) else None
+        if tensors is not None and all(found.tensors is tensors for found in indexed):
+            return _from_memory(self._held(tensors, device), [found.order for found in indexed], indexed[0].prepare)
         return _as_drawn(walks, streams, device)
 
     def _held(self, tensors: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -369,7 +373,9 @@ def _rule(optimizer: Optimizer) -> Rule:
     raise NotStackableError(f"{kind.__name__} with these options is none that is written for several models")
 
 
-def _from_memory(examples: tuple[Tensor, Tensor], orders: Sequence[Sequence[Tensor]]) -> Iterator[_Batch]:
+def _from_memory(
+    examples: tuple[Tensor, Tensor], orders: Sequence[Sequence[Tensor]], prepare: Callable[[Tensor], Tensor] | None
+) -> Iterator[_Batch]:
     """Mini-batches of examples that lie on the device, by their numbers: one transfer for the whole pass."""
     x, y = examples
     sizes = [[len(part) for part in order] for order in orders]
@@ -383,7 +389,8 @@ def _from_memory(examples: tuple[Tensor, Tensor], orders: Sequence[Sequence[Tens
         active = [k for k, own in enumerate(sizes) if len(own) > step]
         counts = [sizes[k][step] for k in active]
         chosen = numbers[_where(active), step, : max(counts)]
-        yield _Batch(active, x[chosen], y[chosen], _weights(counts, x.device), counts)
+        inputs = x[chosen] if prepare is None else prepare(x[chosen])
+        yield _Batch(active, inputs, y[chosen], _weights(counts, x.device), counts)
 
 
 def _as_drawn(

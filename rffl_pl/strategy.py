@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -240,6 +241,12 @@ def _own_connection(prefix: str) -> dist.Store:
     """Another connection to the launcher's store, so that whoever waits on the first one holds up nobody."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return dist.PrefixStore(prefix, dist.TCPStore(host, port, None, False, timedelta(seconds=5)))
+
+
+def store_at(listener: socket.socket) -> dist.Store:
+    """The store of a launch, served on a listening socket; what torchrun has in its own process."""
+    host, port = listener.getsockname()
+    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
 def _fresh_prefix(store: dist.Store, rank: int, ranks: int) -> str:

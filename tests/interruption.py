@@ -59,10 +59,13 @@ class Signalled(Callback):
         after: In the round after so many.
         at: ``round``, or ``end`` for what follows the last one.
         rank: Which rank alone gets it; all if None.
+        launcher: The process that started this one gets it instead.
     """
 
-    def __init__(self, number: int = 15, after: int = 2, at: str = "round", rank: int | None = None) -> None:
-        self.number, self.after, self.at, self.rank = number, after, at, rank
+    def __init__(
+        self, number: int = 15, after: int = 2, at: str = "round", rank: int | None = None, launcher: bool = False
+    ) -> None:
+        self.number, self.after, self.at, self.rank, self.launcher = number, after, at, rank, launcher
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(pl_module, FederatedModule)
@@ -76,4 +79,4 @@ class Signalled(Callback):
 
     def _send(self, trainer: Trainer) -> None:
         if self.rank in (None, trainer.global_rank):
-            os.kill(os.getpid(), self.number)
+            os.kill(os.getppid() if self.launcher else os.getpid(), self.number)

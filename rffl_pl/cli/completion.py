@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from rffl_pl.cli import catalogue, compare, dashboard, paper, study
 from rffl_pl.cli.help import COMMANDS
 from rffl_pl.errors import UserError
+from rffl_pl.launch.fork import RANKS
 from rffl_pl.paper import FIGURES, TABLES
 
 CHOICES = {  # what completes the word behind an option
@@ -77,7 +78,7 @@ def script(run: Callable[[list[str]], None]) -> str:
         dashboard=" ".join(dashboard.options()),
         paper=" ".join([*paper.VERBS, *TABLES, *FIGURES, *paper.options()]),
         cases=cases,
-        options=" ".join(sorted(_options(run) | deeper)),
+        options=" ".join(sorted(_options(run) | deeper | {RANKS})),
     )
 
 

@@ -11,6 +11,7 @@ from rffl_pl.cli import catalogue, help
 from rffl_pl.cli.process import be_quiet, keep_freed_memory
 from rffl_pl.errors import UserError
 from rffl_pl.launch import tell
+from rffl_pl.launch.fork import become_ranks, take_ranks
 
 
 def main(args: list[str] | None = None) -> None:
@@ -43,13 +44,14 @@ def main(args: list[str] | None = None) -> None:
             from rffl_pl.cli import completion
 
             answer = completion.answer(args[1:], run)
+        ranks, words = take_ranks(args)
     except UserError as mistake:
         tell(str(mistake))
         sys.exit(2)
     if answer is not None:
         _print(answer)
         return
-    run(args)
+    run(words, ranks)
     from rffl_pl.strategy import leave_process_group  # torch is imported by what needs it alone
 
     leave_process_group()
@@ -64,15 +66,17 @@ def _print(answer: str) -> None:
         sys.exit(128 + signal.SIGPIPE)
 
 
-def run(args: list[str]) -> None:
-    """Run one command line; the process group stays open for another."""
+def run(args: list[str], ranks: int = 1) -> None:
+    """Run one command line, on so many ranks if more than one; the process group stays open for another."""
     from rffl_pl.cli.arguments import command_line
     from rffl_pl.cli.mistakes import mistake_behind, sentence
     from rffl_pl.launch.stopping import STOP, Stopped
-    from rffl_pl.strategy import end, lost_a_rank
+    from rffl_pl.strategy import end, lost_a_rank, store_at
 
     keep_freed_memory()
     be_quiet()
+    if ranks > 1:
+        become_ranks(ranks, store_at)
     try:
         command_line(catalogue.with_files(args))
     except Stopped as stopped:

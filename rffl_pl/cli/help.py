@@ -76,7 +76,8 @@ Participants train on their own data and upload what changed; the server weights
 whoever falls below a threshold and rewards each participant by its reputation.
 
 usage: rffl COMMAND [options], the same as python -m rffl_pl COMMAND [options]
-       torchrun --nproc_per_node=4 -m rffl_pl COMMAND [options] for several ranks
+       rffl COMMAND --ranks 4 [options] for several ranks on this machine
+       torchrun --nproc_per_node=4 -m rffl_pl COMMAND [options] for several ranks, also on several machines
 
 commands, each with an example:
 {commands}

@@ -52,7 +52,7 @@ class CIFAR10(TorchvisionImages):
         return files | {self.reader.meta["filename"]: self.reader.meta["md5"]}
 
     def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
-        return torch.from_numpy(dataset.data).permute(0, 3, 1, 2).float().div_(255), torch.tensor(dataset.targets)
+        return torch.from_numpy(dataset.data).permute(0, 3, 1, 2).contiguous(), torch.tensor(dataset.targets)
 
 
 class CIFAR100(CIFAR10):

@@ -9,7 +9,7 @@ from typing import Any
 import torchvision.datasets
 from torch import Tensor
 
-from rffl_pl.datamodules.torchvision_images import TorchvisionImages, padded
+from rffl_pl.datamodules.torchvision_images import TorchvisionImages
 from rffl_pl.federation import Federation
 
 _MD5 = {
@@ -34,6 +34,7 @@ class MNIST(TorchvisionImages):
     folder = "MNIST/raw"
     reader = torchvision.datasets.MNIST
     num_classes = 10
+    frame = 2
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class MNIST(TorchvisionImages):
         return _MD5
 
     def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
-        return padded(dataset.data), dataset.targets
+        return dataset.data.unsqueeze(1), dataset.targets
 
 
 class FashionMNIST(MNIST):

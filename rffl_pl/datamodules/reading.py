@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, get_worker_info
 
 from rffl_pl.datamodules.border import collected
+from rffl_pl.datamodules.byte_images import ByteImages
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.errors import UserError
 
@@ -97,6 +98,12 @@ class Batches:
         """All examples of the dataset, inputs and classes, where they lie in memory as tensors; else None."""
         dataset = self.reader.dataset
         return dataset.tensors if isinstance(dataset, TensorDataset) else None
+
+    @property
+    def prepare(self) -> Callable[[Tensor], Tensor] | None:
+        """What makes the network's inputs of those in `tensors`; None where they are that."""
+        dataset = self.reader.dataset
+        return dataset.standardise if isinstance(dataset, ByteImages) else None
 
     def __len__(self) -> int:
         return len(self.order)

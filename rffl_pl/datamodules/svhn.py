@@ -38,4 +38,4 @@ class SVHN(TorchvisionImages):
 
     def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
         # The file has the images last: without copying, those of a batch would lie far apart.
-        return torch.from_numpy(dataset.data).contiguous().float().div_(255), torch.from_numpy(dataset.labels)
+        return torch.from_numpy(dataset.data).contiguous(), torch.from_numpy(dataset.labels)

@@ -6,12 +6,10 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
-from torch.nn.functional import pad
-from torch.utils.data import TensorDataset
 
 from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.byte_images import ByteImages, Standardise
 from rffl_pl.datamodules.files import data_dir, ensure
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -35,6 +33,8 @@ class TorchvisionImages(FederatedDataModule):
     """Where its files lie in ``data_dir``."""
     reader: ClassVar[type[Any]]
     """torchvision's class."""
+    frame: ClassVar[int] = 0
+    """Pixels of background that are put around every image."""
 
     def __init__(self, federation: Federation, *, data_dir: str | None = None, **kwargs: Any) -> None:
         super().__init__(federation, **kwargs)
@@ -46,7 +46,7 @@ class TorchvisionImages(FederatedDataModule):
 
     @abstractmethod
     def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
-        """Images ``[n, channels, height, width]`` from 0 to 1 and classes ``[n]`` of what the reader has read."""
+        """Images ``[n, channels, height, width]`` of bytes and classes ``[n]`` of what the reader has read."""
 
     def opened(self, *, train: bool, download: bool = False) -> Any:
         """The reader's training or test images."""
@@ -61,11 +61,8 @@ class TorchvisionImages(FederatedDataModule):
 
     def load(self) -> Sources:
         (x, y), (x_test, y_test) = self._read(train=True), self._read(train=False)
-        grey = x.shape[1] == 1
-        deviation, mean = (x.std(), x.mean()) if grey else torch.std_mean(x, dim=(0, 2, 3), keepdim=True)
-        for images in (x, x_test):
-            images.sub_(mean).div_(deviation)
-        return Sources(train=TensorDataset(x, y), test=TensorDataset(x_test, y_test))
+        standardise = Standardise(x, self.frame)
+        return Sources(train=ByteImages(x, y, standardise), test=ByteImages(x_test, y_test, standardise))
 
     def _read(self, *, train: bool) -> tuple[Tensor, Tensor]:
         try:
@@ -80,8 +77,3 @@ class TorchvisionImages(FederatedDataModule):
                 "downloaded again."
             ) from error
         return x, y
-
-
-def padded(images: Tensor) -> Tensor:
-    """Grey images ``[n, 28, 28]`` of bytes as ``[n, 1, 32, 32]`` from 0 to 1, with a frame of background."""
-    return pad(images.unsqueeze(1), (2, 2, 2, 2)).float().div_(255)

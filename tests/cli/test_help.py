@@ -176,6 +176,7 @@ def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rffl fit --federation.", {"--federation.participants", "--federation.adversaries"}),
         ("rffl test --trainer.max_e", {"--trainer.max_epochs"}),
         ("rffl fit --server.pres", {"--server.preset"}),
+        ("rffl fit --ra", {"--ranks"}),
         ("rffl fit --no_such", set()),
     ],
 )

@@ -38,7 +38,7 @@ def tensors_of(data: FederatedDataModule) -> tuple[Tensor, Tensor, Tensor, Tenso
     train, test = data.sources.train, data.sources.test
     assert isinstance(train, TensorDataset)
     assert isinstance(test, TensorDataset)
-    return *train.tensors, *test.tensors  # type: ignore[return-value]
+    return *train[:], *test[:]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,153 @@
+"""Ranks of one machine as forks of a process that has imported everything: torchrun's part without torchrun."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from rffl_pl.errors import UserError, check_number
+
+RANKS = "--ranks"
+"""The option, which is the launch's and no run's: it stands in no configuration."""
+
+_PATIENCE = 30
+"""Seconds that ranks have to end once one of them has failed, as under torchrun."""
+_MOST = 4096
+
+
+def take_ranks(words: list[str]) -> tuple[int, list[str]]:
+    """How many ranks ``--ranks`` asks for, 1 without it, and the other words.
+
+    Raises:
+        UserError: If it is no number of ranks, there already is a launcher, or processes cannot be forked here.
+    """
+    asked, rest, waiting = "1", [], iter(words)
+    for word in waiting:
+        if word == RANKS:
+            asked = next(waiting, "nothing")
+        elif word.startswith(f"{RANKS}="):
+            asked = word.removeprefix(f"{RANKS}=")
+        else:
+            rest.append(word)
+    if not asked.isdecimal():
+        raise UserError(f"Expected --ranks to be a whole number, but got {asked}.")
+    check_number(RANKS, int(asked), 1, _MOST)
+    if int(asked) > 1 and "WORLD_SIZE" in os.environ:
+        raise UserError(
+            f"Expected --ranks without a launcher, but got {asked} under torchrun; give torchrun --nproc_per_node "
+            f"{asked} instead."
+        )
+    if int(asked) > 1 and not hasattr(os, "fork"):
+        raise UserError(
+            f"Expected --ranks on a system that forks processes, but this is {sys.platform}; take torchrun."
+        )
+    return int(asked), rest
+
+
+def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:
+    """Fork into so many ranks and return in each of them; this process starts and ends them and never returns.
+
+    They share the memory of what was imported before. Each finds in its environment what torchrun would say, so that
+    everything behind sees no difference. If one fails, the others are asked to end; signals go to all of them.
+
+    Args:
+        count: At least 1.
+        serve: Opens on a listening socket the store by which the ranks meet; it is kept until they have ended.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rffl-"))
+    listener = socket.create_server(("127.0.0.1", 0))
+    common = {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(listener.getsockname()[1]),
+        "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+    sys.stdout.flush()
+    sys.stderr.flush()
+    gc.collect()
+    gc.freeze()  # the collector would write to every object, and no page would be shared for long
+    ranks: dict[int, int] = {}
+    for rank in range(count):
+        process = os.fork()
+        if process == 0:
+            listener.close()
+            _be(rank, common, folder)
+            return
+        ranks[process] = rank
+    try:
+        code = _see_through(ranks, listener, serve)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(code)  # what was imported for the ranks has nothing to close here
+
+
+def _be(rank: int, common: dict[str, str], folder: Path) -> None:
+    """Take on a rank's environment."""
+    import torch
+
+    own = folder / "attempt_0" / str(rank)
+    own.mkdir(parents=True, exist_ok=True)
+    numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_ERROR_FILE": str(own / "error.json")}
+    os.environ.update(common | numbers)
+    torch.set_num_threads(int(common["OMP_NUM_THREADS"].partition(",")[0]))
+
+
+def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable[[socket.socket], object]) -> int:
+    """Serve the ranks' store until all have ended; the exit code of the first that failed, or 0."""
+    store = serve(listener)  # noqa: F841  # while it lives
+    failed = 0
+    with _signals_passed_on(ranks):
+        while ranks:
+            process, status = os.wait()
+            code = os.waitstatus_to_exitcode(status)
+            ranks.pop(process, None)
+            if code and not failed:
+                failed = code if code > 0 else 128 - code
+                _end(ranks)
+    return failed
+
+
+def _end(ranks: dict[int, int]) -> None:
+    """Ask the ranks that are left to end, and see to it."""
+    until = time.monotonic() + _PATIENCE
+    _send(ranks, signal.SIGTERM)
+    while ranks and time.monotonic() < until:
+        process, _ = os.waitpid(-1, os.WNOHANG)
+        ranks.pop(process, None)
+        time.sleep(0.05)
+    _send(ranks, signal.SIGKILL)
+
+
+def _send(ranks: dict[int, int], number: int) -> None:
+    for process in list(ranks):
+        os.kill(process, number)
+
+
+@contextmanager
+def _signals_passed_on(ranks: dict[int, int]) -> Iterator[None]:
+    """What this process is sent, the ranks are sent."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        _send(ranks, number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
