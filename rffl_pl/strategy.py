@@ -246,7 +246,9 @@ def _own_connection(prefix: str) -> dist.Store:
 def store_at(listener: socket.socket) -> dist.Store:
     """The store of a launch, served on a listening socket; what torchrun has in its own process."""
     host, port = listener.getsockname()
-    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    return dist.TCPStore(  # libuv's takes no socket that listens already
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=False
+    )
 
 
 def _fresh_prefix(store: dist.Store, rank: int, ranks: int) -> str:

@@ -63,7 +63,8 @@ class RFFL(Server):
             (`rffl_pl.servers.trust.Confirmations`); 0 for none (guarded: 1).
         removal_confidence: Remove only whose contribution of late, relative to the mean member's, is below a tenth with
             this confidence (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), whatever `threshold` says; or
-            ``off``.
+            ``off``. With `probation`, whoever was confirmed before stays then, without a download, and is removed only
+            below minus a half.
         short_memory: Weight of the past in a second, faster average of similarities: a quota is at most what that would
             give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``.
         earned: Quotas are at most one's similarities added up since the beginning over the largest such sum, so that
@@ -251,7 +252,7 @@ class RFFL(Server):
         """Whose reputation is below the threshold, or whose contribution surely is, ``[P]`` bool."""
         if self.trust.contributions is None:
             return updated < self._threshold()
-        return self.trust.contributions.bound()[1] < self.trust.contributions.least
+        return self.trust.contributions.bound()[1] < self.trust.limits()
 
     def _why(self, participant: int, updated: Tensor) -> str:
         if self.trust.contributions is None:
@@ -259,7 +260,7 @@ class RFFL(Server):
         contributed, bound = (values[participant] for values in self.trust.contributions.bound())
         return (
             f"it contributed {contributed:.3f} of what the mean member does, at most {bound:.3f} with a confidence of "
-            f"{self.steps.removal_confidence}, and less than {self.trust.contributions.least} is too little"
+            f"{self.steps.removal_confidence}, and less than {self.trust.limits()[participant]:g} is too little"
         )
 
     def _first_weights(self) -> Tensor:

@@ -29,7 +29,10 @@ class Contributions:
     """
 
     least: ClassVar[float] = 0.1
-    """A participant is removed whose upper bound is below this: twelve examples among hundreds measured 0.2."""
+    """Whose upper bound is below this contributes too little: twelve examples among hundreds measured 0.2."""
+    against: ClassVar[float] = -0.5
+    """Whose upper bound is below this works against the others. A shard that its owner has learnt by heart does not:
+    what the others send draws its model away, and its updates back, which measured -0.2."""
     memory: ClassVar[float] = 0.9
     """Weight of the past per round."""
 
@@ -121,6 +124,14 @@ class Trust:
             averaged = moving_average(self.recent, now, self.steps.short_memory)
             self.recent = torch.where(scored, averaged, self.recent)
 
+    def limits(self) -> Tensor:
+        """Below what contribution everybody is removed, ``[P]``: lower for whoever was confirmed as no free-rider."""
+        assert self.contributions is not None
+        limits = torch.full_like(self.recent, self.contributions.least)
+        if self.confirmations is not None:
+            limits[self.confirmations.confirmed] = self.contributions.against
+        return limits
+
     def capped(self, quotas: Tensor, members: Tensor, rounds: Tensor) -> Tensor:
         """The quotas ``[P]``, at most what the switches allow everybody by what it did of late, and so far.
 
@@ -133,6 +144,8 @@ class Trust:
             # An average that began at 0 has not seen a whole round.
             seen = 1 - self.steps.short_memory ** rounds.double()
             quotas = torch.minimum(quotas, relative_quota(torch.where(seen > 0, self.recent / seen, 0.0) * members))
+        if self.contributions is not None:
+            quotas = torch.where(self.contributions.bound()[1] < self.contributions.least, 0.0, quotas)
         if self.steps.earned:
             quotas = torch.minimum(quotas, relative_quota(self.earned * members))
         if self.confirmations is not None:

@@ -83,6 +83,30 @@ def test_reputation_of_long_ago_pays_for_nothing() -> None:
     assert with_it.quotas[:5].min() > 0.5
 
 
+def test_whoever_was_confirmed_stays_and_can_come_back() -> None:
+    """Somebody whose examples say nothing new any more is removed or goes on downloading, or never downloads again."""
+    server = started(6)
+    for now in range(90):
+        silent = 12 <= now < 50
+        verdict = step(server, updates(now, 5 if silent else 6, 1 if silent else 0))
+        if 40 <= now < 50:
+            assert verdict.quotas[5] == 0
+    assert server.members.all()
+    assert verdict.quotas[5] > 0.5
+
+
+def test_whoever_works_against_the_others_is_removed() -> None:
+    """A participant that was confirmed and then sends the opposite stays, or takes anybody with it."""
+    server = started(6)
+    reasons: dict[int, str] = {}
+    for now in range(40):
+        rows = updates(now, 6, 0)
+        rows[5] *= 1 if now < 12 else -1
+        reasons |= step(server, rows).reasons
+    assert server.members.tolist() == [True] * 5 + [False]
+    assert "less than -0.5 is too little" in reasons[5]
+
+
 def test_probation_lasts_as_said_and_until_confirmed() -> None:
     """Somebody downloads before the rounds are over, or never after them; or once confirmed has to begin again."""
     server = started(4, probation=3)
