@@ -1,0 +1,7 @@
+"""Local training of several participants at once, their models as one stack."""
+
+from rffl_pl.stack.optimizers import NotStackableError
+from rffl_pl.stack.rows import Turn
+from rffl_pl.stack.training import Stack, refusal
+
+__all__ = ["NotStackableError", "Stack", "Turn", "refusal"]

@@ -1,0 +1,87 @@
+"""Layers that have to know that there are several models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from rffl_pl.stack.optimizers import NotStackableError
+
+
+class Draws:
+    """Random numbers for all rows at once, those of each row from its participant's stream.
+
+    Attributes:
+        streams: Of the participants whose step it is, m of them.
+        sizes: How many examples each of them has in this step.
+    """
+
+    def __init__(self) -> None:
+        self.streams: Sequence[torch.Generator] = ()
+        self.sizes: Sequence[int] = ()
+
+    def ones(self, rows: Tensor, share: float) -> Tensor:
+        """Ones with probability ``share``, else zeros, in the shape of ``rows`` ``[m, B, ...]``."""
+        drawn = torch.ones(rows.shape, dtype=rows.dtype)  # on the CPU, as the streams are, and brought over at once
+        for row, stream, size in zip(drawn, self.streams, self.sizes, strict=True):
+            row[:size].bernoulli_(share, generator=stream)
+        return drawn.to(rows.device, non_blocking=True)
+
+
+def adapted(network: nn.Module, draws: Draws) -> nn.Module:
+    """The network with what `torch.func.vmap` does otherwise, or not at all; changed in place.
+
+    Raises:
+        NotStackableError: If one of its layers only works for one model at a time.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
+            raise NotStackableError(f"{type(module).__name__} keeps statistics while it trains")
+        if type(module) is nn.Embedding and module.padding_idx is not None:
+            module.__class__ = _Embedding
+        for name, child in module.named_children():
+            if type(child) is nn.Dropout:
+                setattr(module, name, _Dropout(child.p, draws))
+    return _Dropout(network.p, draws) if type(network) is nn.Dropout else network
+
+
+class _Embedding(nn.Embedding):
+    """Without a gradient for the padding, of which vmap's rule knows nothing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.padding_idx is not None
+        found = embedding(x, self.weight)
+        return torch.where(torch.eq(x, self.padding_idx).unsqueeze(-1), found.detach(), found)
+
+
+class _Dropout(nn.Module):
+    """Draws from every participant's own stream."""
+
+    def __init__(self, p: float, draws: Draws) -> None:
+        super().__init__()
+        self.p = p
+        self.draws = draws
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask: Tensor = _Mask.apply(x.detach(), 1 - self.p, self.draws)
+        return x * mask
+
+
+class _Mask(torch.autograd.Function):
+    """The one place where a function of one model has to know that there are several."""
+
+    @staticmethod
+    def forward(x: Tensor, share: float, draws: Draws) -> Tensor:
+        raise AssertionError("drawn under vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor, share: float, draws: Draws) -> tuple[Tensor, int]:
+        return draws.ones(x.movedim(in_dims[0], 0), share).div_(share), 0

@@ -1,0 +1,72 @@
+"""What several participants train, as rows: weights and what optimizers remember."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from rffl_pl.stack.batches import Passes, index_of
+from rffl_pl.stack.optimizers import gathered, put_state, steps_taken
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A participant's local training in one round.
+
+    Attributes:
+        weights: Its weights ``[D]``, which are trained in place.
+        optimizer: Its optimizer, whose state goes on.
+        examples: Its training examples.
+        seed: Seed of its random stream in this round.
+    """
+
+    weights: Tensor
+    optimizer: Optimizer
+    examples: Passes
+    seed: int
+
+
+class Rows:
+    """Weights and optimizer state of several participants, ``[n, D]`` each, and the steps taken, ``[n, 1]``."""
+
+    def __init__(self, turns: Sequence[Turn], slots: Sequence[str]) -> None:
+        self.slots = slots
+        self.weights = torch.stack([turn.weights for turn in turns])
+        self.state = [torch.stack([gathered(turn.optimizer, slot, turn.weights) for turn in turns]) for slot in slots]
+        taken = [steps_taken(turn.optimizer) for turn in turns]
+        steps = torch.tensor(taken, dtype=torch.float64).unsqueeze(1)
+        self.steps = steps.to(self.weights.device, non_blocking=True)
+
+    def of(self, active: list[int]) -> Part:
+        """Some rows: views where they are the first ones, else copies."""
+        where = index_of(active)
+        state = [slot[where] for slot in self.state]
+        return Part(self.weights[where], state, self.steps[where], isinstance(where, slice))
+
+    def take(self, active: list[int], part: Part) -> None:
+        """Take changed rows back."""
+        if not part.views:
+            self.weights[active], self.steps[active] = part.weights, part.steps
+            for slot, changed in zip(self.state, part.state, strict=True):
+                slot[active] = changed
+
+    def put_back(self, turns: Sequence[Turn]) -> None:
+        """Leave everybody with its weights and its optimizer's state."""
+        for k, turn in enumerate(turns):
+            turn.weights.copy_(self.weights[k])
+            if self.slots:
+                put_state(turn.optimizer, self.slots, [slot[k].clone() for slot in self.state], self.steps[k, 0])
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the rows, as views of them or as copies."""
+
+    weights: Tensor
+    state: list[Tensor]
+    steps: Tensor
+    views: bool
