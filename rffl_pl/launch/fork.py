@@ -59,7 +59,7 @@ def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:
     """Fork into so many ranks and return in each of them; this process starts and ends them and never returns.
 
     They share the memory of what was imported before. Each finds in its environment what torchrun would say, so that
-    everything behind sees no difference. If one fails, the others are asked to end; signals go to all of them.
+    everything behind sees no difference. If one fails, the others are asked to end; SIGTERM goes to all of them.
 
     Args:
         count: At least 1.
@@ -140,12 +140,15 @@ def _send(ranks: dict[int, int], number: int) -> None:
 
 @contextmanager
 def _signals_passed_on(ranks: dict[int, int]) -> Iterator[None]:
-    """What this process is sent, the ranks are sent."""
+    """SIGTERM goes on to the ranks; Ctrl-C they hear themselves, from the terminal."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         _send(ranks, number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    }
     try:
         yield
     finally:
