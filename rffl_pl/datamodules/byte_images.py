@@ -56,8 +56,11 @@ class Standardise:
             variance = often.dot((values - mean) ** 2) / (often.sum() - 1)
             found.append(torch.stack([mean, variance.sqrt()]))
         self.mean, self.deviation = torch.stack(found, 1).float()[..., None, None]
+        self._placed = {self.mean.device: (self.mean, self.deviation)}
 
     def __call__(self, pixels: Tensor) -> Tensor:
+        if pixels.device not in self._placed:  # once: every copy to a GPU would have the host wait for it
+            self._placed[pixels.device] = self.mean.to(pixels.device), self.deviation.to(pixels.device)
+        mean, deviation = self._placed[pixels.device]
         framed = pad(pixels, (self.frame,) * 4) if self.frame else pixels
-        mean, deviation = self.mean.to(pixels.device), self.deviation.to(pixels.device)
         return framed.float().div_(255).sub_(mean).div_(deviation)
