@@ -63,8 +63,8 @@ class RFFL(Server):
             (`rffl_pl.servers.trust.Confirmations`); 0 for none (guarded: 1).
         removal_confidence: Remove only whose contribution of late, relative to the mean member's, is below a tenth with
             this confidence (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), whatever `threshold` says; or
-            ``off``. With `probation`, whoever was confirmed before stays then, without a download, and is removed only
-            below minus a half.
+            ``off``. Whoever's is downloads nothing; with `probation`, who was confirmed before stays all the same and
+            is removed only below minus a half.
         short_memory: Weight of the past in a second, faster average of similarities: a quota is at most what that would
             give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``.
         earned: Quotas are at most one's similarities added up since the beginning over the largest such sum, so that
