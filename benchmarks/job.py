@@ -24,10 +24,11 @@ JOB = [
     "--run.wandb", "false", "--run.figures", "false", "--trainer.check_val_every_n_epoch", "8",
 ]  # fmt: skip
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "-m", "rffl_pl"]
+RANKS = [sys.executable, "-m", "rffl_pl"]
 WAYS = {
-    "torchrun": (TORCHRUN, {}),
-    "ranks": ([sys.executable, "-m", "rffl_pl"], {"words": ["--ranks", "2"]}),
-    "threads": ([sys.executable, "-m", "rffl_pl"], {"threads": "2"}),
+    "torchrun": (TORCHRUN, JOB, 1),
+    "ranks": (RANKS, [*JOB, "--ranks", "2"], 1),
+    "threads": (RANKS, JOB, 2),
 }
 
 
@@ -57,21 +58,19 @@ def proportional(process: int) -> int:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
-def measured(way: str) -> tuple[float, float]:
+def measured(command: list[str], words: list[str], threads: int = 1) -> tuple[float, float]:
     """Seconds and peak MiB of one job."""
-    command, how = WAYS[way]
-    environment = dict(os.environ) | {"OMP_NUM_THREADS": str(how.get("threads", 1))}
+    environment = dict(os.environ) | {"OMP_NUM_THREADS": f"{threads}"}
     with tempfile.TemporaryDirectory() as folder:
-        words = [*command, *JOB, *how.get("words", []), "--run.root", folder]
         start = time.perf_counter()
-        job = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
+        job = subprocess.Popen([*command, *words, "--run.root", folder], env=environment, stdout=subprocess.DEVNULL)
         most = 0
         while job.poll() is None:
             most = max(most, sum(map(proportional, members(job.pid))))
             time.sleep(0.2)
         took = time.perf_counter() - start
     if job.returncode:
-        raise SystemExit(f"{way} ended with code {job.returncode}")
+        raise SystemExit(f"{' '.join(words)} ended with code {job.returncode}")
     return took, most / 2**20
 
 
@@ -83,7 +82,7 @@ def main() -> None:
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in given.ways}
     for _ in range(given.repetitions):
         for way in given.ways:
-            found[way].append(measured(way))
+            found[way].append(measured(*WAYS[way]))
             print(f"{way:9} {found[way][-1][0]:6.1f} s {found[way][-1][1]:8.0f} MiB", flush=True)
     for way, values in found.items():
         seconds, peaks = zip(*values, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
@@ -14,12 +15,16 @@ from rffl_pl.callbacks.report import RunReport
 
 
 class RoundProgress(ProgressBar):
-    """Shows the round, the mean accuracy of the honest participants and how many members are left."""
+    """Shows the round, the mean accuracy of the honest participants and how many members are left.
+
+    Who waits for seconds while models are measured sees a bar for that too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._enabled = True
         self._bar: Any = None
+        self._measuring: Any = None
 
     def disable(self) -> None:
         self._enabled = False
@@ -45,10 +50,37 @@ class RoundProgress(ProgressBar):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._close()
 
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._measure(trainer, trainer.num_val_batches)
+
+    def on_validation_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        if self._measuring is not None:
+            self._measuring.update()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._close_measuring()
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._measure(trainer, trainer.num_test_batches)
+
+    on_test_batch_end = on_validation_batch_end
+    on_test_end = on_validation_end
+
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._close()
 
+    def _measure(self, trainer: Trainer, batches: Sequence[int | float]) -> None:
+        if self._enabled and trainer.is_global_zero and not trainer.sanity_checking:
+            total = sum(batches)
+            self._measuring = tqdm(desc="evaluation", total=total, leave=False, file=sys.stdout, unit="batch", delay=2)
+
+    def _close_measuring(self) -> None:
+        if self._measuring is not None:
+            self._measuring.close()
+            self._measuring = None
+
     def _close(self) -> None:
+        self._close_measuring()
         if self._bar is not None:
             self._bar.close()
             self._bar = None

@@ -21,7 +21,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.checkpoint import header, sound
 from rffl_pl.runs.history import History
-from rffl_pl.runs.records import percent
+from rffl_pl.runs.records import fitting, percent
 from rffl_pl.runs.summarise import defined, summarise
 
 
@@ -75,8 +75,7 @@ class RunReport(Callback):
         test = pl_module.data.test_dataloader()
         final = gathered(pl_module, pl_module.score(test, pl_module.cohort, "final evaluation"))
         cohort = pl_module.cohort
-        for index, participant in enumerate(cohort.participants):
-            self.folder.write_weights(participant, cohort.network_state(index))
+        self.folder.write_weights((i, cohort.network_state(index)) for index, i in enumerate(cohort.participants))
         if trainer.is_global_zero and self.history:
             self._conclude(trainer, pl_module, list(self.history), final)
 
@@ -143,10 +142,7 @@ class RunReport(Callback):
         honest = pl_module.federation.honest
         accuracy, loss = measured["accuracy"][:honest], measured["loss"][:honest]
         lines = ["participant  accuracy    loss"]
-        lines += [
-            f"{i:>11}  {percent(float(a)):>8}  {float(b):.4f}"
-            for i, (a, b) in enumerate(zip(accuracy, loss, strict=True))
-        ]
+        lines += [f"{i:>11}  {percent(float(accuracy[i])):>8}  {float(loss[i]):.4f}" for i in fitting(range(honest))]
         mean, maximum = accuracy.mean().item(), accuracy.max().item()
         print("\n".join([*lines, f"mean {percent(mean)}  maximum {percent(maximum)}"]), flush=True)
         self.folder.write_scores(

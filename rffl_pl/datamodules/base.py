@@ -97,7 +97,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         watch: Watch = "validation",
         batch_size: int = 32,
         eval_batch_size: int = 64,
-        measurements: int | None = 1_000_000,
+        measurements: int | None = 250_000,
         num_workers: int = 0,
     ) -> None:
         super().__init__()

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from rffl_pl.errors import UserError
 
 
-@contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file to write what takes the place of ``path``: beside it, and renamed when it is whole and on the disk.
+def put(files: Iterable[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
+    """Write files, each by a function of its own; many wait for the disk together.
+
+    Each is written beside what it takes the place of, and renamed once all are whole and on the disk.
 
     Raises:
-        UserError: If it cannot be written; what was there before still is.
+        UserError: If one cannot be written; what was there before still is.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partials: dict[Path, Path] = {}
+    path = Path()
     try:
-        with partial.open("wb") as file:
-            yield file
-        on_disk([partial])
-        partial.replace(path)
-        on_disk([path.parent])
+        for path, write in files:  # which it was is told below
+            partials[path] = path.with_name(f".{path.name}.partial")
+            with partials[path].open("wb") as file:
+                write(file)
+        on_disk(partials.values())
+        for path, partial in partials.items():
+            partial.replace(path)
+        on_disk({path.parent for path in partials})
     except (OSError, RuntimeError) as error:
-        partial.unlink(missing_ok=True)
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
         raise UserError(
             f"Expected to write {path}, but {why_not_written(error)}; make room, and go on with --ckpt_path last."
         ) from error

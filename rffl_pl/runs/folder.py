@@ -8,7 +8,9 @@ import itertools
 import json
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +21,7 @@ from torch import Tensor
 from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.runs.checkpoint import choices
-from rffl_pl.runs.durable import replaced
+from rffl_pl.runs.durable import put
 from rffl_pl.runs.records import Round, Summary
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is
@@ -212,12 +214,10 @@ class RunFolder:
         except Exception as error:  # whatever torch makes of a damaged file
             raise UserError(f"Expected {path} to hold weights, but it cannot be read: it is damaged.") from error
 
-    def write_weights(self, participant: int, state: dict[str, Tensor]) -> None:
-        """Leave a participant's final weights; by the rank that hosts it."""
-        path = self.weights_file(participant)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(path) as file:
-            torch.save(state, file)
+    def write_weights(self, states: Iterable[tuple[int, dict[str, Tensor]]]) -> None:
+        """Leave participants' final weights, by the rank that hosts them; of its states one is held at a time."""
+        self.weights_file(0).parent.mkdir(parents=True, exist_ok=True)
+        put((self.weights_file(participant), partial(torch.save, state)) for participant, state in states)
 
     def predictions(self, participant: int) -> list[dict[str, str]]:
         """A participant's predictions, a row per example: ``example``, ``class`` and every class's ``p_<c>``."""
@@ -293,5 +293,5 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replaced(path) as file:
-        file.write((json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    put([(path, lambda file: file.write(text.encode()))])

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 SHARES = frozenset({"weight", "similarity", "reputation", "quota", "bytes_up", "bytes_down"})
 """Measures of the exchange, of which a mean over the honest says nothing; every other measure has one."""
+
+_SCREEN = 40
+"""Participants of one kind that a table has a row for each of."""
+_ROWS = 20
+"""Rows where there are more."""
 
 _QUANTILES = ("lowest", "lower_quartile", "median", "upper_quartile", "highest")
 
@@ -158,8 +163,10 @@ class Summary:
     attacks: list[str | None] = field(default_factory=list)
 
     def table(self) -> str:
-        """A row per participant, then what is measured of all."""
+        """A row per participant, or of some of many, then what is measured of all."""
         head = ("participant", "examples", "standalone", "final", "reputation", "quota", "removed in round")
+        total = len(self.examples)
+        shown = [*fitting(range(self.honest)), *fitting(range(self.honest, total))]
         rows = [
             (
                 str(i) if i < self.honest else f"{i} (adversary)",
@@ -170,11 +177,13 @@ class Summary:
                 percent(self.quota[i]),
                 str(self.removed_in_round[i] or "-"),
             )
-            for i in range(len(self.examples))
+            for i in shown
         ]
         widths = [max(len(row[c]) for row in (head, *rows)) for c in range(len(head))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
         lines.insert(1, "  ".join("-" * width for width in widths))
+        if len(shown) < total:
+            lines.append(f"{len(shown)} of {total} participants; summary.json has all")
         return "\n".join([*lines, self._of_all(), *self._gains(), *self._of_adversaries()])
 
     def _of_all(self) -> str:
@@ -227,6 +236,14 @@ def mean(values: Iterable[float]) -> float:
     """Mean of the values that are there, NaN of none."""
     known = _known(values)
     return sum(known) / len(known) if known else math.nan
+
+
+def fitting(participants: Sequence[int]) -> list[int]:
+    """All of them where a screen has room for a row each, else some, evenly spread from the first to the last."""
+    last = len(participants) - 1
+    if last < _SCREEN:
+        return list(participants)
+    return [participants[k * last // (_ROWS - 1)] for k in range(_ROWS)]
 
 
 def percent(value: float | None) -> str:

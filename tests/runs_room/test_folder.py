@@ -74,7 +74,7 @@ def test_what_a_run_did_not_leave(tmp_path: Path) -> None:
     run.summary_file.write_text("{")
     with pytest.raises(UserError, match=r"summary\.json to be JSON, but it is damaged"):
         run.summary()
-    run.write_weights(0, {"weight": torch.ones(1)})
+    run.write_weights([(0, {"weight": torch.ones(1)})])
     run.weights_file(0).write_bytes(run.weights_file(0).read_bytes()[:-50])
     with pytest.raises(UserError, match=r"participant_0\.pt to hold weights, but it cannot be read"):
         run.weights(0)

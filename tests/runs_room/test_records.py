@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -147,6 +148,38 @@ def test_all_there_is_to_say() -> None:
     assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2", "mean", "mean", "removed:", "label"]
     assert "(adversary)" in lines[4]
     assert lines[4].split()[-1] == "2"
+
+
+def of_many(honest: int, adversaries: int) -> list[str]:
+    """The lines of a table of that many participants, without its head."""
+    total = honest + adversaries
+    columns: dict[str, list[Any]] = {
+        "standalone": [None],
+        "final": [0.5],
+        "reputation": [0.1],
+        "quota": [1.0],
+        "removed_in_round": [None],
+    }
+    many: dict[str, Any] = {name: values * total for name, values in columns.items()}
+    return replace(SUMMARY, honest=honest, examples=list(range(total)), **many).table().splitlines()[2:]
+
+
+def test_of_forty_each_has_a_row() -> None:
+    """A screen has room for them, and nothing is said of more."""
+    lines = of_many(40, 40)
+    assert [line.split()[0] for line in lines[:80]] == [str(i) for i in range(80)]
+    assert lines[80].startswith("mean")
+
+
+def test_of_a_thousand_some_have_a_row() -> None:
+    """The first, the last and eighteen between them, of the honest; every adversary where these are few."""
+    lines = of_many(997, 3)
+    rows = [int(line.split()[0]) for line in lines[:23]]
+    assert (rows[0], rows[19]) == (0, 996)
+    assert {b - a for a, b in pairwise(rows[:20])} <= {52, 53}
+    assert rows[20:] == [997, 998, 999]
+    assert lines[23:25] == ["23 of 1000 participants; summary.json has all", lines[24]]
+    assert lines[24].startswith("mean")
 
 
 def test_a_summary_is_json_without_nan() -> None:
