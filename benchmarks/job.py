@@ -3,8 +3,9 @@
     RFFL_DATA_DIR=data OMP_NUM_THREADS=1 python -m benchmarks.job [--ways torchrun] [--repetitions 3]
 
 From the start of the command to its end, with evaluation, tables and checkpoints as a run leaves them by default, but
-without W&B, pictures and the standalone reference. Memory is the proportional set size of all its processes, read five
-times a second: a page that several of them share counts once. Ways take turns; the machine has to be idle. Linux alone.
+without W&B, pictures and the standalone reference. ``--ways pfl`` is the same job by pfl-research, which has to be
+installed. Memory is the proportional set size of all processes, read five times a second: a page that several of them
+share counts once. Ways take turns; the machine has to be idle. Linux alone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ WAYS = {
     "torchrun": (TORCHRUN, JOB, 1),
     "ranks": (RANKS, [*JOB, "--ranks", "2"], 1),
     "threads": (RANKS, JOB, 2),
+    "pfl": ([*TORCHRUN[:-2], "benchmarks/pfl_job.py"], [], 1),
 }
 
 
@@ -76,7 +78,7 @@ def measured(command: list[str], words: list[str], threads: int = 1) -> tuple[fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["torchrun", "ranks", "threads"])
     parser.add_argument("--repetitions", type=int, default=3)
     given = parser.parse_args()
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in given.ways}
