@@ -16,6 +16,7 @@ from rffl_pl.callbacks.faults import Faults
 from rffl_pl.callbacks.find import find
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
+from rffl_pl.callbacks.stopwatch import Stopwatch
 from rffl_pl.launch.stopping import Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
@@ -41,6 +42,7 @@ class RunReport(Callback):
         self.draw = draw
         self.history = History(self.folder.rounds_file)
         self._faults = Faults()
+        self._stopwatch = Stopwatch()
         self._wandb_run: str | None = None  # that of the checkpoint
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -48,6 +50,7 @@ class RunReport(Callback):
         self.folder = RunFolder(trainer.strategy.broadcast(str(self.folder.path)))
         if stage == "fit":
             self.history, self._faults, self._wandb_run = History(self.folder.rounds_file), Faults(), None
+            self._stopwatch = Stopwatch()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take over the earlier rounds of a run that goes on; end what was interrupted after its last round."""
@@ -57,8 +60,15 @@ class RunReport(Callback):
         if pl_module.round and pl_module.round == trainer.max_epochs:
             self.on_train_end(trainer, pl_module)
 
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stopwatch.start()
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stopwatch.played()
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Gather the round's metrics on rank 0 and log them."""
+        self._stopwatch.played()
         assert isinstance(pl_module, FederatedModule)
         exchange = find(trainer, ReputationExchange)
         assert exchange is not None
@@ -89,7 +99,8 @@ class RunReport(Callback):
         idle = [i for i in attacks if not any(module.cast.trains(i, entry.number - 1) for entry in history)]
         summary = summarise(history, module.data.shard_sizes, final, alone, initial, named, idle)
         self.folder.write_summary(summary)
-        print("\n".join(["", *self._faults.ongoing(), summary.table(), *_share(*module.data.test_sample)]))
+        advice = self._stopwatch.advice(trainer.check_val_every_n_epoch)
+        print("\n".join(["", *self._faults.ongoing(), summary.table(), *_share(*module.data.test_sample), *advice]))
         print(f"run folder: {self.folder.path}", flush=True)
         pictures: list[Path] = []
         if self.draw:
@@ -117,6 +128,7 @@ class RunReport(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Outside of training, print and keep every participant's scores."""
+        self._stopwatch.measured()
         if trainer.state.fn == TrainerFn.VALIDATING:
             self._keep_scores(trainer, pl_module)
 
