@@ -2,6 +2,6 @@
 
 from rffl_pl.stack.optimizers import NotStackableError
 from rffl_pl.stack.rows import Turn
-from rffl_pl.stack.training import Stack, refusal
+from rffl_pl.stack.training import TRAINER, Stack, refusal
 
-__all__ = ["NotStackableError", "Stack", "Turn", "refusal"]
+__all__ = ["TRAINER", "NotStackableError", "Stack", "Turn", "refusal"]

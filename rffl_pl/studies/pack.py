@@ -1,0 +1,250 @@
+"""Several runs in one process whose participants train as one stack of models.
+
+Every run has a thread, of which one works at a time, until it has participants to train; when all have, they are
+trained at once. So every run is an ordinary one, with a trainer of its own, and the order in which they take turns is
+always the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+
+from rffl_pl.errors import reason
+from rffl_pl.launch.stopping import STOP, Stopped
+from rffl_pl.stack import TRAINER, Stack, Turn
+from rffl_pl.studies.surroundings import Surroundings
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+"""Seconds that a run has worked, with its share of what was trained for several."""
+Answer = Tensor | BaseException
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What a run wants trained before it goes on."""
+
+    stack: Stack
+    turns: Sequence[Turn]
+    rates: Sequence[float]
+
+
+class _Strand(Generic[T]):
+    """A run in a thread of its own, which works while whoever resumes it waits, until it has a wish or ends."""
+
+    def __init__(self, body: Callable[[Clock], T]) -> None:
+        self.wish: _Wish | None = None
+        self.ended = False
+        self.seconds = 0.0
+        self._body = body
+        self._since = 0.0
+        self._result: T
+        self._failure: BaseException | None = None
+        self._errand: Callable[[], Answer] | None = None
+        self._answer: Answer
+        self._surroundings = Surroundings()
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._live, daemon=True)  # who leaves at once waits for no thread
+
+    def begin(self) -> None:
+        """Work until there is a wish."""
+        self._thread.start()
+        self._resume()
+
+    def go_on(self, answer: Answer) -> None:
+        """Work with the losses that were wished for, or with an exception in their place."""
+        self._errand, self._answer = None, answer
+        self._resume()
+
+    def do(self, errand: Callable[[], Answer]) -> Answer:
+        """Have the thread that has a wish do something, in the precision in which it wishes it done."""
+        self._errand, before = errand, self.seconds
+        self._resume()
+        self.seconds = before
+        return self._answer
+
+    def result(self) -> T:
+        """What the run returned, after its end."""
+        self._thread.join()
+        self._surroundings.leave()
+        if self._failure is not None:
+            raise self._failure
+        return self._result
+
+    def _resume(self) -> None:
+        with self._surroundings.around():
+            self._since = time.monotonic()
+            self._go.release()
+            self._back.acquire()
+            self.seconds += time.monotonic() - self._since
+
+    def _live(self) -> None:
+        self._go.acquire()
+        TRAINER.set(self._wished)
+        try:
+            self._result = self._body(lambda: self.seconds + time.monotonic() - self._since)
+        except BaseException as error:
+            self._failure = error
+        self.ended = True
+        self._back.release()
+
+    def _wished(self, stack: Stack, turns: Sequence[Turn], rates: Sequence[float]) -> Tensor:
+        """Called where the run trains: wait for those who train, and do their errands meanwhile."""
+        self.wish = _Wish(stack, turns, rates)
+        self._hand_over()
+        while self._errand is not None:
+            self._answer = self._errand()
+            self._hand_over()
+        self.wish = None
+        if isinstance(self._answer, BaseException):
+            raise self._answer
+        return self._answer
+
+    def _hand_over(self) -> None:
+        self._back.release()
+        self._go.acquire()
+
+
+def together(bodies: Sequence[Callable[[Clock], T]]) -> Iterator[tuple[int, T]]:
+    """Have functions that train federations do so together, and tell the result of each as it ends, by its number.
+
+    Ctrl-C ends each where it trains next; a second one ends all at once. SIGTERM does as Ctrl-C where that is how it is
+    answered, else it is kept in mind for them (`STOP`), who end after their round.
+
+    Args:
+        bodies: Functions of a clock that says how long they have worked; all train in one precision.
+    """
+    strands = dict(enumerate(map(_Strand, bodies)))
+    trainers = _Trainers()
+    with _listening() as told:
+        try:
+            for number, strand in list(strands.items()):
+                strand.begin()
+                if strand.ended:
+                    yield number, strands.pop(number).result()
+            while strands:
+                answers = {number: told.answer() for number in strands} if told.number else trainers.train(strands)
+                for number, strand in list(strands.items()):
+                    strand.go_on(told.answer() if told.number else answers[number])
+                    if strand.ended:
+                        yield number, strands.pop(number).result()
+        finally:  # whoever iterates no more ends all
+            for strand in strands.values() if not told.impatient else ():
+                while strand.wish is not None and not strand.ended:
+                    strand.go_on(Stopped(signal.SIGTERM))
+
+
+class _Trainers:
+    """One stack for all that can train in it; it lasts, and the examples on the device with it."""
+
+    def __init__(self) -> None:
+        self._stacks: list[Stack] = []
+        self._warned: set[str] = set()
+        self._serving: WeakKeyDictionary[Stack, Stack] = WeakKeyDictionary()
+
+    def train(self, strands: Mapping[int, _Strand[T]]) -> dict[int, Answer]:
+        """Fulfil all wishes: losses, or what went wrong, by number."""
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for number, strand in strands.items():
+            assert strand.wish is not None
+            key = (self._serves(strand.wish.stack), tuple(strand.wish.rates))
+            alike.setdefault(key, []).append(number)
+        answers: dict[int, Answer] = {}
+        for numbers in alike.values():
+            answers |= self._trained({number: strands[number] for number in numbers})
+        return answers
+
+    def _serves(self, stack: Stack) -> Stack:
+        """The stack in which another's turns are trained."""
+        if stack not in self._serving:
+            serving = next((known for known in self._stacks if known.serves(stack)), stack)
+            if serving is stack:
+                self._stacks.append(stack)
+            self._serving[stack] = serving
+        return self._serving[stack]
+
+    def _trained(self, strands: Mapping[int, _Strand[T]]) -> dict[int, Answer]:
+        """Fulfil wishes of one stack; where that fails, one after another, so that it fails for whom it must."""
+        wishes = [strand.wish for strand in strands.values() if strand.wish is not None]
+        turns = [turn for wish in wishes for turn in wish.turns]
+        stack, rates = self._serves(wishes[0].stack), wishes[0].rates
+        begun = time.monotonic()
+        answer = next(iter(strands.values())).do(lambda: _attempt(stack, turns, rates))
+        for strand, wish in zip(strands.values(), wishes, strict=True):
+            strand.seconds += (time.monotonic() - begun) * len(wish.turns) / len(turns)
+        if isinstance(answer, Tensor):
+            return dict(zip(strands, answer.split([len(wish.turns) for wish in wishes]), strict=True))
+        if len(strands) == 1:
+            return dict.fromkeys(strands, answer)
+        if (why := reason(answer)) not in self._warned:
+            self._warned.add(why)
+            warnings.warn(f"{len(strands)} cells of a pack train one after another, since: {why}.", stacklevel=2)
+        answer.__traceback__ = None  # which keeps the memory that may have been too short
+        alone = [self._trained({number: strand}) for number, strand in strands.items()]
+        return {number: found for each in alone for number, found in each.items()}
+
+
+def _attempt(stack: Stack, turns: Sequence[Turn], rates: Sequence[float]) -> Answer:
+    """Losses, with everybody trained; or what went wrong, with everybody as before."""
+    try:
+        rows, losses = stack.trained(turns, rates)
+    except BaseException as error:
+        return error
+    rows.put_back()
+    return losses
+
+
+class _Told:
+    """Whether the user wants all to end.
+
+    Attributes:
+        number: The signal that said so; 0 before.
+        impatient: Whether it was said twice.
+    """
+
+    def __init__(self) -> None:
+        self.number, self.impatient = 0, False
+
+    def answer(self) -> Stopped:
+        """What a run is told in place of losses."""
+        return Stopped(self.number)
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal whose default is to raise KeyboardInterrupt: anywhere, with a thread at work beside."""
+        self.impatient = self.number != 0
+        self.number = number
+        if self.impatient:
+            raise KeyboardInterrupt
+
+    def pass_on(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal whose default is to kill: runs look after every round whether it came."""
+        STOP.heard = STOP.heard or time.monotonic()
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[_Told]:
+    """Keep the wish to end in mind, which only this thread hears."""
+    told, answers = _Told(), {signal.default_int_handler: _Told.hear, signal.SIG_DFL: _Told.pass_on}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in before.items() if handler in answers}
+    STOP.heard = None
+    for number, handler in before.items():
+        signal.signal(number, partial(answers[handler], told))
+    try:
+        yield told
+    finally:
+        STOP.heard = None
+        for number, handler in before.items():
+            signal.signal(number, handler)
