@@ -65,9 +65,8 @@ def _alike(one: Any, other: Any, seen: set[tuple[int, int]]) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, Tensor):
-        same = one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
-        train = (isinstance(found, nn.Parameter) and found.requires_grad for found in (one, other))
-        return same and (all(train) or torch.equal(one, other))
+        facts = [(each.shape, each.dtype, each.device, each.requires_grad) for each in (one, other)]
+        return facts[0] == facts[1] and (one.requires_grad or torch.equal(one, other))
     if isinstance(one, nn.Module):
         return _alike(vars(one), vars(other), seen)
     if isinstance(one, dict):

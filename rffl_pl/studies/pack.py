@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -117,7 +117,7 @@ class _Strand(Generic[T]):
         self._go.acquire()
 
 
-def together(bodies: Sequence[Callable[[Clock], T]]) -> Iterator[tuple[int, T]]:
+def together(bodies: Sequence[Callable[[Clock], T]]) -> Generator[tuple[int, T], None, None]:
     """Have functions that train federations do so together, and tell the result of each as it ends, by its number.
 
     Ctrl-C ends each where it trains next; a second one ends all at once. SIGTERM does as Ctrl-C where that is how it is
@@ -131,19 +131,23 @@ def together(bodies: Sequence[Callable[[Clock], T]]) -> Iterator[tuple[int, T]]:
     with _listening() as told:
         try:
             for number, strand in list(strands.items()):
+                if told.number:
+                    raise KeyboardInterrupt
                 strand.begin()
                 if strand.ended:
                     yield number, strands.pop(number).result()
             while strands:
                 answers = {number: told.answer() for number in strands} if told.number else trainers.train(strands)
                 for number, strand in list(strands.items()):
-                    strand.go_on(told.answer() if told.number else answers[number])
+                    strand.go_on(answers[number])
                     if strand.ended:
                         yield number, strands.pop(number).result()
+            if told.number:  # while the last ones worked that have nothing more to train
+                raise KeyboardInterrupt
         finally:  # whoever iterates no more ends all
             for strand in strands.values() if not told.impatient else ():
                 while strand.wish is not None and not strand.ended:
-                    strand.go_on(Stopped(signal.SIGTERM))
+                    strand.go_on(told.answer())
 
 
 class _Trainers:
@@ -219,7 +223,7 @@ class _Told:
 
     def answer(self) -> Stopped:
         """What a run is told in place of losses."""
-        return Stopped(self.number)
+        return Stopped(self.number or signal.SIGTERM)
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal whose default is to raise KeyboardInterrupt: anywhere, with a thread at work beside."""

@@ -23,6 +23,8 @@ class Surroundings:
 
     def __init__(self) -> None:
         self._state = _taken()
+        filters, shown = self._state["warnings"]
+        self._state["warnings"] = (list(filters), shown)  # which are changed in place
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
