@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,16 @@ class Turn:
     optimizer: Optimizer
     examples: Passes
     seed: int
+
+
+def repeat(turns: Sequence[Turn], others: Sequence[Turn]) -> None:
+    """Leave others, whose turns were the same, where those who were trained are."""
+    for turn, other in zip(turns, others, strict=True):
+        other.weights.copy_(turn.weights)
+        (done,), (left,) = turn.optimizer.param_groups, other.optimizer.param_groups
+        for p, q in zip(done["params"], left["params"], strict=True):
+            if p in turn.optimizer.state:
+                other.optimizer.state[q] = copy.deepcopy(turn.optimizer.state[p])
 
 
 class Rows:

@@ -30,7 +30,7 @@ from rffl_pl.stack.batches import (
     index_of,
 )
 from rffl_pl.stack.networks import Draws, adapted, alike
-from rffl_pl.stack.optimizers import NotStackableError, rule_of
+from rffl_pl.stack.optimizers import NotStackableError, gathered, rule_of, steps_taken
 from rffl_pl.stack.rows import Rows, Turn
 
 
@@ -73,6 +73,34 @@ class Stack:
     def serves(self, other: Stack) -> bool:
         """Whether it trains another stack's turns as that would, to rounding."""
         return self.rule == other.rule and alike(self._network, other._network)
+
+    def same(self, turns: Sequence[Turn], others: Sequence[Turn]) -> bool:
+        """Whether turns are the very same, of participants who differ in nothing: one training serves both.
+
+        Seeds are looked at first, then weights: few that differ come further.
+        """
+        return [turn.seed for turn in turns] == [other.seed for other in others] and all(
+            torch.equal(turn.weights, other.weights)
+            and steps_taken(turn.optimizer) == steps_taken(other.optimizer)
+            and all(
+                torch.equal(*(gathered(each.optimizer, slot, each.weights) for each in (turn, other)))
+                for slot in self.rule.slots
+            )
+            and self._same_examples(turn, other)
+            for turn, other in zip(turns, others, strict=True)
+        )
+
+    def _same_examples(self, turn: Turn, other: Turn) -> bool:
+        """Whether both have the same examples in memory, which come in the same batches."""
+        firsts, orders = [], []
+        for each in (turn, other):
+            with drawing_from(torch.Generator().manual_seed(turn.seed)):
+                found = each.examples.epoch()
+            firsts.append(self._first(found, turn.weights.device))
+            orders.append(list(found.order) if isinstance(found, Indexed) else [])
+        if None in firsts or firsts[0] != firsts[1] or len(orders[0]) != len(orders[1]):
+            return False
+        return all(map(torch.equal, *orders))
 
     def trained(self, turns: Sequence[Turn], rates: Sequence[float]) -> tuple[Rows, Tensor]:
         """As `train`, but everybody is left as it was: the rows that are to be put back, and the losses ``[n]``."""

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rffl_pl.errors import reason
 from rffl_pl.launch.stopping import STOP, Stopped
-from rffl_pl.stack import TRAINER, Stack, Turn
+from rffl_pl.stack import TRAINER, Stack, Turn, repeat
 from rffl_pl.studies.surroundings import Surroundings
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ class _Wish:
     stack: Stack
     turns: Sequence[Turn]
     rates: Sequence[float]
+    in_round: bool  # at whose end the run looks whether it shall end
 
 
 class _Strand(Generic[T]):
@@ -102,7 +103,7 @@ class _Strand(Generic[T]):
 
     def _wished(self, stack: Stack, turns: Sequence[Turn], rates: Sequence[float]) -> Tensor:
         """Called where the run trains: wait for those who train, and do their errands meanwhile."""
-        self.wish = _Wish(stack, turns, rates)
+        self.wish = _Wish(stack, turns, rates, STOP.deferred)
         self._hand_over()
         while self._errand is not None:
             self._answer = self._errand()
@@ -137,7 +138,8 @@ def together(bodies: Sequence[Callable[[Clock], T]]) -> Generator[tuple[int, T],
                 if strand.ended:
                     yield number, strands.pop(number).result()
             while strands:
-                answers = {number: told.answer() for number in strands} if told.number else trainers.train(strands)
+                ending = {number: told.answer() for number, strand in strands.items() if told.ends(strand)}
+                answers = ending | trainers.train({k: strand for k, strand in strands.items() if k not in ending})
                 for number, strand in list(strands.items()):
                     strand.go_on(answers[number])
                     if strand.ended:
@@ -181,22 +183,38 @@ class _Trainers:
 
     def _trained(self, strands: Mapping[int, _Strand[T]]) -> dict[int, Answer]:
         """Fulfil wishes of one stack; where that fails, one after another, so that it fails for whom it must."""
-        wishes = [strand.wish for strand in strands.values() if strand.wish is not None]
-        turns = [turn for wish in wishes for turn in wish.turns]
-        stack, rates = self._serves(wishes[0].stack), wishes[0].rates
+        wishes = {number: strand.wish for number, strand in strands.items() if strand.wish is not None}
+        stack, *_ = (self._serves(wish.stack) for wish in wishes.values())
+        first: dict[int, int] = {}  # whose wish is the same: such as the reference that several runs have in common
+        for number, wish in wishes.items():
+            same = (k for k in dict.fromkeys(first.values()) if stack.same(wishes[k].turns, wish.turns))
+            first[number] = next(same, number)
+        asked = {number: wishes[number] for number in dict.fromkeys(first.values())}
         begun = time.monotonic()
-        answer = next(iter(strands.values())).do(lambda: _attempt(stack, turns, rates))
-        for strand, wish in zip(strands.values(), wishes, strict=True):
-            strand.seconds += (time.monotonic() - begun) * len(wish.turns) / len(turns)
+        answers = self._done(stack, strands, asked)
+        for number, known in first.items():
+            if known != number and isinstance(answers[known], Tensor):
+                repeat(wishes[known].turns, wishes[number].turns)
+        total = sum(len(wish.turns) for wish in wishes.values())
+        for number, wish in wishes.items():
+            strands[number].seconds += (time.monotonic() - begun) * len(wish.turns) / total
+        return {number: answers[known] for number, known in first.items()}
+
+    def _done(self, stack: Stack, strands: Mapping[int, _Strand[T]], wishes: Mapping[int, _Wish]) -> dict[int, Answer]:
+        """Losses of each of some different wishes, or what went wrong."""
+        sizes = [len(wish.turns) for wish in wishes.values()]
+        turns = [turn for wish in wishes.values() for turn in wish.turns]
+        number, wish = next(iter(wishes.items()))
+        answer = strands[number].do(lambda: _attempt(stack, turns, wish.rates))
         if isinstance(answer, Tensor):
-            return dict(zip(strands, answer.split([len(wish.turns) for wish in wishes]), strict=True))
-        if len(strands) == 1:
-            return dict.fromkeys(strands, answer)
+            return dict(zip(wishes, answer.split(sizes), strict=True))
+        if len(wishes) == 1:
+            return {number: answer}
         if (why := reason(answer)) not in self._warned:
             self._warned.add(why)
-            warnings.warn(f"{len(strands)} cells of a pack train one after another, since: {why}.", stacklevel=2)
+            warnings.warn(f"{len(wishes)} cells of a pack train one after another, since: {why}.", stacklevel=2)
         answer.__traceback__ = None  # which keeps the memory that may have been too short
-        alone = [self._trained({number: strand}) for number, strand in strands.items()]
+        alone = [self._done(stack, strands, {number: wish}) for number, wish in wishes.items()]
         return {number: found for each in alone for number, found in each.items()}
 
 
@@ -220,6 +238,11 @@ class _Told:
 
     def __init__(self) -> None:
         self.number, self.impatient = 0, False
+
+    def ends(self, strand: _Strand[T]) -> bool:
+        """Whether a run is told now."""
+        assert strand.wish is not None
+        return self.number != 0 or (STOP.heard is not None and not strand.wish.in_round)
 
     def answer(self) -> Stopped:
         """What a run is told in place of losses."""

@@ -1,4 +1,4 @@
-"""What a process has once and every run leaves otherwise: environment, streams, warnings and random numbers."""
+"""What a process has once and every run leaves otherwise: environment, streams, warnings, random numbers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any, TextIO
 
 import numpy as np
 import torch
+
+from rffl_pl.launch.stopping import STOP
 
 
 class Surroundings:
@@ -59,6 +61,7 @@ def _taken() -> _State:
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         "numpy": np.random.get_state(),
         "python": random.getstate(),
+        "deferred": STOP.deferred,
     }
 
 
@@ -80,6 +83,7 @@ def _put(state: _State) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
     np.random.set_state(state["numpy"])
     random.setstate(state["python"])
+    STOP.deferred = state["deferred"]
 
 
 @contextlib.contextmanager

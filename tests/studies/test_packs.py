@@ -25,7 +25,7 @@ from torch.utils.data import TensorDataset
 from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.launch.stopping import Stopped
+from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.stack import Stack, Turn
 from rffl_pl.stack.batches import Held
 from rffl_pl.stack.networks import Draws, adapted, alike
@@ -81,7 +81,9 @@ def assert_same_results(root: Path, other: Path) -> None:
                 )
 
 
-def test_packed_cells_are_those_run_alone(rffl: Run, tmp_path: Path, unions: list[int]) -> None:
+def test_packed_cells_are_those_run_alone(
+    rffl: Run, tmp_path: Path, unions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Servers, attacks, seeds, unequal shards and batches; whoever is removed, ends earlier or fails is so alone.
 
     Those that another network, optimizer or engine keeps out run alone, and the study says so.
@@ -91,7 +93,7 @@ base: {STACKED} --trainer.max_epochs 5
 axes:
   server: {{RFFL: --server.preset guarded, FedAvg: --server FedAvg}}
   kind:
-    pow: ""
+    pow: --standalone.enabled true
     uni: --data.split UNI --data.batch_size 8
     flip: --config adversaries/label_flip.yaml --federation.adversaries 2
     sign: --adversaries+=SignRandom --federation.adversaries 2
@@ -105,7 +107,10 @@ exclude:
   - {{server: FedAvg, kind: [sign, broken, hungry, wide, loop]}}
 """
     file = study(tmp_path, text, "kinds.yaml")
-    ended = {most: rffl("study", file, "--root", tmp_path / str(most), "--pack", most) for most in (1, 99)}
+    ended = {}
+    for most in (1, 99):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"cache {most}"))  # each trains references of its own
+        ended[most] = rffl("study", file, "--root", tmp_path / str(most), "--pack", most)
     assert "11 cells train in 1 packs, 2 alone: cells train together that share network" in ended[99].out
     assert "train in" not in ended[1].out
     for each in ended.values():
@@ -115,12 +120,20 @@ exclude:
         assert failed[0][1] == "RuntimeError"
         assert failed[1][1].startswith("Expected at least 5000 training examples")
     assert len(cells_in(tmp_path / "99")) == 11
-    assert max(unions) > 8 * 5  # of the packed: alone a cell has seven at most
+    assert max(unions) > 21  # in the pack: alone a cell has seven at most
     assert_same_results(tmp_path / "1", tmp_path / "99")
     removed = [entry for run in cells_in(tmp_path / "99").values() for entry in (run / "rounds.jsonl").open()]
     assert any(json.loads(entry)["removed"] for entry in removed)
-    one, other = (rows(tmp_path / most / "kinds" / "results.csv") for most in ("1", "99"))
-    assert len(one) == len(other)
+    one, other = (
+        {
+            (row["cell"], row["measure"], row["participant"]): float(row["value"])
+            for row in rows(tmp_path / most / "kinds" / "results.csv")
+        }
+        for most in ("1", "99")
+    )
+    assert "fairness" in {measure for _, measure, _ in one}
+    assert other == pytest.approx(one, abs=0.01)
+    assert len(list((tmp_path / "cache 99").rglob("*.json"))) == 1  # two servers have a reference in common
     log = next((tmp_path / "99" / "cells").glob("*/log.txt"))
     assert log.read_text().count("run folder: ") == 1  # each cell's words are in its own log
 
@@ -319,6 +332,44 @@ def small_turn() -> tuple[Stack, Turn]:
     row = torch.cat([p.detach().flatten() for p in network.parameters()])
     shard = Shard(TensorDataset(torch.randn(9, 6), torch.arange(9) % 3), torch.arange(9), 4)
     return Stack(network, optimizer), Turn(row, optimizer, shard, 1)
+
+
+def test_sigterm_is_told_to_whom_no_round_ends() -> None:
+    """Who plays a round ends after it by itself; the reference that others train after their rounds ends at once."""
+
+    def body(in_round: bool) -> str:
+        stack, turn = small_turn()
+        STOP.deferred = in_round
+        try:
+            stack.train([turn], [0.1])
+            if not in_round:
+                os.kill(os.getpid(), signal.SIGTERM)
+            stack.train([turn], [0.1])
+        except Stopped as stopped:
+            return stopped.signal
+        return "trained, told" if STOP.heard is not None else "trained"
+
+    found = dict(together([ignoring(body, in_round=in_round) for in_round in (True, False)]))
+    assert found == {0: "trained, told", 1: "SIGTERM"}
+    assert STOP.heard is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_the_same_work_is_done_once(unions: list[int]) -> None:
+    """As the reference that several cells have in common; whoever differs in anything is trained apart."""
+    different: list[dict[str, Any]] = [
+        {"seed": 1},
+        {"seed": 1, "spoil": "labels"},
+        {"seed": 1, "batch": 3},
+        {"seed": 2},
+    ]
+    kinds = [*different, {"seed": 1}, {"seed": 2}]
+    alone = [trained(**kind) for kind in kinds]
+    unions.clear()
+    found = dict(together([ignoring(trained, **kind) for kind in kinds]))
+    assert unions == [16] * 3
+    for number, expected in enumerate(alone):
+        torch.testing.assert_close(found[number], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_who_is_left_ends_with_whom_iterates() -> None:
