@@ -5,7 +5,8 @@
 A cell is a whole run on the digits as a study plays it: set-up, rounds, a checkpoint after each, final evaluation and
 report, but for the reading of its command line and the standalone reference. Cells differ in server and seed; all are
 of ten honest participants and two who flip labels. Pack sizes, and on a CPU its default engine, take turns in one
-process, after cells that warm up: medians, of the ratios too, of the time that passes and of the processor's.
+process, after cells that warm up: medians, of the ratios to the first row too, of the time that passes and of the
+processor's, and how far the final weights are from those of the stacked engine with the first pack size.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def main() -> None:
         passed, worked = (median(part) for part in zip(*taken, strict=True))
         ratios = [[a / b for a, b in zip(*both, strict=True)] for both in zip(seconds[kinds[0]], taken, strict=True)]
         faster, leaner = (median(part) for part in zip(*ratios, strict=True))
-        apart = float((models[kind] - models[kinds[0]]).abs().max())
+        apart = float((models[kind] - models["stacked", given.packs[0]]).abs().max())
         rate = 60 * given.cells / passed
         print(
             f"{kind[0]:<8}{kind[1]:>5}{passed:>8.2f}{worked:>8.2f}{rate:>11.1f}{faster:>7.2f}{leaner:>8.2f}{apart:>12.1e}"

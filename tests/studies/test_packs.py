@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -224,7 +225,9 @@ def perceptron() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 3)).double()
 
 
-def trained(seed: int, *, batch: int = 8, rate: float = 0.1, rounds: int = 3, spoil: str = "") -> Tensor:
+def trained(
+    seed: int, *, batch: int = 8, rate: float = 0.1, rounds: int = 3, spoil: str = "", examples: int = 1
+) -> Tensor:
     """Weights ``[4, D]`` of a federation after some rounds of Adam, and what it draws beside, of one more column.
 
     Args:
@@ -232,10 +235,11 @@ def trained(seed: int, *, batch: int = 8, rate: float = 0.1, rounds: int = 3, sp
         batch: Examples of a mini-batch.
         rate: The learning rate.
         rounds: How many.
+        examples: Which data set.
         spoil: ``labels`` poisons the second participant's, ``data`` breaks its examples in the second round.
     """
     random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(examples)
     data = TensorDataset(torch.randn(63, 6, generator=generator).double(), torch.arange(63) * 7 // 3 % 3)
     shards: list[Any] = [Shard(data, own, batch) for own in torch.arange(63).split(SIZES)]
     done = [0]
@@ -270,11 +274,12 @@ def test_in_double_precision_to_twelve_digits(unions: list[int]) -> None:
         {"seed": 3, "rounds": 1},
         {"seed": 4, "spoil": "labels"},
         {"seed": 5, "rate": 0.02},
+        {"seed": 6, "examples": 2},
     ]
     alone = [trained(**kind) for kind in kinds]
     unions.clear()
     found = dict(together([ignoring(trained, **kind) for kind in kinds]))
-    assert unions == [16, 4, 12, 4, 12, 4]
+    assert unions == [20, 4, 16, 4, 16, 4]
     for number, expected in enumerate(alone):
         torch.testing.assert_close(found[number], expected, rtol=1e-12, atol=1e-12)
 
@@ -323,6 +328,25 @@ def test_everybody_has_surroundings_of_its_own(capfd: pytest.CaptureFixture[str]
     assert found[0][:2] == ("a", "torch.float32 raised")
     assert found[1][:2] == ("b", "torch.bfloat16")
     assert found[0][2] < 0.2 <= found[1][2]
+
+
+def test_what_is_trained_for_several_takes_everybody_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the number of its participants, whoever's thread does it."""
+    train = Stack.trained
+
+    def slow(stack: Stack, turns: Sequence[Turn], rates: Sequence[float]) -> Any:
+        time.sleep(0.8)
+        return train(stack, turns, rates)
+
+    def body(count: int, clock: Clock) -> float:
+        stack, turn = small_turn()
+        stack.train([replace(turn, weights=turn.weights.clone(), seed=k) for k in range(count)], [0.1])
+        return clock()
+
+    monkeypatch.setattr(Stack, "trained", slow)
+    found = dict(together([partial(body, 1), partial(body, 3)]))
+    assert found[0] == pytest.approx(0.2, abs=0.1)
+    assert found[1] == pytest.approx(0.6, abs=0.1)
 
 
 def small_turn() -> tuple[Stack, Turn]:
