@@ -55,7 +55,7 @@ class Words(argparse.ArgumentParser):
         self.add_argument("--reduced", action="store_true", help="the small version, which two cores can run")
         self.add_argument("--seeds", metavar="SEED", type=int, nargs="+", help="instead of the study's")
         self.add_argument("--rounds", type=int, help="communication rounds of every cell, instead of the study's")
-        self.add_argument("--jobs", type=int, help="cells at a time, each with its share of the cores")
+        self.add_argument("--jobs", type=int, help="cells, or packs, at a time, each with its share of the cores")
         self.add_argument(
             "--pack", type=int, default=1, help="cells of a job that train as one stack, at most: %(default)s"
         )

@@ -74,6 +74,8 @@ class _Strand(Generic[T]):
         self._errand, before = errand, self.seconds
         self._resume()
         self.seconds = before
+        if self._failure is not None:
+            raise self._failure
         return self._answer
 
     def result(self) -> T:
@@ -106,7 +108,10 @@ class _Strand(Generic[T]):
         self.wish = _Wish(stack, turns, rates, STOP.deferred)
         self._hand_over()
         while self._errand is not None:
-            self._answer = self._errand()
+            try:
+                self._answer = self._errand()
+            except BaseException as error:  # is whose errand it is to answer, not this run
+                self._failure = error
             self._hand_over()
         self.wish = None
         if isinstance(self._answer, BaseException):
@@ -219,7 +224,11 @@ class _Trainers:
 
 
 def _attempt(stack: Stack, turns: Sequence[Turn], rates: Sequence[float]) -> Answer:
-    """Losses, with everybody trained; or what went wrong, with everybody as before."""
+    """Losses, with everybody trained; or what went wrong, with everybody as before.
+
+    Raises:
+        Exception: If some are trained and some are not, so that no run can go on but from its checkpoint.
+    """
     try:
         rows, losses = stack.trained(turns, rates)
     except BaseException as error:

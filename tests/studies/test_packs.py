@@ -30,6 +30,7 @@ from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.stack import Stack, Turn
 from rffl_pl.stack.batches import Held
 from rffl_pl.stack.networks import Draws, adapted, alike
+from rffl_pl.stack.rows import Rows
 from rffl_pl.studies import Study
 from rffl_pl.studies.cells import Cell, cells_of, packed
 from rffl_pl.studies.pack import Clock, together
@@ -300,6 +301,23 @@ def test_whoever_fails_while_all_train_fails_alone() -> None:
     assert found[1] == "the disk is gone"
     for number in (0, 2):
         torch.testing.assert_close(found[number], alone[number], rtol=1e-12, atol=1e-12)
+
+
+def test_nobody_goes_on_half_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What breaks while models are put back ends all: some would be trained twice."""
+    reached: list[int] = []
+
+    def body(number: int) -> None:
+        trained(number)
+        reached.append(number)
+
+    def broken(rows: Rows) -> None:
+        raise MemoryError("at the worst moment")
+
+    monkeypatch.setattr(Rows, "put_back", broken)
+    with pytest.raises(MemoryError, match="at the worst moment"):
+        dict(together([ignoring(body, number=number) for number in (1, 2)]))
+    assert not reached
 
 
 def test_everybody_has_surroundings_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
