@@ -78,6 +78,14 @@ class _Strand(Generic[T]):
             raise self._failure
         return self._answer
 
+    def end(self, why: Stopped) -> None:
+        """Work no more than it takes to end, if it ever began."""
+        while self.wish is not None and not self.ended:
+            self.go_on(why)
+        if self.ended:
+            self._thread.join()
+        self._surroundings.leave()
+
     def result(self) -> T:
         """What the run returned, after its end."""
         self._thread.join()
@@ -153,8 +161,7 @@ def together(bodies: Sequence[Callable[[Clock], T]]) -> Generator[tuple[int, T],
                 raise KeyboardInterrupt
         finally:  # whoever iterates no more ends all
             for strand in strands.values() if not told.impatient else ():
-                while strand.wish is not None and not strand.ended:
-                    strand.go_on(told.answer())
+                strand.end(told.answer())
 
 
 class _Trainers:

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -397,6 +398,34 @@ def test_sigterm_is_told_to_whom_no_round_ends() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_control_c_is_never_lost() -> None:
+    """Nobody begins after it; it counts where nobody trains any more; a second one waits for nobody."""
+    begun: list[int] = []
+    free = threading.Event()
+
+    def body(number: int, times: int, rounds: int) -> str:
+        begun.append(number)
+        stack, turn = small_turn()
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)  # until it has been heard
+        if times == 2:
+            free.wait(60)
+        for _ in range(rounds):
+            stack.train([turn], [0.1])
+        return "trained"
+
+    with pytest.raises(KeyboardInterrupt):
+        dict(together([ignoring(body, number=1, times=1, rounds=0), ignoring(body, number=2, times=0, rounds=1)]))
+    with pytest.raises(KeyboardInterrupt):
+        dict(together([ignoring(body, number=number, times=int(number == 4), rounds=0) for number in (3, 4)]))
+    with pytest.raises(KeyboardInterrupt):
+        dict(together([ignoring(body, number=5, times=2, rounds=0)]))
+    free.set()
+    assert begun == [1, 3, 4, 5]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_the_same_work_is_done_once(unions: list[int]) -> None:
     """As the reference that several cells have in common; whoever differs in anything is trained apart."""
     different: list[dict[str, Any]] = [
@@ -427,10 +456,12 @@ def test_who_is_left_ends_with_whom_iterates() -> None:
             ended.append(stopped.signal)
         return rounds
 
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
     results = together([ignoring(body, rounds=rounds) for rounds in (3, 1, 3)])
     assert next(results) == (1, 1)
     results.close()
     assert ended == ["SIGTERM", "SIGTERM"]
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
 
 
 class Scaled(nn.Module):
