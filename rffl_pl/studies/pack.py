@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Generic, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from torch import Tensor
 
@@ -171,6 +171,7 @@ class _Trainers:
         self._stacks: list[Stack] = []
         self._warned: set[str] = set()
         self._serving: WeakKeyDictionary[Stack, Stack] = WeakKeyDictionary()
+        self._apart: WeakKeyDictionary[Stack, WeakSet[Stack]] = WeakKeyDictionary()
 
     def train(self, strands: Mapping[int, _Strand[T]]) -> dict[int, Answer]:
         """Fulfil all wishes: losses, or what went wrong, by number."""
@@ -199,7 +200,7 @@ class _Trainers:
         stack, *_ = (self._serves(wish.stack) for wish in wishes.values())
         first: dict[int, int] = {}  # whose wish is the same: such as the reference that several runs have in common
         for number, wish in wishes.items():
-            same = (k for k in dict.fromkeys(first.values()) if stack.same(wishes[k].turns, wish.turns))
+            same = (k for k in dict.fromkeys(first.values()) if self._same(stack, wishes[k], wish))
             first[number] = next(same, number)
         asked = {number: wishes[number] for number in dict.fromkeys(first.values())}
         begun = time.monotonic()
@@ -211,6 +212,13 @@ class _Trainers:
         for number, wish in wishes.items():
             strands[number].seconds += (time.monotonic() - begun) * len(wish.turns) / total
         return {number: answers[known] for number, known in first.items()}
+
+    def _same(self, stack: Stack, one: _Wish, other: _Wish) -> bool:
+        """Whether wishes are the same; who once parted does not meet again."""
+        apart = self._apart.setdefault(one.stack, WeakSet())
+        if other.stack not in apart and not stack.same(one.turns, other.turns):
+            apart.add(other.stack)
+        return other.stack not in apart
 
     def _done(self, stack: Stack, strands: Mapping[int, _Strand[T]], wishes: Mapping[int, _Wish]) -> dict[int, Answer]:
         """Losses of each of some different wishes, or what went wrong."""
