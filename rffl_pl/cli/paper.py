@@ -101,7 +101,7 @@ def _run(given: argparse.Namespace, kept: Kept, shown: Sequence[str], run: Run) 
     """Run or list the cells behind what is shown; returns the worst exit code."""
     from rffl_pl.strategy import leave_process_group
 
-    machine = Machine.given(given.root / "cells", run, given.jobs, given.devices)
+    machine = Machine.given(given.root / "cells", run, given.jobs, given.devices, given.pack)
     if given.run:
         machine.warm()
     worst = 0

@@ -34,19 +34,21 @@ class Machine:
         run: Runs a command line in this process.
         jobs: Cells at a time.
         devices: GPUs by number; each cell sees one.
+        pack: Cells of each job that train together, at most.
     """
 
     root: Path
     run: Run
     jobs: int = 1
     devices: Sequence[str] = ()
+    pack: int = 1
 
     @classmethod
-    def given(cls, root: Path, run: Run, jobs: int | None, devices: Sequence[str] | None) -> Machine:
-        """As the options ``--jobs`` and ``--devices`` say: by default a cell at a time on each GPU that is named.
+    def given(cls, root: Path, run: Run, jobs: int | None, devices: Sequence[str] | None, pack: int) -> Machine:
+        """As the options ``--jobs``, ``--devices`` and ``--pack`` say: by default a job on each GPU that is named.
 
         Raises:
-            UserError: If there are fewer cells at a time than GPUs, or none.
+            UserError: If there are fewer jobs than GPUs, or none, or packs of no cells.
         """
         devices = devices or ()
         jobs = max(1, len(devices)) if jobs is None else jobs
@@ -54,9 +56,10 @@ class Machine:
             least = f"{len(devices)}, one for each of --devices" if devices else "1"
             raise UserError(f"Expected --jobs to be at least {least}, but got {jobs}.")
         check_number("--jobs", jobs, 1, 4096)
+        check_number("--pack", pack, 1, 4096)
         if devices:  # for the cells that this process runs itself, a last one or one that is measured
             os.environ["CUDA_VISIBLE_DEVICES"] = devices[0]
-        return cls(root=root, run=run, jobs=jobs, devices=devices)
+        return cls(root=root, run=run, jobs=jobs, devices=devices, pack=pack)
 
     def warm(self) -> None:
         """Let the workers' server import what they need, while this process imports it too."""
@@ -64,13 +67,20 @@ class Machine:
             multiprocessing.set_forkserver_preload(["rffl_pl.cli.arguments", "rffl_pl.studies.play"])
             forkserver.ensure_running()
 
+    def packs(self, cells: Sequence[Cell]) -> list[list[Cell]]:
+        """The cells, with those together that train together."""
+        from rffl_pl.studies.cells import packed
+
+        return packed(cells, self.pack, self.jobs)
+
     def play(self, cells: Sequence[Cell]) -> Outcomes:
         """Run cells, and tell how each of them ended."""
         from rffl_pl.studies.play import in_turn, in_workers
 
-        if self.jobs > 1 and len(cells) > 1:
-            return in_workers(cells, self.root, self.run, min(self.jobs, len(cells)), self.devices)
-        return in_turn(cells, self.root, self.run)
+        packs = self.packs(cells)
+        if self.jobs > 1 and len(packs) > 1:
+            return in_workers(packs, self.root, self.run, min(self.jobs, len(packs)), self.devices)
+        return in_turn(packs, self.root, self.run)
 
 
 class Session:
@@ -132,6 +142,8 @@ class Session:
             f"{self.study.name}: {len(self.cells)} cells, {len(self.cells) - len(self.left)} of them finished",
             flush=True,
         )
+        if self.machine.pack > 1 and self.left:
+            print(self._packs(), flush=True)
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's wish to end is Ctrl-C
         try:
             failed = self._play()
@@ -146,6 +158,18 @@ class Session:
             log = self.machine.root / cell.digest / "log.txt"
             print(f"Failed: {cell}: {sentence} ({log})", file=sys.stderr)
         return 1 if failed else 0
+
+    def _packs(self) -> str:
+        """Which cells train together."""
+        packs = self.machine.packs(self.left)
+        several = [len(pack) for pack in packs if len(pack) > 1]
+        alone = len(packs) - len(several)
+        if not alone:
+            return f"{sum(several)} cells train in {len(several)} packs"
+        return (
+            f"{sum(several)} cells train in {len(several)} packs, {alone} alone: cells train together that share "
+            "network, schedule, data set and trainer, with --model.engine stacked and --run.wandb false"
+        )
 
     def _play(self) -> list[tuple[Cell, str]]:
         """Run them; returns those that failed, with what they said."""
@@ -198,6 +222,8 @@ class Session:
         total = each * len(self.left) / self.machine.jobs
         much = f", about {_time(total)} with --jobs {self.machine.jobs}{how}" if self.left else ""
         print(f"{len(self.cells)} cells, {len(self.left)} to run{much}")
+        if self.machine.pack > 1 and self.left:
+            print(f"{self._packs()}; the time is that of cells alone")
         return 0
 
     def _estimate(self, first: Cell) -> tuple[float, str]:

@@ -64,7 +64,7 @@ def main(args: Sequence[str], run: Run) -> int:
         return 0
     if given.between:
         raise UserError("Expected --between to go with --table and its rows and columns, but there is no --table.")
-    machine = Machine.given(given.root / "cells", run, given.jobs, given.devices)
+    machine = Machine.given(given.root / "cells", run, given.jobs, given.devices, given.pack)
     if not given.dry_run:
         machine.warm()
     from rffl_pl.strategy import leave_process_group  # torch is imported by what needs it alone

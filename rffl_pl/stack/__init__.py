@@ -1,7 +1,7 @@
 """Local training of several participants at once, their models as one stack."""
 
 from rffl_pl.stack.optimizers import NotStackableError
-from rffl_pl.stack.rows import Turn
-from rffl_pl.stack.training import Stack, refusal
+from rffl_pl.stack.rows import Turn, repeat
+from rffl_pl.stack.training import TRAINER, Stack, refusal
 
-__all__ = ["NotStackableError", "Stack", "Turn", "refusal"]
+__all__ = ["TRAINER", "NotStackableError", "Stack", "Turn", "refusal", "repeat"]

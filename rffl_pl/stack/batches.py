@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -54,11 +55,52 @@ class StackedBatch:
     sizes: list[int]
 
 
-def from_memory(
-    examples: tuple[Tensor, Tensor], orders: Sequence[Sequence[Tensor]], prepare: Callable[[Tensor], Tensor] | None
-) -> Iterator[StackedBatch]:
+class Held:
+    """Examples that lie on the device: every data set once, one behind the other, however many copies there are.
+
+    Args:
+        device: The device.
+        prepare: What makes the network's inputs of them; None where they are that.
+
+    Attributes:
+        x: Inputs, or what they are made of, of all examples.
+        y: Their classes.
+    """
+
+    def __init__(self, device: torch.device, prepare: Callable[[Tensor], Tensor] | None) -> None:
+        self.device, self.prepare = device, prepare
+        self.x, self.y = torch.empty(0), torch.empty(0)
+        self._known: list[tuple[tuple[Tensor, ...], int]] = []
+
+    def first(self, tensors: tuple[Tensor, ...], prepare: Callable[[Tensor], Tensor] | None) -> int | None:
+        """The number of the first of these examples, which are brought over if they are new; None if they do not fit.
+
+        Args:
+            tensors: Inputs and classes on the CPU, as `Indexed` has them.
+            prepare: What makes the network's inputs of those.
+        """
+        for known, start in self._known:
+            if known is tensors:
+                return start
+        if prepare != self.prepare or (self._known and not _fit(tensors, self._known[0][0])):
+            return None
+        same = (start for known, start in self._known if all(map(torch.equal, known, tensors)))
+        start = next(same, len(self.y))
+        if start == len(self.y):
+            x, y = tensors[0].to(self.device), tensors[1].to(self.device).long()
+            self.x, self.y = (torch.cat([self.x, x]), torch.cat([self.y, y])) if self._known else (x, y)
+        self._known.append((tensors, start))
+        return start
+
+
+def _fit(tensors: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether examples are of one kind and shape."""
+    return all(a.dtype == b.dtype and a.shape[1:] == b.shape[1:] for a, b in zip(tensors, others, strict=True))
+
+
+def from_memory(held: Held, orders: Sequence[Sequence[Tensor]]) -> Iterator[StackedBatch]:
     """Mini-batches of examples that lie on the device, by their numbers: one transfer for the whole pass."""
-    x, y = examples
+    x, y = held.x, held.y
     sizes = [[len(part) for part in order] for order in orders]
     steps, largest = max(map(len, sizes)), max(map(max, sizes))
     numbers = torch.zeros(len(orders), steps, largest, dtype=torch.int64)
@@ -70,7 +112,7 @@ def from_memory(
         active = [k for k, own in enumerate(sizes) if len(own) > step]
         counts = [sizes[k][step] for k in active]
         chosen = numbers[index_of(active), step, : max(counts)]
-        inputs = x[chosen] if prepare is None else prepare(x[chosen])
+        inputs = x[chosen] if held.prepare is None else held.prepare(x[chosen])
         yield StackedBatch(active, inputs, y[chosen], _weights(counts, x.device), counts)
 
 
@@ -91,7 +133,31 @@ def as_drawn(
             inputs = [x.to(device, non_blocking=True) for x, _ in found.values()]
             classes = [y.to(device, torch.int64, non_blocking=True) for _, y in found.values()]
             counts = [len(y) for y in classes]
-            yield StackedBatch(list(found), _filled_up(inputs), _filled_up(classes), _weights(counts, device), counts)
+            x, y = (torch.stack(_filled_up(parts)) for parts in (inputs, classes))
+            yield StackedBatch(list(found), x, y, _weights(counts, device), counts)
+
+
+def beside(
+    one: Iterator[StackedBatch], rows: Sequence[int], other: Iterator[StackedBatch], others: Sequence[int]
+) -> Iterator[StackedBatch]:
+    """Batches of some rows and of others as batches of all, until nobody has another.
+
+    Args:
+        one: Batches of some.
+        rows: Which row is the first of those, the second, ...
+        other: Batches of others.
+        others: Likewise of those.
+    """
+    for both in zip_longest(one, other):
+        found = [(part, names) for part, names in zip(both, (rows, others), strict=True) if part is not None]
+        active = [names[k] for part, names in found for k in part.active]
+        sizes = [size for part, _ in found for size in part.sizes]
+        ascending = sorted(range(len(active)), key=active.__getitem__)
+        where = torch.tensor(ascending).to(found[0][0].x.device, non_blocking=True)
+        x, y, weight = (
+            torch.cat(_filled_up([getattr(part, name) for part, _ in found], 1))[where] for name in ("x", "y", "weight")
+        )
+        yield StackedBatch([active[k] for k in ascending], x, y, weight, [sizes[k] for k in ascending])
 
 
 @contextmanager
@@ -106,12 +172,12 @@ def drawing_from(stream: torch.Generator) -> Iterator[None]:
         torch.default_generator.set_state(before)
 
 
-def _filled_up(parts: Sequence[Tensor]) -> Tensor:
-    """Tensors as one ``[m, ...]``, with zeros behind those that are shorter, in every dimension."""
-    shape = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
-    lacking = [[then - now for now, then in zip(part.shape, shape, strict=True)] for part in parts]
+def _filled_up(parts: Sequence[Tensor], first: int = 0) -> list[Tensor]:
+    """Tensors in one shape, with zeros behind those that are shorter, in every dimension from the ``first`` on."""
+    shape = [max(sizes) for sizes in zip(*(part.shape[first:] for part in parts), strict=True)]
+    lacking = [[then - now for now, then in zip(part.shape[first:], shape, strict=True)] for part in parts]
     sides = [[entry for count in reversed(more) for entry in (0, count)] for more in lacking]
-    return torch.stack([pad(part, side) if any(side) else part for part, side in zip(parts, sides, strict=True)])
+    return [pad(part, side) if any(side) else part for part, side in zip(parts, sides, strict=True)]
 
 
 def _weights(counts: Sequence[int], device: torch.device) -> Tensor:

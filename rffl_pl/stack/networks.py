@@ -49,6 +49,33 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
     return _Dropout(network.p, draws) if type(network) is nn.Dropout else network
 
 
+def alike(one: Any, other: Any) -> bool:
+    """Whether two networks compute the same but for the values of the parameters that train.
+
+    What they hold is compared: layers, settings, frozen parameters and buffers. What has no equality, such as a
+    function that each has of its own, is taken for different.
+    """
+    return _alike(one, other, set())
+
+
+def _alike(one: Any, other: Any, seen: set[tuple[int, int]]) -> bool:
+    if one is other or (id(one), id(other)) in seen:  # seen: a circle, whose other parts decide
+        return True
+    seen.add((id(one), id(other)))
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor):
+        facts = [(each.shape, each.dtype, each.device, each.requires_grad) for each in (one, other)]
+        return facts[0] == facts[1] and (one.requires_grad or torch.equal(one, other))
+    if isinstance(one, nn.Module):
+        return _alike(vars(one), vars(other), seen)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_alike(one[key], other[key], seen) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(_alike(a, b, seen) for a, b in zip(one, other, strict=True))
+    return isinstance(one, Draws) or (one == other) is True
+
+
 class _Embedding(nn.Embedding):
     """Without a gradient for the padding, of which vmap's rule knows nothing."""
 

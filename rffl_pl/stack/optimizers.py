@@ -83,10 +83,11 @@ def rule_of(optimizer: Optimizer) -> Rule:
     kind = type(optimizer)
     (group, *others) = optimizer.param_groups
     plain = not others and not any(group.get(name) for name in ("amsgrad", "maximize", "dampening", "differentiable"))
+    settings = {name: value for name, value in group.items() if name not in ("params", "lr")}  # those are the rows' own
     if plain and kind is SGD:
-        return _Descent(group)
+        return _Descent(settings)
     if plain and kind in (Adam, AdamW):
-        return _Adaptive({"decoupled_weight_decay": kind is AdamW, **group})
+        return _Adaptive({"decoupled_weight_decay": kind is AdamW, **settings})
     raise NotStackableError(f"{kind.__name__} with these options is none that is written for several models")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,11 +31,21 @@ class Turn:
     seed: int
 
 
+def repeat(turns: Sequence[Turn], others: Sequence[Turn]) -> None:
+    """Leave others, whose turns were the same, where those who were trained are."""
+    for turn, other in zip(turns, others, strict=True):
+        other.weights.copy_(turn.weights)
+        (done,), (left,) = turn.optimizer.param_groups, other.optimizer.param_groups
+        for p, q in zip(done["params"], left["params"], strict=True):
+            if p in turn.optimizer.state:
+                other.optimizer.state[q] = copy.deepcopy(turn.optimizer.state[p])
+
+
 class Rows:
     """Weights and optimizer state of several participants, ``[n, D]`` each, and the steps taken, ``[n, 1]``."""
 
     def __init__(self, turns: Sequence[Turn], slots: Sequence[str]) -> None:
-        self.slots = slots
+        self.turns, self.slots = turns, slots
         self.weights = torch.stack([turn.weights for turn in turns])
         self.state = [torch.stack([gathered(turn.optimizer, slot, turn.weights) for turn in turns]) for slot in slots]
         taken = [steps_taken(turn.optimizer) for turn in turns]
@@ -54,9 +65,9 @@ class Rows:
             for slot, changed in zip(self.state, part.state, strict=True):
                 slot[active] = changed
 
-    def put_back(self, turns: Sequence[Turn]) -> None:
+    def put_back(self) -> None:
         """Leave everybody with its weights and its optimizer's state."""
-        for k, turn in enumerate(turns):
+        for k, turn in enumerate(self.turns):
             turn.weights.copy_(self.weights[k])
             if self.slots:
                 put_state(turn.optimizer, self.slots, [slot[k].clone() for slot in self.state], self.steps[k, 0])

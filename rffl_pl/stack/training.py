@@ -8,7 +8,8 @@ learning rate, optimizer state and gradient; `torch.func.vmap` makes of the netw
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +18,19 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
-from rffl_pl.stack.batches import Batch, Indexed, StackedBatch, as_drawn, drawing_from, from_memory, index_of
-from rffl_pl.stack.networks import Draws, adapted
-from rffl_pl.stack.optimizers import NotStackableError, rule_of
+from rffl_pl.stack.batches import (
+    Batch,
+    Held,
+    Indexed,
+    StackedBatch,
+    as_drawn,
+    beside,
+    drawing_from,
+    from_memory,
+    index_of,
+)
+from rffl_pl.stack.networks import Draws, adapted, alike
+from rffl_pl.stack.optimizers import NotStackableError, gathered, rule_of, steps_taken
 from rffl_pl.stack.rows import Rows, Turn
 
 
@@ -36,14 +47,14 @@ class Stack:
 
     def __init__(self, network: nn.Module, optimizer: Optimizer) -> None:
         self._draws = Draws()
-        self._examples: tuple[tuple[Tensor, ...], tuple[Tensor, Tensor]] | None = None
+        self._held: Held | None = None
         self.rule = rule_of(optimizer)
         frozen = {id(p): p for p in network.parameters() if not p.requires_grad}
         self._network = adapted(copy.deepcopy(network, frozen), self._draws).train()
         self._parameters = [(name, p.shape) for name, p in self._network.named_parameters() if p.requires_grad]
 
     def train(self, turns: Sequence[Turn], rates: Sequence[float]) -> Tensor:
-        """Train everybody for as many local epochs as there are rates.
+        """Train everybody for as many local epochs as there are rates; in a thread with a `TRAINER`, by that.
 
         Args:
             turns: Whose turn it is, n of them.
@@ -52,6 +63,47 @@ class Stack:
         Returns:
             Mean training losses ``[n]`` of the last local epoch.
         """
+        trainer = TRAINER.get()
+        if trainer is not None:
+            return trainer(self, turns, rates)
+        rows, losses = self.trained(turns, rates)
+        rows.put_back()
+        return losses
+
+    def serves(self, other: Stack) -> bool:
+        """Whether it trains another stack's turns as that would, to rounding."""
+        return self.rule == other.rule and alike(self._network, other._network)
+
+    def same(self, turns: Sequence[Turn], others: Sequence[Turn]) -> bool:
+        """Whether turns are the very same, of participants who differ in nothing: one training serves both.
+
+        Seeds are looked at first, then weights: few that differ come further.
+        """
+        return [turn.seed for turn in turns] == [other.seed for other in others] and all(
+            torch.equal(turn.weights, other.weights)
+            and steps_taken(turn.optimizer) == steps_taken(other.optimizer)
+            and all(
+                torch.equal(*(gathered(each.optimizer, slot, each.weights) for each in (turn, other)))
+                for slot in self.rule.slots
+            )
+            and self._same_examples(turn, other)
+            for turn, other in zip(turns, others, strict=True)
+        )
+
+    def _same_examples(self, turn: Turn, other: Turn) -> bool:
+        """Whether both have the same examples in memory, which come in the same batches."""
+        firsts, orders = [], []
+        for each in (turn, other):
+            with drawing_from(torch.Generator().manual_seed(turn.seed)):
+                found = each.examples.epoch()
+            firsts.append(self._first(found, turn.weights.device))
+            orders.append(list(found.order) if isinstance(found, Indexed) else [])
+        if None in firsts or firsts[0] != firsts[1] or len(orders[0]) != len(orders[1]):
+            return False
+        return all(map(torch.equal, *orders))
+
+    def trained(self, turns: Sequence[Turn], rates: Sequence[float]) -> tuple[Rows, Tensor]:
+        """As `train`, but everybody is left as it was: the rows that are to be put back, and the losses ``[n]``."""
         # Whoever has the most batches first: those who have not ended are then always the first rows.
         order = sorted(range(len(turns)), key=lambda k: -len(turns[k].examples))
         turns = [turns[k] for k in order]
@@ -67,8 +119,7 @@ class Stack:
                 totals[where] += means * sizes
                 counts[where] += sizes
             losses = totals / counts
-        rows.put_back(turns)
-        return losses[torch.tensor(order).argsort().to(losses.device, non_blocking=True)]
+        return rows, losses[torch.tensor(order).argsort().to(losses.device, non_blocking=True)]
 
     def _step(self, rows: Rows, batch: StackedBatch, rate: float) -> Tensor:
         """One step of some rows ``[m]``: their mean losses ``[m]``."""
@@ -88,25 +139,34 @@ class Stack:
     def _epoch(
         self, turns: Sequence[Turn], streams: Sequence[torch.Generator], device: torch.device
     ) -> Iterator[StackedBatch]:
-        """One pass of everybody, from memory where all examples lie there as tensors."""
+        """One pass of everybody: from memory those whose examples lie there as tensors, the others as they draw."""
         passes: list[Iterable[Batch]] = []
         walks: list[Iterator[Batch]] = []
         for turn, stream in zip(turns, streams, strict=True):
             with drawing_from(stream):
                 passes.append(turn.examples.epoch())
                 walks.append(iter(passes[-1]))
-        indexed = [found for found in passes if isinstance(found, Indexed)]
-        tensors = indexed[0].tensors if len(indexed) == len(passes) else None
-        if tensors is not None and all(found.tensors is tensors for found in indexed):
-            return from_memory(self._held(tensors, device), [found.order for found in indexed], indexed[0].prepare)
-        return as_drawn(walks, streams, device)
+        numbered, rest = [], []
+        for k, found in enumerate(passes):
+            first = self._first(found, device)
+            if first is None:
+                rest.append(k)
+            else:
+                assert isinstance(found, Indexed)
+                numbered.append((k, [part + first for part in found.order] if first else found.order))
+        drawn = as_drawn([walks[k] for k in rest], [streams[k] for k in rest], device)
+        if self._held is None or not numbered:
+            return drawn
+        held = from_memory(self._held, [order for _, order in numbered])
+        return beside(held, [k for k, _ in numbered], drawn, rest) if rest else held
 
-    def _held(self, tensors: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-        """All inputs and classes on the device, where they stay."""
-        if self._examples is None or self._examples[0] is not tensors:
-            x, y = (tensor.to(device) for tensor in tensors)
-            self._examples = (tensors, (x, y.long()))
-        return self._examples[1]
+    def _first(self, examples: Iterable[Batch], device: torch.device) -> int | None:
+        """Where the numbers of a pass's examples begin on the device, to which they are brought once; None if not."""
+        if not isinstance(examples, Indexed) or examples.tensors is None:
+            return None
+        if self._held is None:
+            self._held = Held(device, examples.prepare)
+        return self._held.first(examples.tensors, examples.prepare)
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Class logits ``[m, B, C]`` of models ``[m, D]`` for inputs ``[m, B, ...]``."""
@@ -115,6 +175,12 @@ class Stack:
         stacked = {name: part.unflatten(1, shape) if shape else part.squeeze(1) for (name, shape), part in named}
         logits: Tensor = vmap(lambda own, inputs: functional_call(self._network, own, (inputs,)))(stacked, x)
         return logits
+
+
+TRAINER: ContextVar[Callable[[Stack, Sequence[Turn], Sequence[float]], Tensor] | None] = ContextVar(
+    "trainer", default=None
+)
+"""What trains instead of the stack that is asked to, in the thread that sets it: such as has others' turns too."""
 
 
 def refusal(network: nn.Module, optimizer: Optimizer, x: Tensor) -> str | None:

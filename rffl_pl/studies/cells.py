@@ -6,6 +6,7 @@ import fcntl
 import functools
 import hashlib
 import importlib.util
+import inspect
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ import torch
 import yaml
 
 from rffl_pl import __version__
+from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.studies.study import Place, Study, lies_in, said
@@ -50,6 +52,7 @@ class Cell:
         words: Of the command line, without the folder.
         settings: A digest of what its words say, without seed, rounds, code and data: new defaults change nothing.
         digest: Of all that its result depends on; the name of its folder.
+        mates: A digest of what it has alike with those it can train with as one stack; empty if it trains alone.
     """
 
     place: Place
@@ -58,6 +61,7 @@ class Cell:
     words: list[str]
     settings: str
     digest: str
+    mates: str = ""
 
     def __str__(self) -> str:
         return f"{said(self.place)} seed={self.seed}"
@@ -110,11 +114,46 @@ def cells_of(
                     words=[*words, "--seed_everything", str(seed), "--run.study", study.name],
                     settings=_digest([_spelt_out(word) for word in study.words(place)])[:12],
                     digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
+                    mates=_mates(settings),
                 )
             )
     if not cells:
         raise UserError(f"Expected --only to leave a cell of {study.name}, but exclude leaves out all of them.")
     return cells
+
+
+def packed(cells: Sequence[Cell], most: int, jobs: int = 1) -> list[list[Cell]]:
+    """The cells in packs of those that can train together, in their order; as even as there are jobs for.
+
+    Args:
+        cells: The cells.
+        most: How many a pack has at most.
+        jobs: How many packs are run at a time.
+    """
+    alike: dict[str, list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault((most > 1 and cell.mates) or cell.digest, []).append(cell)
+    packs = []
+    for mates in alike.values():
+        size = min(most, -(-len(mates) // jobs))
+        packs += [mates[k : k + size] for k in range(0, len(mates), size)]
+    return packs
+
+
+def _mates(settings: Settings) -> str:
+    """`Cell.mates`: network, schedule, data set and trainer, less what rows of a stack have each of their own.
+
+    Loggers of one's own, W&B's too, often know one run in a process.
+    """
+    model, data, trainer = settings["model"], settings["data"], settings["trainer"]
+    on_gpu = trainer["accelerator"] != "cpu" and torch.cuda.is_available()
+    stacked = model["engine"] == "stacked" or (model["engine"] == "auto" and on_gpu)
+    if not stacked or settings["run"]["wandb"] or trainer.get("logger") not in (None, True, False):
+        return ""
+    every = inspect.signature(FederatedDataModule.__init__).parameters
+    of_its_own = {name: value for name, value in data.get("init_args", {}).items() if name not in every}
+    shared = {name: value for name, value in trainer.items() if name not in ("max_epochs", "callbacks")}
+    return _digest(model, data["class_path"], of_its_own, data.get("dict_kwargs"), shared)
 
 
 def _spelt_out(word: str) -> Any:

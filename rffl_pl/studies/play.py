@@ -9,20 +9,24 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal
 
 import torch
 
 from rffl_pl.strategy import leave_process_group
 from rffl_pl.studies.cells import Cell, CellFolder
+from rffl_pl.studies.pack import Clock, together
+from rffl_pl.studies.surroundings import spoken_into
 
 Run = Callable[[list[str]], None]
 """Runs the words of one command line, as ``rffl`` does."""
@@ -44,11 +48,17 @@ class Outcome:
     sentence: str = ""
     memory: int = 0
 
+    def final(self) -> Outcome:
+        """The same, where it is not tried again."""
+        return replace(self, state="failed") if self.state == "killed" else self
+
 
 Outcomes = Generator[tuple[Cell, Outcome], None, None]
+Pack = Sequence[Cell]
+"""Cells that are run together, or one alone."""
 
 
-def play(cell: Cell, root: Path, run: Run, patience: float = 0) -> Outcome:
+def play(cell: Cell, root: Path, run: Run, patience: float = 0, clock: Clock = time.monotonic) -> Outcome:
     """Run a cell to its end, or find that it has one.
 
     Args:
@@ -56,24 +66,41 @@ def play(cell: Cell, root: Path, run: Run, patience: float = 0) -> Outcome:
         root: Folder of all cells.
         run: Runs a command line in this process.
         patience: Seconds to wait for another process that holds the cell.
+        clock: Tells the seconds that the cell's attempt takes.
     """
     folder = CellFolder(root, cell.digest)
     with folder.held(patience) as mine:
         if not mine:
             return Outcome("busy")
         if folder.finished() is None:
-            start, words, spoken = time.monotonic(), folder.words(cell), _size(folder.log)
+            start, words, spoken = clock(), folder.words(cell), _size(folder.log)
             try:
                 with _undisturbed(folder.log):
                     sentence = _sentence(run, words)
             except KeyboardInterrupt:
                 return Outcome("interrupted")
             finally:
-                folder.note(time.monotonic() - start, words)
+                folder.note(clock() - start, words)
             if folder.finished() is None:
                 said = sentence or _last_error(folder.log, spoken) or "The run left no result; it says why in log.txt."
                 return Outcome("failed", folder.record()["seconds"], said)
         return Outcome("done", folder.record().get("seconds", 0.0))
+
+
+def play_all(pack: Pack, root: Path, run: Run, patience: float = 0) -> Outcomes:
+    """Run cells together, their participants as one stack, or one alone; what becomes of each, when it ends.
+
+    Args:
+        pack: The cells.
+        root: Folder of all cells.
+        run: Runs a command line in this process.
+        patience: Seconds to wait for another process that holds the only cell.
+    """
+    if len(pack) == 1:
+        yield pack[0], play(pack[0], root, run, patience)
+    else:
+        for number, outcome in together([partial(play, cell, root, run, 0) for cell in pack]):
+            yield pack[number], outcome
 
 
 def _sentence(run: Run, words: list[str]) -> str:
@@ -94,33 +121,17 @@ def _sentence(run: Run, words: list[str]) -> str:
 @contextlib.contextmanager
 def _undisturbed(log: Path) -> Iterator[None]:
     """What a run says goes to the log; what it leaves in the environment, of warnings and signals is taken back."""
+    alone = threading.current_thread() is threading.main_thread()  # signals are a pack's to answer, not its cells'
     environment = dict(os.environ)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if alone}
     try:
-        with warnings.catch_warnings(), log.open("a") as file, _spoken_into(file):
+        with warnings.catch_warnings(), log.open("a") as file, spoken_into(file):
             yield
     finally:
         os.environ.clear()
         os.environ.update(environment)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _spoken_into(file: TextIO) -> Iterator[None]:
-    """Python's streams, and what libraries write past them."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = {number: os.dup(number) for number in (1, 2)}
-    try:
-        for number in kept:
-            os.dup2(file.fileno(), number)
-        with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-            yield
-    finally:
-        for number, copy in kept.items():
-            os.dup2(copy, number)
-            os.close(copy)
 
 
 def _size(log: Path) -> int:
@@ -132,34 +143,35 @@ def _last_error(log: Path, start: int) -> str:
     return next((line[7:] for line in reversed(text.splitlines()) if line.startswith("Error: ")), "")
 
 
-def in_turn(cells: Sequence[Cell], root: Path, run: Run) -> Outcomes:
-    """Run cells in this process, one after the other; those that another process holds come last."""
-    waiting = deque((cell, 0.0) for cell in cells)
+def in_turn(packs: Sequence[Pack], root: Path, run: Run) -> Outcomes:
+    """Run packs in this process, one after the other; cells that another process holds come last."""
+    waiting = deque((pack, 0.0) for pack in packs)
     while waiting:
-        cell, patience = waiting.popleft()
-        outcome = play(cell, root, run, patience)
-        if outcome.state == "busy":
-            waiting.append((cell, 1.0))
-        else:
-            yield cell, outcome
+        pack, patience = waiting.popleft()
+        for cell, outcome in play_all(pack, root, run, patience):
+            if outcome.state == "busy":
+                waiting.append(([cell], 1.0))
+            else:
+                yield cell, outcome
 
 
-def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int, devices: Sequence[str] = ()) -> Outcomes:
-    """Run several cells at a time, each in one of ``jobs`` processes with an equal share of the cores and GPUs.
+def in_workers(packs: Sequence[Pack], root: Path, run: Run, jobs: int, devices: Sequence[str] = ()) -> Outcomes:
+    """Run several packs at a time, each in one of ``jobs`` processes with an equal share of the cores and GPUs.
 
-    Workers are forked by a server that has imported what they need: one import for all of them. Beside others a cell
+    Workers are forked by a server that has imported what they need: one import for all of them. Beside others a pack
     starts where the machine has as much memory left as one of them has taken so far. One that is killed all the same
-    waits until fewer run, and fails if it runs alone. Whoever stops iterating ends all.
+    waits until fewer run, its cells each alone from then on; a cell that is killed while nothing runs beside it fails.
+    Whoever stops iterating ends all.
 
     Args:
-        cells: The cells.
+        packs: The cells; those of a pack are run together.
         root: Folder of all cells.
         run: Runs a command line.
         jobs: Number of workers.
         devices: GPUs as ``CUDA_VISIBLE_DEVICES`` names them; each worker sees one, several may see the same.
             Without any, workers see what this process does.
     """
-    waiting = deque((cell, 0.0) for cell in cells)
+    waiting = deque((pack, 0.0) for pack in packs)
     idle: list[_Worker] = []
     busy: dict[Connection, _Worker] = {}
     most, taken = jobs, 0
@@ -172,18 +184,19 @@ def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int, devices: 
                 worker.give(*waiting.popleft())
             for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)
-                worker = busy.pop(pipe)
-                cell, outcome = worker.cell, worker.outcome()
-                taken = max(taken, outcome.memory)
-                if worker.process.is_alive():
-                    idle.append(worker)
-                if outcome.state == "killed" and busy:
-                    most = len(busy)
-                    waiting.append((cell, 0.0))
-                elif outcome.state == "busy":
-                    waiting.append((cell, 1.0))
-                else:
-                    yield cell, replace(outcome, state="failed") if outcome.state == "killed" else outcome
+                worker = busy[pipe]
+                for cell, outcome in worker.heard():
+                    taken = max(taken, outcome.memory)
+                    again = outcome.state == "killed" and (worker.several or len(busy) > 1)
+                    most = max(1, len(busy) - 1) if again else most
+                    if again or outcome.state == "busy":
+                        waiting.append(([cell], 1.0))
+                    else:
+                        yield cell, outcome.final()
+                if not worker.cells:
+                    del busy[pipe]
+                    if worker.process.is_alive():
+                        idle.append(worker)
     finally:
         for worker in busy.values():
             worker.process.terminate()
@@ -192,9 +205,15 @@ def in_workers(cells: Sequence[Cell], root: Path, run: Run, jobs: int, devices: 
 
 
 class _Worker:
-    """A process that runs one cell after the other."""
+    """A process that runs one pack after the other.
 
-    cell: Cell
+    Attributes:
+        cells: Those of its pack that it has told nothing of, by digest.
+        several: Whether its pack has several cells.
+    """
+
+    cells: dict[str, Cell]
+    several: bool
 
     def __init__(self, root: Path, run: Run, jobs: int, device: str | None) -> None:
         self.device = device
@@ -205,23 +224,26 @@ class _Worker:
         self.process.start()
         theirs.close()  # so that its death is the end of the pipe
 
-    def give(self, cell: Cell, patience: float) -> None:
-        self.cell = cell
+    def give(self, pack: Pack, patience: float) -> None:
+        """Have it run a pack."""
+        self.cells, self.several = {cell.digest: cell for cell in pack}, len(pack) > 1
         with contextlib.suppress(BrokenPipeError):  # it is dead, and its outcome will say so
-            self.pipe.send((cell, patience))
+            self.pipe.send((pack, patience))
 
-    def outcome(self) -> Outcome:
-        """What became of the cell; waits for it."""
+    def heard(self) -> list[tuple[Cell, Outcome]]:
+        """What became of a cell, or of all that are left if the worker died; waits for it."""
         try:
-            answer = self.pipe.recv()
+            digest, outcome = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             self.process.join()
             code = self.process.exitcode or 0
             how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-            state: Literal["killed", "failed"] = "killed" if code == -signal.SIGKILL else "failed"
-            return Outcome(state, sentence=f"Its worker {how}; if memory is short, give fewer --jobs.")
-        assert isinstance(answer, Outcome)
-        return answer
+            state: Literal["killed", "failed"] = "killed" if code == -signal.SIGKILL or self.several else "failed"
+            died = Outcome(state, sentence=f"Its worker {how}; if memory is short, give fewer --jobs.")
+            left, self.cells = self.cells, {}
+            return [(cell, died) for cell in left.values()]
+        assert isinstance(outcome, Outcome)
+        return [(self.cells.pop(digest), outcome)]
 
     def leave(self) -> None:
         """End it, if need be by force: every round leaves a checkpoint."""
@@ -241,10 +263,10 @@ def _serve(pipe: Connection, root: Path, run: Run, environment: dict[str, str], 
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // jobs))
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            cell, patience = pipe.recv()
-            outcome = play(cell, root, run, patience)
-            peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            pipe.send(replace(outcome, memory=peak))
+            pack, patience = pipe.recv()
+            for cell, outcome in play_all(pack, root, run, patience):
+                peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                pipe.send((cell.digest, replace(outcome, memory=peak)))
     leave_process_group()
 
 

@@ -54,6 +54,8 @@ COMMANDS: dict[str, Row] = {
     "study in a folder without a name": (("study", "s.yaml", "--root", ""), "every word behind rffl study"),
     "study in a folder of a long name": (("study", "s.yaml", "--root", LONG), "every word behind rffl study"),
     "study jobs beyond": (("study", "s.yaml", "--jobs", 10**9), "--jobs to be at most 4096, but got 1e+09"),
+    "study packs beyond": (("study", "s.yaml", "--pack", 10**9), "--pack to be at most 4096, but got 1e+09"),
+    "study packs in words": (("study", "s.yaml", "--pack", "x"), "argument --pack: invalid int value: 'x'"),
     "study jobs in words": (("study", "s.yaml", "--jobs", "x"), "argument --jobs: invalid int value: 'x'"),
     "study no seeds": (("study", "s.yaml", "--seeds"), "argument --seeds: expected at least one argument"),
     "study unknown axis": (("study", "s.yaml", "--only", "x=y"), "but got x"),

@@ -42,6 +42,7 @@ WORDS = {
     "no label": (("--only", "server"), "--only to be AXIS=VALUE, but got server"),
     "an excluded cell": (("--only", "server=FedAvg", "--only", "split=POW"), "--only to leave a cell of small"),
     "no jobs": (("--jobs", 0), "--jobs to be at least 1, but got 0"),
+    "packs of no cells": (("--pack", 0), "--pack to be at least 1, but got 0"),
     "fewer jobs than GPUs": (("--jobs", 1, "--devices", 0, 1), "--jobs to be at least 2, one for each of --devices"),
     "no small version": (("--reduced",), "small to have the key reduced for --reduced"),
     "a difference of no table": (("--between", "RFFL", "FedAvg"), "--between to go with --table"),

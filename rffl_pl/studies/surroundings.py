@@ -1,0 +1,103 @@
+"""What a process has once and every run leaves otherwise: environment, streams, warnings, random numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+from rffl_pl.launch.stopping import STOP
+
+
+class Surroundings:
+    """Those of one of several runs that take turns in this process; to begin with what the process has now.
+
+    A run keeps what it left when it was last at work: messages go to its own log, what it draws at random does not
+    depend on the others, and what it sets in the environment is not seen by them.
+    """
+
+    def __init__(self) -> None:
+        self._state = _taken()
+        filters, shown = self._state["warnings"]
+        self._state["warnings"] = (list(filters), shown)  # which are changed in place
+
+    @contextlib.contextmanager
+    def around(self) -> Iterator[None]:
+        """Inside, the process is as the run left it; afterwards as it was before."""
+        before = _taken()
+        _put(self._state)
+        try:
+            yield
+        finally:
+            self._state = _taken()
+            _put(before)
+
+    def leave(self) -> None:
+        """Let go of the streams; the run has ended."""
+        for number in self._state["numbers"]:
+            os.close(number)
+
+
+_State = dict[str, Any]
+
+
+def _taken() -> _State:
+    """What the process has now; its two streams under numbers of their own, which `_put` closes."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return {
+        "environment": dict(os.environ),
+        "streams": (sys.stdout, sys.stderr),
+        "numbers": [os.dup(1), os.dup(2)],
+        "warnings": (warnings.filters, warnings.showwarning),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "numpy": np.random.get_state(),
+        "python": random.getstate(),
+        "deferred": STOP.deferred,
+    }
+
+
+def _put(state: _State) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for name in os.environ.keys() - state["environment"].keys():
+        del os.environ[name]
+    os.environ.update(state["environment"])
+    sys.stdout, sys.stderr = state["streams"]
+    for number, kept in zip((1, 2), state["numbers"], strict=True):
+        os.dup2(kept, number)
+        os.close(kept)
+    warnings.filters, warnings.showwarning = state["warnings"]
+    with warnings.catch_warnings():  # has every module forget what it warned of, in whichever run
+        pass
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    np.random.set_state(state["numpy"])
+    random.setstate(state["python"])
+    STOP.deferred = state["deferred"]
+
+
+@contextlib.contextmanager
+def spoken_into(file: TextIO) -> Iterator[None]:
+    """Have Python's streams go to a file, and what libraries write past them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
+        for number in kept:
+            os.dup2(file.fileno(), number)
+        with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+            yield
+    finally:
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)
