@@ -82,6 +82,7 @@ REFUSED: dict[str, Callable[[int], Any]] = {
     "a negative split": lambda rank: swap(on_card(), on_card(), sent=(5, -1)),
     "splits for three ranks": lambda rank: swap(on_card(), on_card(), sent=(2, 1, 1)),
     "splits of two ranks": lambda rank: swap(on_card(), on_card(), received=(2, 2), sent=(1, 3)),
+    "widths of two ranks": lambda rank: swap(on_card(KINDS[1], 4, 1 + rank), on_card(KINDS[1], 4, 1 + rank)),
     "another collective": lambda rank: swap(on_card(), on_card()) if rank else dist.barrier(),
     "numbers of entries of two ranks": lambda rank: dist.all_reduce(on_card(torch.float32, 1 + rank)),
     "bits of all ranks": lambda rank: dist.all_reduce(on_card(torch.int32), dist.ReduceOp.BAND),

@@ -31,6 +31,7 @@ DTYPES = [
     torch.int8, torch.uint8, torch.float32, torch.float64, torch.int32, torch.int64, torch.float16, torch.bool,
     torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.bfloat16,
 ]  # fmt: skip
+COLLECTIVES = ("all_to_all_single", "allreduce", "barrier")
 BUS = "CARD_BUS_ID"
 """The environment variable that says which card of the machine a process sees; by default one of its own."""
 
@@ -68,7 +69,7 @@ class Picky(Backend):
         sent, received = (_splits(given, self.size()) for given in ((input, input_splits), (output, output_splits)))
         found = refusal(output) or refusal(input) or self._split_refusal(input, sent)
         found = found or self._split_refusal(output, received)
-        self._agree("all_to_all_single", found, (output.dtype, 0), sent, received)
+        self._agree("all_to_all_single", found, (output.dtype, prod(output.shape[1:])), sent, received)
         calls["all_to_all_single"] += 1
         rows = [prod(tensor.shape[1:]) * tensor.itemsize for tensor in (output, input)]
         scaled = [[size * row for size in part] for row, part in zip(rows, (received, sent), strict=True)]
@@ -125,14 +126,14 @@ class Picky(Backend):
         Args:
             name: The collective.
             found: Why this rank refuses its tensors.
-            entries: Their type, and their number where all ranks' must have the same.
+            entries: Their type and their number, in a row where rows are counted.
             sent: Rows to every rank.
             received: Rows from every rank.
         """
         mine = torch.zeros(4 + 2 * self.size(), dtype=torch.int64)
         if found is None:
             splits = [*sent, *received] or [0] * (2 * self.size())
-            mine[:] = torch.tensor([1, len(name), DTYPES.index(entries[0]), entries[1], *splits])
+            mine[:] = torch.tensor([1, COLLECTIVES.index(name), DTYPES.index(entries[0]), entries[1], *splits])
         told = [torch.empty_like(mine) for _ in range(self.size())]
         self._gloo.allgather([told], [mine]).wait()
         everybody = torch.stack(told)

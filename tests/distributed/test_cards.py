@@ -33,6 +33,7 @@ REFUSALS = {
     "a negative split": "ValueError: Split sizes must be non-negative",
     "splits for three ranks": "ValueError: Number of tensor splits not equal to group size",
     "splits of two ranks": "RuntimeError: Message truncated",
+    "widths of two ranks": DIFFERENT,
     "another collective": DIFFERENT,
     "numbers of entries of two ranks": DIFFERENT,
     "bits of all ranks": "ValueError: Cannot use ReduceOp.BAND with NCCL",
