@@ -1,10 +1,11 @@
 """The exchange between participants and server: one transfer up, one sparsified transfer down.
 
-Rank 0 is the server. Uploads travel to it as payloads of one participant each; every member's download comes back
-packed (`rffl_pl.functional.wire`) to the rank that hosts it, and to no other. Each is one ``all_to_all_single`` with
-uneven splits, which NCCL and gloo offer alike and in which a rank without members takes part with an empty payload: a
-removed participant costs no byte and nobody waits for it. Where ranks host more participants than a buffer of 16 MiB
-holds, they travel in several waves, so that beside the uploads themselves nobody ever holds more than a buffer of them.
+Rank 0 is the server, or every rank is for a part of the coordinates. Uploads travel there as payloads of one
+participant each; every member's download comes back packed (`rffl_pl.functional.wire`) to the rank that hosts it, and
+to no other. Each is one ``all_to_all_single`` with uneven splits, which NCCL and gloo offer alike and in which a rank
+without members takes part with an empty payload: a removed participant costs no byte and nobody waits for it. Where
+ranks host more participants than a buffer of 16 MiB holds, they travel in several waves, so that beside the uploads
+themselves nobody ever holds more than a buffer of them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.functional import wire
+from rffl_pl.functional.blocks import shards
 
 _NOTHING = -1
+_UP, _DOWN = range(2)
 _BUFFER = 1 << 22  # entries of float32: 16 MiB
 _MOST_BYTES = 8  # of an entry in a payload: a value and its position
 
@@ -29,39 +32,108 @@ _MOST_BYTES = 8  # of an entry in a payload: a value and its position
 class Traffic:
     """Bytes that crossed the border between participants and server in one round, ``[P]`` each; rank 0 only.
 
-    The payloads themselves: beside them a member is told the length of its download, 8 bytes.
+    The payloads themselves: beside them a member is told the length of its download, 8 bytes. What ranks that serve
+    tell each other is not among them.
     """
 
     up: list[int]
     down: list[int]
 
 
+class Ranks:
+    """Collective operations: every rank calls them, in the same order.
+
+    Args:
+        rank: This process's rank.
+        count: W, the number of ranks.
+        device: Where tensors live outside of them.
+    """
+
+    def __init__(self, rank: int, count: int, device: torch.device) -> None:
+        self.rank, self.count, self.device = rank, count, device
+        self.wire_device = device if count == 1 or dist.get_backend() != "gloo" else torch.device("cpu")
+
+    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Rows ``[n, ...]`` to every rank and from every rank, in the order of ranks.
+
+        Args:
+            rows: Those for rank 0 first.
+            sent: How many are for each rank, W numbers.
+            received: How many come from each rank, W numbers.
+        """
+        if self.count == 1:
+            return rows
+        out = rows.new_empty((sum(received), *rows.shape[1:]), device=self.wire_device)
+        dist.all_to_all_single(out, rows.to(self.wire_device).contiguous(), list(received), list(sent))
+        return out
+
+    def total(self, numbers: Tensor) -> Tensor:
+        """The sum of every rank's, of whole numbers: for others the order would matter."""
+        if self.count == 1:
+            return numbers
+        numbers = numbers.to(self.wire_device, copy=True)
+        dist.all_reduce(numbers, dist.ReduceOp.SUM)
+        return numbers.to(self.device)
+
+    def in_turn(self, value: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a value becomes that goes through every rank's step, in the order of ranks; on all of them."""
+        for rank in range(self.count):
+            if rank == self.rank:
+                value = step(value)
+            value = self.broadcast(value, rank)
+        return value
+
+    def broadcast(self, value: Tensor, source: int = 0) -> Tensor:
+        """A rank's value on all of them; the others give one of the same shape."""
+        if self.count == 1:
+            return value
+        sent = value.to(self.wire_device).contiguous()
+        dist.broadcast(sent, source)
+        return sent.to(self.device)
+
+
 class Exchange:
-    """The collective operations of one rank.
+    """What passes between participants and server, on one rank.
 
     Args:
         blocks: The participants that each rank hosts, ascending: one sequence per rank.
         rank: This process's rank.
         device: Where tensors live outside the exchange.
         dimension: D, the number of entries of an upload and of a download.
+        sharded: Whether every rank serves a part of the coordinates, instead of rank 0 all of them.
 
     With one process nothing is sent, but everything is packed, counted and unpacked just the same.
 
     Attributes:
-        active: Who is still a member: rank 0 follows everybody's membership, the others their own participants'.
-        asked: Who takes part in this round, ascending: rank 0 knows of all, the others of their own.
+        ranks: The collective operations.
+        shards: The coordinates that every serving rank serves; the ranks behind them serve none.
+        active: Who is still a member: serving ranks follow everybody's membership, the others their own participants'.
+        asked: Who takes part in this round, ascending: serving ranks know of all, the others of their own.
     """
 
-    def __init__(self, blocks: Sequence[Sequence[int]], rank: int, device: torch.device, dimension: int) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[Sequence[int]],
+        rank: int,
+        device: torch.device,
+        dimension: int,
+        *,
+        sharded: bool = False,
+    ) -> None:
         self.blocks = blocks
         self.rank = rank
         self.device = device
         self.dimension = dimension
-        self.wire_device = device if len(blocks) == 1 or dist.get_backend() != "gloo" else torch.device("cpu")
-        self.active = {i: True for block in (blocks if rank == 0 else [blocks[rank]]) for i in block}
-        self.asked: list[int] = []
-        self._up: dict[int, int] = {}
-        self._down: dict[int, int] = {}
+        self.ranks = Ranks(rank, len(blocks), device)
+        self.shards = shards(dimension, len(blocks)) if sharded else [slice(0, dimension)]
+        self.active = {i: True for block in (blocks if self.serves else [blocks[rank]]) for i in block}
+        self._bytes = torch.zeros(2, 0, dtype=torch.int64)
+        self._begin([])
+
+    @property
+    def serves(self) -> bool:
+        """Whether this rank is the server, or a part of it."""
+        return self.rank < len(self.shards)
 
     @property
     def hosted(self) -> Sequence[int]:
@@ -75,19 +147,20 @@ class Exchange:
 
     def ask_all(self) -> None:
         """Begin a round in which every member takes part; nobody needs to be told."""
-        self.asked, self._up, self._down = self.members, {}, {}
+        self._begin(self.members)
 
     def ask(self, asked: Sequence[int], model: Callable[[int], Tensor | None] | None) -> Iterator[tuple[int, Tensor]]:
         """Begin a round in which some members take part, and bring those who need it the model they start from.
 
         Args:
-            asked: On rank 0 the members that take part; ignored elsewhere.
-            model: On rank 0 the model ``[D]`` that a participant starts from, or None for its own; None elsewhere.
+            asked: On serving ranks the members that take part; ignored elsewhere.
+            model: On serving ranks their part ``[d]`` of the model that a participant starts from, or None for its own;
+                None elsewhere.
 
         Yields:
-            The hosted participants that start from another model than their own, with that model.
+            The hosted participants that start from another model than their own, with that model ``[D]``.
         """
-        self.asked, self._up, self._down = sorted(asked) if self.rank == 0 else [], {}, {}
+        self._begin(sorted(asked) if self.serves else [])
 
         def invitation(participant: int) -> Tensor | None:
             if participant not in self.asked:
@@ -95,44 +168,56 @@ class Exchange:
             start = model(participant) if model is not None else None
             if start is None:
                 return torch.empty(0, dtype=torch.uint8)
-            self._down[participant] = start.numel() * start.element_size()
+            self._count(_DOWN, participant, start.numel() * start.element_size())
             return start.contiguous().view(torch.uint8)
 
-        for participant, payload in self._deliver(invitation if self.rank == 0 else None):
-            if payload is None:
+        for participant, parts in self._deliver(invitation if self.serves else None):
+            if parts is None:
                 continue
-            if self.rank != 0:
+            if not self.serves:
                 self.asked.append(participant)
+            payload = torch.cat(parts)
             if payload.numel():
-                yield participant, payload.clone().view(torch.float32).to(self.device)
+                yield participant, payload.view(torch.float32).to(self.device)
 
-    def gather_uploads(self, payload: Callable[[int], Tensor], arrived: Callable[[int, Tensor], None]) -> list[int]:
-        """Bring the uploads of whoever was asked to rank 0.
+    def gather_uploads(
+        self, payload: Callable[[int, slice], Tensor], arrived: Callable[[int, Tensor], None]
+    ) -> list[int]:
+        """Bring the uploads of whoever was asked to the ranks that serve, each the coordinates that are its own.
 
         Args:
-            payload: What a hosted participant sends, uint8 ``[K]`` of any length; asked for when it is its turn.
-            arrived: Called on rank 0 with every sender and its payload.
+            payload: What a hosted participant sends of some coordinates, uint8 ``[K]`` of any length; asked for when
+                it is its turn.
+            arrived: Called on serving ranks with every sender and its payload.
 
         Returns:
-            On rank 0 the senders, ascending; elsewhere no one.
+            On serving ranks the senders, ascending; elsewhere no one.
 
         Raises:
             UserError: If a rank announces a payload that nobody can mean, before memory is taken for it.
         """
         for wave in self._waves(self.asked):
-            packed = [payload(i).to(self.wire_device) for i in wave[self.rank]]
-            counts = [len(part) for part in wave]
-            sizes = self._to_server(_column([part.numel() for part in packed]), counts).flatten()
-            if self.rank == 0:
-                self._check_sizes(sizes.split(counts))
-            totals = [int(part.sum()) for part in sizes.split(counts)] if self.rank == 0 else []
-            received = self._to_server(_joined(packed).unsqueeze(1), totals).flatten()
-            if self.rank == 0:
-                senders = [i for part in wave for i in part]
-                for i, part in zip(senders, received.split(sizes.tolist()), strict=True):
-                    self._up[i] = part.numel()
-                    arrived(i, part.to(self.device))
-        return list(self.asked) if self.rank == 0 else []
+            for i, part in self._gathered(wave, payload):
+                self._count(_UP, i, part.numel())
+                arrived(i, part.to(self.device))
+                del part  # and its wave before the next one is packed
+        return list(self.asked) if self.serves else []
+
+    def _gathered(
+        self, wave: Sequence[Sequence[int]], payload: Callable[[int, slice], Tensor]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """The senders of a wave and what has arrived of each."""
+        packed = [[payload(i, where).to(self.ranks.wire_device) for i in wave[self.rank]] for where in self.shards]
+        counts = [len(part) if self.serves else 0 for part in wave]
+        lengths = _column([part.numel() for parts in packed for part in parts])
+        sizes = self._to_servers(lengths, [len(parts) for parts in packed], counts).flatten()
+        self._check_sizes(sizes.split(counts))
+        totals = [int(part.sum()) for part in sizes.split(counts)]
+        sent = [sum(part.numel() for part in parts) for parts in packed]
+        joined = _joined([part for parts in packed for part in parts])
+        received = self._to_servers(joined.unsqueeze(1), sent, totals).flatten()
+        senders = [i for part in wave for i in part] if self.serves else []
+        return zip(senders, received.split(sizes.tolist()), strict=True)
 
     def _check_sizes(self, sizes: Sequence[Tensor]) -> None:
         """See that the announced lengths of every rank's payloads are ones that can be received."""
@@ -146,7 +231,7 @@ class Exchange:
                     )
 
     def gather_reports(self, reports: dict[int, float]) -> Tensor:
-        """Bring one number of everybody asked, of the hosted by participant, to rank 0.
+        """Bring one number of everybody asked, of the hosted by participant, to the ranks that serve.
 
         Returns:
             ``[P]`` float64 on the CPU there, NaN for who was not asked; empty elsewhere.
@@ -155,13 +240,14 @@ class Exchange:
         rows = torch.tensor(mine, dtype=torch.float64).unsqueeze(1)
         asked = [[i for i in block if i in self.asked] for block in self.blocks]
         told = self._to_server(rows, [len(part) for part in asked]).flatten().cpu()
-        if self.rank != 0:
+        if not self.serves:
             return told
         everybody = torch.full((len(self.active),), torch.nan, dtype=torch.float64)
-        for i, value in zip((i for part in asked for i in part), told.tolist(), strict=True):
-            self._up[i] += rows.element_size()
-            everybody[i] = value
-        return everybody
+        if self.rank == 0:
+            for i, value in zip((i for part in asked for i in part), told.tolist(), strict=True):
+                self._count(_UP, i, rows.element_size())
+                everybody[i] = value
+        return everybody if len(self.shards) == 1 else self.ranks.broadcast(everybody).cpu()
 
     def scatter_downloads(
         self, download: Callable[[int], Tensor] | None, removed: Sequence[int]
@@ -169,12 +255,12 @@ class Exchange:
         """Bring everybody who was asked its download and tell the removed that they are.
 
         Args:
-            download: On rank 0 the download ``[D]`` of a member; None elsewhere. A vector that several members get is
-                packed once.
-            removed: On rank 0 who was removed in this round; ignored elsewhere.
+            download: On serving ranks their part ``[d]`` of a member's download; None elsewhere. A vector that several
+                members get is packed once.
+            removed: On serving ranks who was removed in this round; ignored elsewhere.
 
         Yields:
-            The hosted participants that are still members, with their downloads.
+            The hosted participants that are still members, with their downloads ``[D]``.
         """
         last: tuple[Tensor, Tensor] | None = None
 
@@ -186,24 +272,44 @@ class Exchange:
             vector = download(participant)
             if last is None or last[0] is not vector:
                 last = vector, wire.pack(vector)
-            self._down[participant] = self._down.get(participant, 0) + last[1].numel()
+            self._count(_DOWN, participant, last[1].numel())
             return last[1]
 
-        for participant, payload in self._deliver(parcel if self.rank == 0 else None, self.asked):
-            if payload is None:
+        for participant, parts in self._deliver(parcel if self.serves else None, self.asked):
+            if parts is None:
                 self.active[participant] = False
             else:
-                yield participant, wire.unpack(payload, self.dimension).to(self.device)
-        for participant in removed if self.rank == 0 else ():
+                yield participant, self._unpacked(parts)
+        for participant in removed if self.serves else ():
             self.active[participant] = False
+        if len(self.shards) > 1:
+            self._bytes = self.ranks.total(self._bytes).cpu()
+
+    def _unpacked(self, parts: list[Tensor]) -> Tensor:
+        """The vector ``[D]`` behind the parts of a parcel, which are let go of."""
+        if len(self.shards) == 1:
+            return wire.unpack(parts.pop(), self.dimension).to(self.device)
+        vector = torch.empty(self.dimension, device=self.device)
+        for where in self.shards:
+            vector[where] = wire.unpack(parts.pop(0), where.stop - where.start)
+        return vector
 
     @property
     def traffic(self) -> Traffic | None:
         """The bytes of the last round, on rank 0."""
         if self.rank != 0:
             return None
-        total = range(len(self.active))
-        return Traffic(up=[self._up.get(i, 0) for i in total], down=[self._down.get(i, 0) for i in total])
+        up, down = self._bytes.tolist()
+        return Traffic(up=up, down=down)
+
+    def _begin(self, asked: list[int]) -> None:
+        """Note who takes part in a round of which nothing has been sent yet."""
+        self.asked = asked
+        self._bytes = torch.zeros(2, len(self.active) if self.serves else 0, dtype=torch.int64)
+
+    def _count(self, way: int, participant: int, size: int) -> None:
+        """Add up what a participant and this rank, which serves, have sent each other."""
+        self._bytes[way, participant] += size
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """Bring one row per hosted participant, ``[n, ...]``, to rank 0: ``[P, ...]`` there, no rows elsewhere."""
@@ -249,48 +355,72 @@ class Exchange:
 
     def _deliver(
         self, parcel: Callable[[int], Tensor | None] | None, whom: Sequence[int] | None = None
-    ) -> Iterator[tuple[int, Tensor | None]]:
-        """Parcels uint8 from rank 0 to their participants' ranks, wave after wave; None tells that there is nothing.
+    ) -> Iterator[tuple[int, list[Tensor] | None]]:
+        """Parcels uint8 from those who serve to their participants' ranks, wave after wave.
 
         Args:
-            parcel: On rank 0 what a participant gets; None elsewhere.
+            parcel: On serving ranks what a participant gets; None elsewhere.
             whom: Who gets one or is told that there is nothing; by default all members.
+
+        Yields:
+            A hosted participant and what each serving rank has for it; None tells that there is nothing.
         """
         whom = self.members if whom is None else list(whom)
         for wave in self._waves(whom):
-            packed = [[parcel(i) for i in part] for part in wave] if parcel is not None else []
-            told = [[_NOTHING if p is None else p.numel() for p in part] for part in packed]
-            sizes = self._from_server(_column([n for part in told for n in part]).flatten(), [len(p) for p in wave])
-            mine = [max(size, 0) for size in sizes.tolist()]
-            totals = [sum(max(size, 0) for size in part) for part in told] or [0] * len(wave)
-            totals[self.rank] = sum(mine)
-            sent = [p.to(self.wire_device) for part in packed for p in part if p is not None]
-            received = self._from_server(_joined(sent), totals)
-            parts = zip(wave[self.rank], sizes.tolist(), received.split(mine), strict=True)
-            for participant, size, part in parts:
-                yield participant, None if size == _NOTHING else part
+            yield from zip(wave[self.rank], self._delivered(wave, parcel), strict=True)
+
+    def _delivered(
+        self, wave: Sequence[Sequence[int]], parcel: Callable[[int], Tensor | None] | None
+    ) -> Iterator[list[Tensor] | None]:
+        """What each serving rank has for the hosted participants of a wave, one after another."""
+        packed = [[parcel(i) for i in part] for part in wave] if parcel is not None else []
+        told = [[_NOTHING if p is None else p.numel() for p in part] for part in packed]
+        mine = len(wave[self.rank])
+        counts = [mine] * len(self.shards)
+        lengths = _column([n for part in told for n in part]).flatten()
+        sizes = self._from_servers(lengths, [len(part) for part in told], counts).view(len(counts), mine).cpu()
+        lengths = sizes.clamp_min(0)
+        totals = [sum(max(size, 0) for size in part) for part in told]
+        sent = _joined([p.to(self.ranks.wire_device) for part in packed for p in part if p is not None])
+        received = self._from_servers(sent, totals, lengths.sum(1).tolist())
+        parts = received.split(lengths.flatten().tolist())
+        return iter([None if sizes[0, k] == _NOTHING else [*parts[k::mine]] for k in range(mine)])
 
     def _to_server(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """Rows of every rank to rank 0; ``counts``: how many each rank sends, known on rank 0."""
-        if len(self.blocks) == 1:
-            return rows
         nothing = [0] * len(self.blocks)
-        received = list(counts) if self.rank == 0 else nothing
-        sent = [len(rows), *nothing[1:]]
-        out = rows.new_empty((sum(received), rows.shape[1]), device=self.wire_device)
-        dist.all_to_all_single(out, rows.to(self.wire_device).contiguous(), received, sent)
-        return out
+        return self.ranks.swap(rows, [len(rows), *nothing[1:]], counts if self.rank == 0 else nothing)
 
     def _from_server(self, entries: Tensor, counts: Sequence[int]) -> Tensor:
         """A vector's parts from rank 0 to every rank; ``counts``: lengths, all known on rank 0, one's own elsewhere."""
-        if len(self.blocks) == 1:
-            return entries
         nothing = [0] * len(self.blocks)
-        sent = list(counts) if self.rank == 0 else nothing
-        out = entries.new_empty(counts[self.rank], device=self.wire_device)
-        source = entries.to(self.wire_device) if self.rank == 0 else out[:0]
-        dist.all_to_all_single(out, source, [counts[self.rank], *nothing[1:]], sent)
-        return out
+        sent = counts if self.rank == 0 else nothing
+        return self.ranks.swap(entries[: sum(sent)], sent, [counts[self.rank], *nothing[1:]])
+
+    def _to_servers(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Rows of every rank to all that serve.
+
+        Args:
+            rows: Those for the first one first.
+            sent: How many are for each of them.
+            received: How many come from every rank.
+        """
+        return self.ranks.swap(rows, [*sent, *self._behind], received)
+
+    def _from_servers(self, entries: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """A vector's parts from all that serve to every rank.
+
+        Args:
+            entries: Those for rank 0 first.
+            sent: How many are for every rank; nothing where the rank does not serve.
+            received: How many come from each that serves.
+        """
+        return self.ranks.swap(entries, sent or [0] * len(self.blocks), [*received, *self._behind])
+
+    @property
+    def _behind(self) -> list[int]:
+        """A 0 for every rank that does not serve."""
+        return [0] * (len(self.blocks) - len(self.shards))
 
 
 def _encoded(text: str) -> Tensor:

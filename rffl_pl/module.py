@@ -112,19 +112,13 @@ class FederatedModule(Configured, LightningModule):
             UserError: If network, data, attacks and trainer do not fit together, or ranks differ in what they start
                 from.
         """
-        if not isinstance(self.trainer.strategy, FederatedStrategy):
-            raise UserError(
-                f"Expected the trainer's strategy to be rffl_pl.strategy.FederatedStrategy, but got "
-                f"{type(self.trainer.strategy).__name__}."
-            )
-        self.trainer.strategy.together(lambda: self._set_up(stage))
+        self._strategy.together(lambda: self._set_up(stage))
 
     def _set_up(self, stage: str) -> None:
         """What a mistake on one rank ends on all."""
         self._check_trainer(stage)
         layers = layer_sizes(self.network)
-        assert isinstance(self.trainer.strategy, FederatedStrategy)
-        self.exchange = self.trainer.strategy.exchange_for(self.federation, sum(layers))
+        self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device)
         self._check_network()
         self.stacked = False
@@ -138,6 +132,15 @@ class FederatedModule(Configured, LightningModule):
         self.cast.prepare(self.data.num_classes)
         self.evaluation = Evaluation(self._measures[0], self.cast.measures(self.data.num_classes))
         self._identity: Identity | None = None
+
+    @property
+    def _strategy(self) -> FederatedStrategy:
+        if not isinstance(self.trainer.strategy, FederatedStrategy):
+            raise UserError(
+                f"Expected the trainer's strategy to be rffl_pl.strategy.FederatedStrategy, but got "
+                f"{type(self.trainer.strategy).__name__}."
+            )
+        return self.trainer.strategy
 
     @property
     def data(self) -> FederatedDataModule:
@@ -163,15 +166,17 @@ class FederatedModule(Configured, LightningModule):
 
     def task(self) -> Task:
         """What a server is told before the first round."""
+        coordinates = self._strategy.coordinates_of(sum(layer_sizes(self.network)))
         return Task(
             examples=self.data.shard_sizes,
             classes=self.data.classes,
             layers=layer_sizes(self.network),
             learning_rate=make_optimizer(self.optimizer, self.network).param_groups[0]["lr"],
             seed=self.federation.seed_for("server"),
-            initial=self.initial_weights(),
+            initial=self.initial_weights()[coordinates.where],
             accuracy=self._validated_accuracy(),
             participation=self.federation.participation,
+            coordinates=coordinates,
         )
 
     def _validated_accuracy(self) -> Callable[[Tensor], float] | None:

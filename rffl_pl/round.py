@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import warnings
 from collections.abc import Container, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from rffl_pl.adversaries import Cast
 from rffl_pl.cohort import Cohort, Examples, Schedule
+from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange, Traffic
 from rffl_pl.federation import Federation
 from rffl_pl.servers import Server, Verdict
@@ -36,10 +39,10 @@ class Table:
         cohort: The participants that this rank hosts.
         cast: Who attacks, and how.
         exchange: The way to the server and back.
-        server: The rule; rank 0's alone ever sees an upload, the others serve their participants' half.
+        server: The rule; on ranks that do not serve, their participants' half of it alone.
         schedule: Local training.
         precision: In which precision is computed.
-        colluders: What every omniscient adversary remembers, by participant; filled on rank 0.
+        colluders: What every omniscient adversary remembers, by participant; filled on rank 0, and never by shards.
     """
 
     federation: Federation
@@ -96,10 +99,10 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     # 6. Collude: omniscient adversaries see the honest uploads before the server does.
     _collude(table, uploads, number)
     # 7. Judge: aggregate, similarities, reputations, removal, quotas.
-    verdict = server.step(list(uploads.values()), list(uploads), heard) if exchange.rank == 0 else None
+    verdict = _judge(table, uploads, heard) if exchange.serves else None
     # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
     _integrate(table, verdict)
-    verdict = replace(verdict, download=_spent) if verdict is not None else None
+    verdict = replace(verdict, download=_spent) if verdict is not None and exchange.rank == 0 else None
     return Outcome(losses=losses, verdict=verdict, traffic=exchange.traffic)
 
 
@@ -107,8 +110,8 @@ def _ask(table: Table, number: int) -> None:
     exchange, cohort = table.exchange, table.cohort
     if table.federation.participation == 1:
         return exchange.ask_all()
-    asked = table.federation.asked(exchange.members, number) if exchange.rank == 0 else ()
-    for participant, model in exchange.ask(asked, table.server.model_for if exchange.rank == 0 else None):
+    asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
+    for participant, model in exchange.ask(asked, table.server.model_for if exchange.serves else None):
         cohort.weights[cohort.participants.index(participant)] = model
     return None
 
@@ -153,26 +156,27 @@ def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:
 
 
 def _upload(table: Table) -> dict[int, Tensor]:
-    """Bring what everybody asked sends to rank 0: there the uploads ``[D]`` by participant, ascending."""
+    """Bring what everybody asked sends to the ranks that serve: there the uploads ``[d]`` by participant, ascending."""
     cohort, server = table.cohort, table.server
     rows = {i: cohort.updates[k] for k, i in _hosted(table)}
     uploads: dict[int, Tensor] = {}
 
     def arrived(participant: int, payload: Tensor) -> None:
-        upload = _unpacked(server, payload)
+        where = server.coordinates.where
+        upload = _unpacked(server, payload, where.stop - where.start)
         # What comes back to where it was sent from takes no second place.
-        uploads[participant] = rows[participant].copy_(upload) if participant in rows else upload
+        uploads[participant] = rows[participant][where].copy_(upload) if participant in rows else upload
 
-    table.exchange.gather_uploads(lambda i: server.pack(rows[i]), arrived)
+    table.exchange.gather_uploads(lambda i, where: server.pack(rows[i][where]), arrived)
     return dict(sorted(uploads.items()))
 
 
-def _unpacked(server: Server, payload: Tensor) -> Tensor:
-    """The upload ``[D]`` behind a payload; NaN, which is set aside, behind one that nobody packs so."""
+def _unpacked(server: Server, payload: Tensor, dimension: int) -> Tensor:
+    """The upload ``[dimension]`` behind a payload; NaN, which is set aside, behind one that nobody packs so."""
     try:
-        return server.unpack(payload)
+        return server.unpack(payload, dimension)
     except ValueError:
-        return torch.full((sum(server.layers),), torch.nan, device=payload.device)
+        return torch.full((dimension,), torch.nan, device=payload.device)
 
 
 def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
@@ -188,7 +192,31 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
         situation = table.cast.situation(participant, number, memory=memory, update=sent, model=nowhere, honest=known)
         # The adversary has no way around the form in which uploads travel.
         outgoing = table.server.outgoing(table.cast.collude(situation), {}, nowhere)
-        uploads[participant] = table.server.unpack(table.server.pack(outgoing))
+        uploads[participant] = table.server.unpack(table.server.pack(outgoing), len(sent))
+
+
+def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None) -> Verdict:
+    """The server's verdict; where ranks share the server, they see that it is one and the same.
+
+    Raises:
+        UserError: On every rank, if one of them comes to another.
+    """
+    exchange = table.exchange
+    if len(exchange.shards) == 1:
+        return table.server.step(list(uploads.values()), list(uploads), heard)
+    with warnings.catch_warnings():
+        if exchange.rank != 0:
+            warnings.simplefilter("ignore")  # rank 0 says it
+        verdict = table.server.step(list(uploads.values()), list(uploads), heard)
+    decided = (verdict.weights, verdict.reputations, verdict.quotas, verdict.members)
+    digest = hashlib.sha256(b"".join(values.cpu().numpy().tobytes() for values in decided)).hexdigest()
+    found = exchange.first_difference({"verdict": digest})
+    if found is not None:
+        raise UserError(
+            f"Expected all ranks to decide alike under --exchange sharded, but rank {found[0]} comes to another "
+            "verdict than rank 0, as on another processor or with other threads; give --exchange central."
+        )
+    return verdict
 
 
 def _integrate(table: Table, verdict: Verdict | None) -> None:

@@ -23,10 +23,12 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
 from rffl_pl.errors import UserError
-from rffl_pl.exchange import Exchange
+from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.federation import Federation
 from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
 from rffl_pl.runs.checkpoint import choices, load, write
+from rffl_pl.servers.coordinates import Coordinates
+from rffl_pl.sharded import Shard
 
 T = TypeVar("T")
 
@@ -72,12 +74,21 @@ class FederatedStrategy(DDPStrategy):
         accelerator: ``auto``, ``gpu``, ``cuda`` or ``cpu``.
         patience: After how many seconds without a sign of life another rank is given up.
         grace: How many seconds a round may go on after SIGTERM.
+        exchange: Who the server is: ``central``, rank 0; ``sharded``, every rank for a part of the coordinates, with
+            the same bits.
 
     Raises:
         UserError: If a GPU is asked for and there is none.
     """
 
-    def __init__(self, accelerator: str = "auto", *, patience: float = 60, grace: float = 20) -> None:
+    def __init__(
+        self,
+        accelerator: str = "auto",
+        *,
+        patience: float = 60,
+        grace: float = 20,
+        exchange: Literal["central", "sharded"] = "central",
+    ) -> None:
         ranks = launch.local_world_size()
         gpus = torch.cuda.device_count()
         devices, backend = plan_devices(accelerator, ranks, gpus)
@@ -97,6 +108,7 @@ class FederatedStrategy(DDPStrategy):
             timeout=_PATIENCE,
         )
         self.patience, self.grace = patience, grace
+        self.sharded = exchange == "sharded"
         self._heartbeats: Heartbeats | None = None
 
     @property
@@ -108,8 +120,14 @@ class FederatedStrategy(DDPStrategy):
     def exchange_for(self, federation: Federation, dimension: int) -> Exchange:
         """This rank's side of the exchange of vectors ``[dimension]``."""
         blocks = [federation.hosted_by(rank, self.world_size) for rank in range(self.world_size)]
-        self.exchange = Exchange(blocks, self.global_rank, self.root_device, dimension)
+        self.exchange = Exchange(blocks, self.global_rank, self.root_device, dimension, sharded=self.sharded)
         return self.exchange
+
+    def coordinates_of(self, dimension: int) -> Coordinates:
+        """Those of vectors ``[dimension]`` that this rank's server has where it is one."""
+        if not self.sharded or self.world_size == 1:
+            return Coordinates(dimension)
+        return Shard(dimension, Ranks(self.global_rank, self.world_size, self.root_device))
 
     def setup_distributed(self) -> None:
         """As the base class does; alone it meets itself in memory, not on a port that may be taken."""
@@ -173,7 +191,7 @@ class FederatedStrategy(DDPStrategy):
         write(checkpoint, Path(filepath), first=self.is_global_zero, agree=self.first_word)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Every rank reads its own participants' part, rank 0 the server's too; nothing in them can run code.
+        """Every rank reads its own participants' part, those that serve the server's too; nothing can run code.
 
         Of a folder with several checkpoints all ranks read the newest that is whole.
 
@@ -189,7 +207,10 @@ class FederatedStrategy(DDPStrategy):
         return self._load(oldest)
 
     def _load(self, path: Path) -> dict[str, Any]:
-        return self.together(lambda: load(path, self.exchange.hosted, server=self.is_global_zero))
+        loaded = self.together(lambda: load(path, self.exchange.hosted, server=self.exchange.serves))
+        if not self.is_global_zero and "server" in loaded:
+            loaded["server"].pop("history", None)  # rank 0 alone writes it on
+        return loaded
 
     def together(self, step: Callable[[], T]) -> T:
         """Take a step on every rank, and hear whether the others could.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import CSVLogger
@@ -23,7 +23,13 @@ from rffl_pl.strategy import FederatedStrategy
 
 
 def federated_trainer(
-    server: Server, *, folder: RunFolder, callbacks: Sequence[Callback] = (), figures: bool = False, **options: Any
+    server: Server,
+    *,
+    folder: RunFolder,
+    exchange: Literal["central", "sharded"] = "central",
+    callbacks: Sequence[Callback] = (),
+    figures: bool = False,
+    **options: Any,
 ) -> Trainer:
     """A Lightning trainer that plays and reports the rounds of a federation, as the command line's does.
 
@@ -32,11 +38,12 @@ def federated_trainer(
     Args:
         server: The framework's server.
         folder: Where results go.
+        exchange: Who the server is: rank 0, or every rank for a part of the coordinates, with the same bits.
         callbacks: Your own.
         figures: Draw pictures at the end.
         options: Of Lightning's ``Trainer``, ``max_epochs`` for the number of rounds; they win over what is chosen here.
     """
-    strategy = FederatedStrategy(options.pop("accelerator", "auto"))
+    strategy = FederatedStrategy(options.pop("accelerator", "auto"), exchange=exchange)
     ours = [Interruption(), StandaloneReference(), RunReport(folder.path, figures), RoundCheckpoint(folder.checkpoints)]
     shown = [RoundProgress()] if options.get("enable_progress_bar") is not False else []
     chosen: dict[str, Any] = {

@@ -88,7 +88,7 @@ def test_an_overlay_brings_nothing_of_the_server_before(monkeypatch: pytest.Monk
     overlay = ("--config", str(ROOT / "configs" / "servers" / "fedavg.yaml"))
     for chosen in (overlay, ("--server", "FedAvg")):
         cli = instantiated(monkeypatch, "--config", str(ROOT / "configs" / "mnist.yaml"), *chosen)
-        server = cli.config_init["exchange"].server
+        server = cli.config_init["reputation"].server
         assert type(server).__name__ == "FedAvg"
         assert server.variant == "fedavg"
 
@@ -98,7 +98,7 @@ def test_an_overlay_composes(monkeypatch: pytest.MonkeyPatch, name: str, base: s
     """The paper's schedule over the released one: the overlay's values win, the rest stays."""
     configs = [argument for file in (base, name) for argument in ("--config", str(ROOT / "configs" / file))]
     cli = instantiated(monkeypatch, *configs)
-    server = cli.config_init["exchange"].server
+    server = cli.config_init["reputation"].server
     assert server.steps.normalise
     assert cli.model.schedule.epochs == 1
     assert cli.model.schedule.rate(3, 0) == pytest.approx(0.977**3)
@@ -120,4 +120,4 @@ def test_the_default_learns_to_its_end_and_the_released_schedule_is_an_overlay(
     assert overlaid.trainer.max_epochs == 200
     assert overlaid.model.schedule.rate(100, 0) == pytest.approx(0.977**300)
     assert overlaid.model.schedule.epochs == cli.model.schedule.epochs == 3
-    assert overlaid.config_init["exchange"].server.gamma == cli.config_init["exchange"].server.gamma
+    assert overlaid.config_init["reputation"].server.gamma == cli.config_init["reputation"].server.gamma

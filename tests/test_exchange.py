@@ -34,6 +34,12 @@ def payload_of(participant: int) -> Tensor:
     return torch.randint(0, 256, (5 + 3 * participant,), generator=generator, dtype=torch.uint8)
 
 
+def whole(participant: int, where: slice) -> Tensor:
+    """The same, where rank 0 serves all coordinates."""
+    assert where == slice(0, DIMENSION)
+    return payload_of(participant)
+
+
 def sparse(participant: int) -> Tensor:
     """A download with as many entries as the participant has predecessors."""
     vector = torch.zeros(DIMENSION)
@@ -73,7 +79,7 @@ def exchanged(
     else:
         models = dict(exchange.ask(asked if server else (), model_of if server else None))
     uploads: dict[int, Tensor] = {}
-    senders = exchange.gather_uploads(payload_of, uploads.__setitem__)
+    senders = exchange.gather_uploads(whole, uploads.__setitem__)
     mine = {i: value for i, value in (reports or {}).items() if i in exchange.hosted}
     reported = [] if reports is None else exchange.gather_reports(mine).tolist()
     downloads = dict(exchange.scatter_downloads(sparse if server else None, removed if server else ()))
@@ -99,7 +105,7 @@ def test_a_length_that_nobody_can_mean_is_refused() -> None:
     with pytest.raises(
         UserError, match=r"^Expected rank 0 to send uploads of \d+ entries, but it announces 1099511627776"
     ):
-        exchange.gather_uploads(lambda i: endless, lambda i, payload: None)
+        exchange.gather_uploads(lambda i, where: endless, lambda i, payload: None)
 
 
 def test_a_report_is_eight_bytes() -> None:
@@ -131,7 +137,7 @@ def test_a_common_download_is_packed_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(rffl_pl.exchange.wire, "pack", counted)
     exchange, step = alone(), torch.arange(DIMENSION, dtype=torch.float32)
     exchange.ask_all()
-    exchange.gather_uploads(payload_of, lambda i, payload: None)
+    exchange.gather_uploads(whole, lambda i, payload: None)
     downloads = dict(exchange.scatter_downloads(lambda i: step, ()))
     assert len(packed) == 1
     assert all(torch.equal(downloads[i], step) for i in range(4))

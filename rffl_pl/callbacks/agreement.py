@@ -32,6 +32,7 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
         "the initial weights": weights.hexdigest(),
         "the data": repr(module.data.identity()),
         "the versions": f"{rffl_pl.__version__}, torch {torch.__version__}, lightning {lightning.__version__}",
+        "the exchange": "sharded" if len(module.exchange.shards) > 1 else "central",
         **training_settings(trainer, server),
     }
     found = module.exchange.first_difference(facts)

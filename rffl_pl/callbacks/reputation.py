@@ -10,6 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from rffl_pl.adversaries import Cast
 from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.errors import UserError
@@ -18,6 +19,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.round import Table, play
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import Server, Verdict
+from rffl_pl.strategy import FederatedStrategy
 
 Memories = dict[int, dict[str, Tensor]]
 
@@ -26,8 +28,8 @@ class ReputationExchange(Callback):
     """Plays the rounds (`rffl_pl.round.play`), keeps the server's verdict, and owns its state in checkpoints.
 
     Args:
-        server: The framework's server. Every rank has one, for what participants do themselves; only rank 0's ever
-            sees an upload or holds a reputation.
+        server: The framework's server. Every rank has one, for what participants do themselves; only those of ranks
+            that serve, rank 0's unless ``--exchange sharded``, ever see an upload or hold a reputation.
 
     Attributes:
         plays: Tells `rffl_pl.module.FederatedModule` that somebody plays its rounds.
@@ -52,6 +54,8 @@ class ReputationExchange(Callback):
         assert isinstance(pl_module, FederatedModule)
         if stage != "fit":
             return
+        if isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.sharded:
+            _check_shardable(self.server, pl_module.cast)
         self.server.start(pl_module.task())
         self._colluders = {}
         if trainer.is_global_zero and pl_module.cast.omniscient:
@@ -92,28 +96,48 @@ class ReputationExchange(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint.setdefault("server", {}).update(
-            name=type(self.server).__name__, rule=self.server.state_dict(), colluders=_copied(self._colluders, "cpu")
+            name=type(self.server).__name__, rule=self.server.whole_state(), colluders=_copied(self._colluders, "cpu")
         )
         checkpoint["server"]["settings"] = training_settings(trainer, self.server)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Rank 0 takes the server's state; no other rank has it.
+        """Every rank that serves takes the server's state, of its own coordinates; no other rank has it.
 
         Raises:
             UserError: If training is to go on with another server.
         """
-        if not trainer.is_global_zero or trainer.state.fn != TrainerFn.FITTING:
-            return
         assert isinstance(pl_module, FederatedModule)
+        if not pl_module.exchange.serves or trainer.state.fn != TrainerFn.FITTING:
+            return
         with sound(trainer.ckpt_path):
             saved, here = checkpoint["server"]["name"], type(self.server).__name__
             if saved != here:
                 raise UserError(
                     f"Expected --server to be the checkpoint's, {saved}, but got {here}; give --server {saved}."
                 )
-            self.server.load_state_dict(checkpoint["server"]["rule"])
+            self.server.load_whole_state(checkpoint["server"]["rule"])
             self._colluders = _copied(checkpoint["server"]["colluders"], pl_module.exchange.device)
-            warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))
+            if trainer.is_global_zero:
+                warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))
+
+
+def _check_shardable(server: Server, cast: Cast) -> None:
+    """See that nobody needs whole uploads on one rank.
+
+    Raises:
+        UserError: If somebody does.
+    """
+    if server.communicates and server.by_coordinate is None:
+        raise UserError(
+            f"Expected --server to be one that works on a part of the coordinates under --exchange sharded, but got "
+            f"{type(server).__name__}, whose by_coordinate is None; give --exchange central."
+        )
+    if cast.omniscient:
+        names = ", ".join(sorted({type(attack).__name__ for attack in cast.omniscient.values()}))
+        raise UserError(
+            f"Expected --adversaries to go by what they have themselves under --exchange sharded, but got {names}, "
+            "shown whole honest uploads on the server; give --exchange central."
+        )
 
 
 def _copied(memories: Memories, device: torch.device | str) -> Memories:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -42,7 +42,13 @@ class FederatedCLI(LightningCLI):
         parser.add_class_arguments(Federation, "federation")
         parser.add_subclass_arguments(Server, "server")
         parser.add_argument("--adversaries", type=list[Adversary], default=[], help="What each adversary does.")
-        parser.add_lightning_class_args(ReputationExchange, "exchange")
+        parser.add_argument(
+            "--exchange",
+            type=Literal["central", "sharded"],
+            default="central",
+            help="Who the server is: rank 0, or every rank for a part of the coordinates, with the same bits.",
+        )
+        parser.add_lightning_class_args(ReputationExchange, "reputation")
         parser.add_lightning_class_args(StandaloneReference, "standalone")
         parser.add_class_arguments(Run, "run")
         parser.set_defaults({"server": {"class_path": "rffl_pl.servers.RFFL"}})
@@ -50,7 +56,7 @@ class FederatedCLI(LightningCLI):
         parser.link_arguments("federation", "model.federation", apply_on="instantiate")
         parser.link_arguments("federation", "data.init_args.federation", apply_on="instantiate")
         parser.link_arguments("adversaries", "model.adversaries")
-        parser.link_arguments("server", "exchange.server", apply_on="instantiate")
+        parser.link_arguments("server", "reputation.server", apply_on="instantiate")
 
     def before_instantiate_classes(self) -> None:
         """Check what is not one class's own, and write the number of participants into the configuration."""
@@ -82,7 +88,7 @@ class FederatedCLI(LightningCLI):
         run: Run = self._get(self.config_init, "run")
         config = self._get(self.config_init, "trainer")
         command = self.subcommand or "fit"
-        decided = ranks_and_precision(config, run)
+        decided = ranks_and_precision(config, run, self._get(self.config_init, "exchange"))
         check_trainer(config)
         self._reserved = Reserved(run, command, self.earlier)
         with self._reserved.unless_a_mistake():

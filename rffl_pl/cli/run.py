@@ -124,7 +124,7 @@ class ConfigKeeper(SaveConfigCallback):
                 logger.log_hyperparams({**config, **facts(config)})
 
 
-def ranks_and_precision(config: dict[str, Any], run: Run) -> dict[str, Any]:
+def ranks_and_precision(config: dict[str, Any], run: Run, exchange: Literal["central", "sharded"]) -> dict[str, Any]:
     """The trainer's options that are decided here: ranks are torchrun's.
 
     Raises:
@@ -144,7 +144,7 @@ def ranks_and_precision(config: dict[str, Any], run: Run) -> dict[str, Any]:
     world, local = launch.world_size(), launch.local_world_size()
     if world % local:
         raise UserError(f"Expected as many ranks on every node, but {world} ranks are not a multiple of {local}.")
-    strategy = FederatedStrategy(config["accelerator"], patience=run.patience, grace=run.grace)
+    strategy = FederatedStrategy(config["accelerator"], patience=run.patience, grace=run.grace, exchange=exchange)
     return {
         "strategy": strategy,
         "accelerator": strategy.root_device_type,

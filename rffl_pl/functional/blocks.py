@@ -2,12 +2,14 @@ r"""Uploads read block of coordinates after block: what adds up over coordinates
 
 Shapes: m = rows at hand, all of them sound; D = entries of each. ``rows`` is a sequence of m vectors ``[D]``, views of
 whatever they lie in: they are never stacked whole. A block is ``[m, c]``, where c hangs on m alone, and blocks are
-added up in the order of coordinates: the bits do not depend on where the rows lie. Sums over D are float64 on the CPU.
+added up in the order of coordinates: the bits do not depend on where the rows lie, nor on how many ranks share the
+coordinates (`rffl_pl.sharded`). Sums over D are float64 on the CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -17,8 +19,30 @@ Rows = Sequence[Tensor] | Tensor
 
 _ENTRIES = 1 << 18
 """Entries of a block: 1 MiB in single precision, which stays in a core's cache."""
-_SPAN = 1 << 16
+SPAN = 1 << 16
 """Entries of one row that are widened to float64 at a time."""
+
+
+Term = Callable[[Tensor, Tensor | None], Tensor]
+"""What is added up, of a block ``[m, c]`` in float64, which it may change, and ``[c]`` beside it; zeros where c = 0."""
+
+Sum = Callable[[Rows, Term, Tensor | None], Tensor]
+"""What adds up a term over all blocks, as `add_up` does."""
+
+
+def block_width(count: int) -> int:
+    """The number c of coordinates of a block of so many rows."""
+    return max(1, _ENTRIES // count)
+
+
+def shards(dimension: int, ranks: int) -> list[slice]:
+    """The coordinates that each of several ranks serves: in order, about as many each, in whole spans of 65,536.
+
+    So `squared_norm` adds up within one rank. Where there are fewer spans than ranks some serve none.
+    """
+    spans = -(-dimension // SPAN)
+    cuts = [min(rank * spans // ranks * SPAN, dimension) for rank in range(ranks + 1)]
+    return [slice(*cut) for cut in pairwise(cuts)]
 
 
 def blocks(rows: Rows, dtype: torch.dtype | None = None) -> Iterator[tuple[slice, Tensor]]:
@@ -28,13 +52,37 @@ def blocks(rows: Rows, dtype: torch.dtype | None = None) -> Iterator[tuple[slice
         rows: At least one.
         dtype: What the copy is converted to; by default that of the rows.
     """
-    count, dimension = len(rows), len(rows[0])
-    width = max(1, _ENTRIES // count)
-    memory = rows[0].new_empty(count * min(width, dimension), dtype=dtype)
+    width, dimension = block_width(len(rows)), len(rows[0])
+    memory = block_memory(rows, dimension, dtype)
     for start in range(0, dimension, width):
         where = slice(start, min(start + width, dimension))
         here = rows[:, where] if isinstance(rows, Tensor) else torch.stack([row[where] for row in rows])
         yield where, memory[: here.numel()].view(here.shape).copy_(here)
+
+
+def block_memory(rows: Rows, dimension: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Where a block of rows of that many entries has its place."""
+    return rows[0].new_empty(len(rows) * min(block_width(len(rows)), dimension), dtype=dtype)
+
+
+def add_up(rows: Rows, term: Term, beside: Tensor | None = None) -> Tensor:
+    """The sum of a term over all blocks in their order, float64 on the CPU.
+
+    Args:
+        rows: At least one.
+        term: What is added up.
+        beside: A vector ``[D]`` of which the term gets the same coordinates as of the rows.
+    """
+    total = zero(rows, term, beside)
+    for where, block in blocks(rows, torch.float64):
+        total += term(block, None if beside is None else beside[where].to(block))
+    return total.cpu()
+
+
+def zero(rows: Rows, term: Term, beside: Tensor | None = None) -> Tensor:
+    """The term of no coordinates."""
+    nothing = rows[0].new_empty(len(rows), 0, dtype=torch.float64)
+    return term(nothing, None if beside is None else nothing[0])
 
 
 def squared_norm(row: Tensor, memory: Tensor | None = None) -> Tensor:
@@ -43,57 +91,64 @@ def squared_norm(row: Tensor, memory: Tensor | None = None) -> Tensor:
     Of one row alone: a participant's bits must not hang on how many others share its process. ``memory`` is what one
     call leaves to the next: taking it anew for every row fragments the heap.
     """
-    memory = row.new_empty(_SPAN, dtype=torch.float64) if memory is None else memory
     total = row.new_zeros((), dtype=torch.float64)
-    for span in row.split(_SPAN):
-        wide = memory[: len(span)].copy_(span)
-        total += wide.dot(wide)
+    for part in span_norms(row, memory):
+        total += part
     return total
+
+
+def span_norms(row: Tensor, memory: Tensor | None = None) -> Iterator[Tensor]:
+    """The squared norms of a row's spans of 65,536 entries, the last one shorter; none for an empty row."""
+    memory = row.new_empty(SPAN, dtype=torch.float64) if memory is None else memory
+    for start in range(0, len(row), SPAN):
+        span = row[start : start + SPAN]
+        wide = memory[: len(span)].copy_(span)
+        yield wide.dot(wide)
 
 
 def squared_norms(rows: Rows) -> Tensor:
     r""":math:`\|u_i\|^2`, ``[m]``."""
     if not len(rows):
         return torch.empty(0, dtype=torch.float64)
-    memory = rows[0].new_empty(_SPAN, dtype=torch.float64)
+    memory = rows[0].new_empty(SPAN, dtype=torch.float64)
     return torch.stack([squared_norm(row, memory) for row in rows]).cpu()
 
 
-def squared_distances_to(rows: Rows, point: Tensor) -> Tensor:
+def squared_distances_to(rows: Rows, point: Tensor, add_up: Sum = add_up) -> Tensor:
     r""":math:`\|u_i - p\|^2` for a vector ``[D]``, ``[m]``."""
-    total = rows[0].new_zeros(len(rows), dtype=torch.float64)
-    point = point.to(total)
-    for where, block in blocks(rows, torch.float64):
-        total += block.sub_(point[where]).square_().sum(1)
-    return total.cpu()
+
+    def term(block: Tensor, there: Tensor | None) -> Tensor:
+        assert there is not None
+        return block.sub_(there).square_().sum(1)
+
+    return add_up(rows, term, point)
 
 
-def gram(rows: Rows, centre: Tensor | None = None) -> Tensor:
+def gram(rows: Rows, centre: Tensor | None = None, add_up: Sum = add_up) -> Tensor:
     r""":math:`G_{ij} = \langle u_i - c, u_j - c \rangle`, ``[m, m]``, with c = 0 or a vector ``[D]``."""
-    total = rows[0].new_zeros(len(rows), len(rows), dtype=torch.float64)
-    for where, block in blocks(rows, torch.float64):
-        if centre is not None:
-            block -= centre[where].double()
-        total += block @ block.T
-    return total.cpu()
+
+    def term(block: Tensor, there: Tensor | None) -> Tensor:
+        if there is not None:
+            block -= there
+        return block @ block.T
+
+    return add_up(rows, term, centre)
 
 
-def gram_of_squares(rows: Rows) -> Tensor:
+def gram_of_squares(rows: Rows, add_up: Sum = add_up) -> Tensor:
     r""":math:`\sum_k u_{ik}^2 u_{jk}^2`, ``[m, m]``: the Gram matrix of the rows with every entry squared."""
-    total = rows[0].new_zeros(len(rows), len(rows), dtype=torch.float64)
-    for _, block in blocks(rows, torch.float64):
+
+    def term(block: Tensor, _: Tensor | None) -> Tensor:
         block *= block
-        total += block @ block.T
-    return total.cpu()
+        return block @ block.T
+
+    return add_up(rows, term, None)
 
 
-def gram_times(rows: Rows, weights: Tensor) -> Tensor:
+def gram_times(rows: Rows, weights: Tensor, add_up: Sum = add_up) -> Tensor:
     r""":math:`G w`, that is :math:`\langle u_i, \sum_j w_j u_j \rangle`, ``[m]``, with m times less work than G."""
-    total = rows[0].new_zeros(len(rows), dtype=torch.float64)
-    weights = weights.to(total)
-    for _, block in blocks(rows, torch.float64):
-        total += block @ (weights @ block)
-    return total.cpu()
+    weights = weights.to(rows[0].device, torch.float64)
+    return add_up(rows, lambda block, _: block @ (weights @ block), None)
 
 
 def combined(rows: Rows, rule: Callable[[Tensor], Tensor]) -> Tensor:

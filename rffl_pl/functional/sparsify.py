@@ -7,7 +7,7 @@ Shapes: D = parameters; ``sizes`` are the numbers of entries of the groups that 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -48,3 +48,48 @@ def largest_entries(vector: Tensor, count: int) -> Tensor:
         return vector
     sizes = [vector.numel()]
     return keep_largest(vector, magnitude_ranks(vector, sizes), [count], sizes)
+
+
+def sorted_magnitudes(vector: Tensor, ranks: Tensor, sizes: Sequence[int]) -> Tensor:
+    r"""The magnitudes of finite float32 entries, group after group in ascending order, as keys ``[D]`` int64.
+
+    The key of magnitude a in group g is :math:`2^{31} g` + its bit pattern, which grows with a.
+
+    Args:
+        vector: ``[D]``.
+        ranks: Its `magnitude_ranks`.
+        sizes: Of the groups.
+    """
+    keys = torch.empty_like(ranks)
+    groups = zip(keys.split(list(sizes)), vector.split(list(sizes)), ranks.split(list(sizes)), strict=True)
+    for number, (target, source, group_ranks) in enumerate(groups):
+        target[len(source) - 1 - group_ranks] = source.abs().view(torch.int32).long().add_(number << 31)
+    return keys
+
+
+def count_as_large(keys: Tensor, patterns: Tensor, sizes: Sequence[int]) -> Tensor:
+    """How many entries of each of G groups have at least a bit pattern ``[..., G]``, as ``[..., G]``.
+
+    Args:
+        keys: `sorted_magnitudes`.
+        patterns: Of magnitudes, int64; 2^31 is above all.
+        sizes: Of the groups.
+    """
+    groups = torch.arange(len(sizes), device=keys.device)
+    ends = torch.tensor(sizes, device=keys.device).cumsum(0)
+    return ends - torch.searchsorted(keys, (patterns + (groups << 31)).contiguous())
+
+
+def largest_pattern(counts: Tensor, count_as_large: Callable[[Tensor], Tensor]) -> Tensor:
+    """The largest bit patterns of magnitudes that so many entries at least have, found four bits at a time.
+
+    Args:
+        counts: How many, ``[P, G]`` int64.
+        count_as_large: How many entries have at least the patterns ``[n, P, G]``, none of them above 2^31.
+    """
+    patterns = torch.zeros_like(counts)
+    digits = torch.arange(1, 16, device=counts.device).view(-1, 1, 1)
+    for shift in range(28, -1, -4):
+        enough = count_as_large((patterns + (digits << shift)).clamp_max(1 << 31)) >= counts
+        patterns = (patterns + (enough.sum(0) << shift)).clamp_max((1 << 31) - 1)
+    return patterns

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from rffl_pl.configured import Configured
 from rffl_pl.functional import wire
-from rffl_pl.functional.blocks import Rows, squared_norms
+from rffl_pl.functional.blocks import Rows
 from rffl_pl.functional.reputation import empty, sound
+from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.servers.evidence import Evidence
 
 
@@ -27,9 +28,10 @@ class Task:
         layers: Number of entries of every parameter tensor, in ``module.parameters()`` order; they add up to D.
         learning_rate: The participants' initial learning rate.
         seed: Seed of the server's own random streams.
-        initial: The weights ``[D]`` that every participant starts from.
+        initial: The weights that every participant starts from, ``[d]``: those of the coordinates that are here.
         accuracy: Accuracy of weights ``[D]`` on the server's validation examples; None where there are none.
         participation: Share of the members that are asked in every round, in (0, 1].
+        coordinates: Those that are here; None for all.
     """
 
     examples: Sequence[int]
@@ -40,6 +42,7 @@ class Task:
     initial: Tensor
     accuracy: Callable[[Tensor], float] | None
     participation: float = 1.0
+    coordinates: Coordinates | None = None
 
     @property
     def asked(self) -> int:
@@ -57,8 +60,8 @@ class Verdict:
         reputations: Reputations after the round, 0 for whoever is not a member.
         quotas: Share of the aggregate's entries that each participant receives, in [0, 1].
         members: Who is still a member after the round (bool).
-        download: The step ``[D]`` that a participant adds to its model; computed when asked for, so that there
-            never are P dense ones. Whoever receives the same is given the same tensor.
+        download: The step ``[d]`` that a participant adds to its model, of the coordinates that are here; computed when
+            asked for, so that there never are P dense ones. Whoever receives the same is given the same tensor.
         measures: What else a server measures, by name; NaN for whoever has no value.
         reasons: Why each of ``removed`` was, as the user is told it, with what to do about it.
         removed: Participants removed in this round, with no way back; `Server.step` fills it in.
@@ -101,20 +104,26 @@ class ParticipantSide(Configured):
         return update
 
     def pack(self, upload: Tensor) -> Tensor:
-        """The payload, uint8 ``[K]``, that is sent for a float32 upload ``[D]``: by default all but blocks of zeros."""
+        """The payload, uint8 ``[K]``, that is sent for a float32 upload ``[d]``: by default all but blocks of zeros.
+
+        It is the whole upload, or under ``--exchange sharded`` each rank's part of it.
+        """
         return wire.pack_blocks(upload)
 
-    def unpack(self, payload: Tensor) -> Tensor:
-        """The upload ``[D]`` behind a payload uint8 ``[K]``.
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        """The upload ``[dimension]`` behind a payload uint8 ``[K]``.
 
         Raises:
             ValueError: If the payload is none that `pack` makes.
         """
-        return wire.unpack_blocks(payload, sum(self.layers))
+        return wire.unpack_blocks(payload, dimension)
 
 
 class Server(ParticipantSide, ABC):
     """Base of all servers. It lives on rank 0; its `ParticipantSide` alone runs where the participants are.
+
+    Under ``--exchange sharded`` it lives on every rank: the same rule on other coordinates, with the same numbers of
+    participants, so that all decide alike.
 
     A server of your own implements `rule`, or is a `rffl_pl.servers.Consensus`, and is given by class path:
     ``--server my_package.MyServer``.
@@ -126,7 +135,15 @@ class Server(ParticipantSide, ABC):
     hears_losses: ClassVar[bool] = False
     """Whether participants also send the mean loss of their training examples before local training."""
 
+    by_coordinate: ClassVar[Sequence[str] | None] = None
+    """For ``--exchange sharded``: what in `state_dict` has an entry for every coordinate, vectors or dicts of vectors.
+
+    None where the rule needs all coordinates at once. One that reads no more of uploads than the statistics of its
+    `Evidence`, and combines by `Evidence.combined`, does not, and can be sharded.
+    """
+
     def __init__(self) -> None:
+        self.coordinates = Coordinates(0)
         self.examples = torch.empty(0)
         self.layers: Sequence[int] = ()
         self.members = torch.empty(0, dtype=torch.bool)
@@ -140,6 +157,7 @@ class Server(ParticipantSide, ABC):
         """
         self.examples = torch.tensor(task.examples, dtype=torch.float64)
         self.layers = tuple(task.layers)
+        self.coordinates = task.coordinates or Coordinates(sum(task.layers))
         self.members = torch.ones(len(task.examples), dtype=torch.bool)
         self.round = 0
 
@@ -150,14 +168,14 @@ class Server(ParticipantSide, ABC):
         median towards 0, and nothing lies closer together than two of them. A rule sees neither.
 
         Args:
-            uploads: m rows ``[D]``, for instance of a matrix; they are not changed.
+            uploads: m rows ``[d]``, for instance of a matrix; they are not changed.
             senders: The participant behind every row, m of them, ascending. A member that is not among them was not
                 asked in this round.
             losses: What the participants reported, ``[P]``, if the server `hears_losses`; whoever's loss is not finite
                 is set aside.
         """
         asked = torch.tensor(senders, dtype=torch.int64)
-        squares = squared_norms(uploads)
+        squares = self.coordinates.squared_norms(uploads)
         fit = sound(squares)
         if losses is not None:
             losses = losses.double().cpu()
@@ -177,6 +195,7 @@ class Server(ParticipantSide, ABC):
                 uploads=uploads if told.all() else [row for row, good in zip(uploads, told, strict=True) if good],
                 participants=len(self.members),
                 dimension=sum(self.layers),
+                coordinates=self.coordinates,
             )
         )
         gone = (self.members & ~verdict.members).nonzero().flatten()
@@ -194,7 +213,7 @@ class Server(ParticipantSide, ABC):
         """The framework's own rule."""
 
     def model_for(self, participant: int) -> Tensor | None:
-        """The model ``[D]`` that a participant which missed rounds starts from when it is asked again.
+        """The model ``[d]`` that a participant which missed rounds starts from when it is asked again.
 
         None is its own, which is the default.
         """
@@ -208,3 +227,20 @@ class Server(ParticipantSide, ABC):
         """Restore what `state_dict` gave; called after `start`."""
         self.members = state["members"]
         self.round = state["round"]
+
+    def whole_state(self) -> dict[str, Any]:
+        """What `state_dict` gives, with all coordinates, on rank 0: the same however they are spread over ranks."""
+        return self._by_coordinate(self.state_dict(), self.coordinates.gathered)
+
+    def load_whole_state(self, state: dict[str, Any]) -> None:
+        """Restore what `whole_state` gave."""
+        self.load_state_dict(self._by_coordinate(state, self.coordinates.of))
+
+    def _by_coordinate(self, state: dict[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """A state in which every vector that has an entry for each coordinate is changed."""
+        names = [name for name in self.by_coordinate or () if name in state]
+        return state | {name: _each(state[name], change) for name in names}
+
+
+def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    return {key: change(one) for key, one in value.items()} if isinstance(value, dict) else change(value)

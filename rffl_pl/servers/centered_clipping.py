@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ class CenteredClipping(Consensus):
     Attributes:
         centre: v, ``[D]``.
     """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model", "centre")
 
     def __init__(self, *, radius: float | None = None) -> None:
         super().__init__()

@@ -125,8 +125,8 @@ class CFFL(Server):
     def pack(self, upload: Tensor) -> Tensor:
         return wire.pack_entries(upload, self._upload_size)
 
-    def unpack(self, payload: Tensor) -> Tensor:
-        return clamp_entries(wire.unpack_entries(payload, sum(self.layers), self._upload_size), self.bound)
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        return clamp_entries(wire.unpack_entries(payload, dimension, self._upload_size), self.bound)
 
     def rule(self, evidence: Evidence) -> Verdict:
         senders = evidence.senders

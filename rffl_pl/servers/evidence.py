@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rffl_pl.functional import blocks
 from rffl_pl.functional.aggregation import squared_distances
+from rffl_pl.servers.coordinates import Coordinates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +29,10 @@ class Evidence:
         examples: Their numbers of training examples, ``[m]`` float64.
         squared_norms: :math:`\|u_i\|^2`, ``[m]`` float64.
         losses: The losses they reported, ``[m]`` float64, if the server hears them.
-        uploads: m rows ``[D]``.
+        uploads: m rows ``[d]``: all D coordinates, or under ``--exchange sharded`` those that this rank serves.
         participants: P.
         dimension: D.
+        coordinates: Which they are; statistics are always those of all.
     """
 
     round: int
@@ -43,16 +45,19 @@ class Evidence:
     uploads: blocks.Rows
     participants: int
     dimension: int
+    coordinates: Coordinates
 
     @cached_property
     def gram(self) -> Tensor:
         r"""Inner products :math:`G_{ij} = \langle u_i, u_j \rangle`, ``[m, m]`` float64; computed when asked for."""
-        return blocks.gram(self.uploads) if len(self.uploads) else torch.zeros(0, 0, dtype=torch.float64)
+        return self.gram_of(self.uploads)
 
     @cached_property
     def gram_of_squares(self) -> Tensor:
         r""":math:`\sum_k u_{ik}^2 u_{jk}^2`, ``[m, m]`` float64; computed when asked for."""
-        return blocks.gram_of_squares(self.uploads) if len(self.uploads) else torch.zeros(0, 0, dtype=torch.float64)
+        if not len(self.uploads):
+            return torch.zeros(0, 0, dtype=torch.float64)
+        return blocks.gram_of_squares(self.uploads, self.coordinates.add_up)
 
     @cached_property
     def centred_gram(self) -> Tensor:
@@ -60,23 +65,33 @@ class Evidence:
 
         Not less their mean: that could be ruined by one huge attacker.
         """
-        return blocks.gram(self.uploads, self.uploads[int(self.squared_norms.argmin())])
+        return blocks.gram(self.uploads, self.uploads[int(self.squared_norms.argmin())], self.coordinates.add_up)
 
     @cached_property
     def squared_distances(self) -> Tensor:
         r""":math:`\|u_i - u_j\|^2`, ``[m, m]`` float64, infinity on the diagonal; computed when asked for."""
         return squared_distances(self.centred_gram)
 
+    def gram_of(self, rows: blocks.Rows) -> Tensor:
+        """Inner products of other rows ``[d]`` of the same coordinates, float64."""
+        if not len(rows):
+            return torch.zeros(0, 0, dtype=torch.float64)
+        return blocks.gram(rows, add_up=self.coordinates.add_up)
+
     def squared_distances_to(self, point: Tensor) -> Tensor:
-        r""":math:`\|u_i - p\|^2` for a vector ``[D]``, ``[m]`` float64."""
-        return blocks.squared_distances_to(self.uploads, point) if len(self.uploads) else self.squared_norms
+        r""":math:`\|u_i - p\|^2` for a vector ``[d]``, ``[m]`` float64."""
+        if not len(self.uploads):
+            return self.squared_norms
+        return blocks.squared_distances_to(self.uploads, point, self.coordinates.add_up)
 
     def gram_times(self, weights: Tensor) -> Tensor:
         r""":math:`G w` for weights ``[m]``: :math:`\langle u_i, \sum_j w_j u_j \rangle`, ``[m]`` float64."""
-        return blocks.gram_times(self.uploads, weights) if len(self.uploads) else self.squared_norms
+        if not len(self.uploads):
+            return self.squared_norms
+        return blocks.gram_times(self.uploads, weights, self.coordinates.add_up)
 
     def combined(self, rule: Callable[[Tensor, Tensor], Tensor], weights: Tensor) -> Tensor:
-        """The vector ``[D]`` that a rule makes of the uploads whose weight is not 0; zeros without any.
+        """The vector ``[d]`` that a rule makes of the uploads whose weight is not 0; zeros without any.
 
         Args:
             rule: Makes ``[c]`` of a block ``[k, c]`` of k uploads and their weights ``[k]``.
@@ -84,10 +99,11 @@ class Evidence:
         """
         used = weights.nonzero().flatten().tolist()
         if not used:
-            return self.uploads[0].new_zeros(self.dimension) if len(self.uploads) else torch.zeros(self.dimension)
+            here = self.coordinates.size
+            return self.uploads[0].new_zeros(here) if len(self.uploads) else torch.zeros(here)
         rows = self.uploads if len(used) == len(weights) else [self.uploads[i] for i in used]
         weights = weights[used].to(rows[0].device)
-        return blocks.combined(rows, lambda block: rule(block, weights))
+        return self.coordinates.combined(rows, lambda block: rule(block, weights))
 
     def spread(self, values: Tensor, elsewhere: float) -> Tensor:
         """Values ``[m]`` by participant, ``[P]``, with a value of their own for those who sent nothing."""

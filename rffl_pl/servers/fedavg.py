@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -20,6 +21,8 @@ class FedAvg(Consensus):
         variant: ``fedavg``; or ``released``, what the authors of RFFL ran under this name: everybody adds the aggregate
             on top of its own update, :math:`w_i \leftarrow w_i + u_i + \sum_j p_j u_j`.
     """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
 
     def __init__(self, *, variant: Literal["fedavg", "released"] = "fedavg") -> None:
         super().__init__()

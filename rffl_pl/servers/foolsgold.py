@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.functional.aggregation import foolsgold_weights
-from rffl_pl.functional.blocks import gram
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
@@ -34,6 +34,8 @@ class FoolsGold(Consensus):
     those of whoever is asked in the same round are compared: Sybils who take turns are not seen.
     """
 
+    by_coordinate: ClassVar[Sequence[str]] = ("model", "history")
+
     def __init__(self, *, confidence: float = 1.0, scale: Literal["mean", "sum"] = "mean") -> None:
         super().__init__()
         if not confidence > 0:
@@ -52,7 +54,7 @@ class FoolsGold(Consensus):
         for participant, upload, length in zip(senders, evidence.uploads, lengths, strict=True):
             past = self.history.get(participant)
             self.history[participant] = upload / length if past is None else past.to(upload.device) + upload / length
-        weights = foolsgold_weights(gram([self.history[i] for i in senders]), self.confidence)
+        weights = foolsgold_weights(evidence.gram_of([self.history[i] for i in senders]), self.confidence)
         if weights is None or not weights.sum() > 0:
             if not self._warned:
                 warnings.warn(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from torch import Tensor
 
 from rffl_pl.functional.aggregation import geometric_median_weights
@@ -18,6 +21,8 @@ class GeometricMedian(Consensus):
 
     Where members miss rounds, it withstands less than half of those that are asked, not of all.
     """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
 
     def weigh(self, evidence: Evidence) -> Tensor:
         return geometric_median_weights(evidence.centred_gram)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,6 +31,8 @@ class MultiKrum(Consensus):
     Where members miss rounds, P is the number of those that are asked in one, and f how many of *them* may be bad: a
     draw with more of them is not withstood. With uploads set aside or of zeros, f and m shrink to what the rest allows.
     """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
 
     def __init__(self, *, byzantine: int | None = None, selected: int | None = None) -> None:
         super().__init__()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from torch import Tensor
 
 from rffl_pl.functional.order import coordinate_median
@@ -15,6 +18,8 @@ class Median(Consensus):
 
     Where members miss rounds, it withstands fewer bad uploads than half of those that are asked, not of all.
     """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
         return coordinate_median(block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -38,6 +39,8 @@ class QFFL(Consensus):
     Raises:
         UserError: If `q` is negative, `sampling_ratio` not in (0, 1] or `step_rate` not positive.
     """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
 
     hears_losses: ClassVar[bool] = True
 

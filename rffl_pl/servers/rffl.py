@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -92,6 +92,8 @@ class RFFL(Server):
     a round are renormalised over those that are asked, and a round counts towards `removal_from` for whoever was scored
     in it.
     """
+
+    by_coordinate: ClassVar[Sequence[str]] = ()
 
     def __init__(
         self,
@@ -312,8 +314,14 @@ class RFFL(Server):
     def _download(self, evidence: Evidence, terms: Tensor, weights: Tensor, quotas: Tensor) -> Callable[[int], Tensor]:
         """What cuts the aggregate to each participant's quota, ``[P]``; NaN for whoever is no member."""
         aggregate = evidence.combined(reputation.weighted_sum, terms)
-        groups = list(self.layers) if self.steps.quota == "layer" else [aggregate.numel()]
-        ranks = sparsify.magnitude_ranks(aggregate, groups)
+        groups = list(self.layers) if self.steps.quota == "layer" else [evidence.dimension]
+        sizes = self.coordinates.sizes(groups)
+        ranks = sparsify.magnitude_ranks(aggregate, sizes)
+        counts = [
+            sparsify.group_counts(quota, groups, round_up=self.steps.quota == "layer")
+            for quota in quotas.nan_to_num(0.0).tolist()
+        ]
+        kept_here = self.coordinates.largest(aggregate, ranks, groups, torch.tensor(counts)).tolist()
         subtracted = {}
         if self.steps.subtract_own:
             subtracted = dict(zip(evidence.senders.tolist(), evidence.uploads, strict=True))
@@ -321,8 +329,7 @@ class RFFL(Server):
         def download(participant: int) -> Tensor:
             if quotas[participant].isnan():
                 return torch.zeros_like(aggregate)
-            counts = sparsify.group_counts(float(quotas[participant]), groups, round_up=self.steps.quota == "layer")
-            kept = sparsify.keep_largest(aggregate, ranks, counts, groups)
+            kept = sparsify.keep_largest(aggregate, ranks, kept_here[participant], sizes)
             if participant in subtracted:
                 kept -= float(weights[participant]) * subtracted[participant]
             return kept

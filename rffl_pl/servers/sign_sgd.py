@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -46,6 +47,8 @@ class SignSGD(Consensus):
         UserError: If `step_size` or `step_decay` is not positive, `momentum` not in [0, 1) or `weight_decay` negative.
     """
 
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
+
     keeps_model: ClassVar[bool] = True
 
     def __init__(
@@ -85,8 +88,8 @@ class SignSGD(Consensus):
     def pack(self, upload: Tensor) -> Tensor:
         return wire.pack_signs(upload)
 
-    def unpack(self, payload: Tensor) -> Tensor:
-        return wire.unpack_signs(payload, sum(self.layers))
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        return wire.unpack_signs(payload, dimension)
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
         return majority_vote(block)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from torch import Tensor
 
 from rffl_pl.errors import UserError
@@ -23,6 +26,8 @@ class TrimmedMean(Consensus):
 
     Where members miss rounds, :math:`\beta` is a share of those that are asked in one.
     """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
 
     def __init__(self, *, trim: float = 0.2) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ import rffl_pl.exchange
 import rffl_pl.strategy
 from rffl_pl import launch
 from rffl_pl.cli.entry import run
-from rffl_pl.exchange import Exchange
+from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.strategy import FederatedStrategy, leave_process_group
 from tests.distributed.card import CARD
 from tests.distributed.picky import calls
@@ -93,7 +93,7 @@ REFUSED: dict[str, Callable[[int], Any]] = {
 }
 REFUSED_ALONE: dict[str, Callable[[int], Any]] = {
     "the CPU without gloo": lambda rank: dist.all_reduce(torch.zeros(1)),
-    "an object without gloo": lambda rank: dist.broadcast_object_list([rank], src=0),
+    "an object without gloo": lambda rank: dist.all_gather_object(list[Any]((None, None)), rank),
 }
 
 
@@ -183,7 +183,7 @@ def one_round(
     else:
         models = dict(exchange.ask(asked if server else (), model if server else None))
     uploads: dict[int, Tensor] = {}
-    senders = exchange.gather_uploads(lambda i: payload_of(i).to(device), uploads.__setitem__)
+    senders = exchange.gather_uploads(lambda i, where: payload_of(i).to(device), uploads.__setitem__)
     mine = {i: value for i, value in (reports or {}).items() if i in exchange.hosted}
     reported = None if reports is None else repr(exchange.gather_reports(mine).tolist())
     download = (lambda i: sparse(i).to(device)) if server else None
@@ -210,16 +210,21 @@ class OnTheCPU(Exchange):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.wire_device = CPU
+        self.ranks.wire_device = CPU
 
 
 class RowsAsTheyAre(Exchange):
     """Sends rows from where they are, and not only what lies on the card."""
 
-    def _to_server(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        received = list(counts) if self.rank == 0 else [0] * len(self.blocks)
-        out = rows.new_empty((sum(received), rows.shape[1]), device=self.wire_device)
-        dist.all_to_all_single(out, rows, received, [len(rows), *[0] * (len(self.blocks) - 1)])
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.ranks = _AsTheyAre(self.ranks.rank, self.ranks.count, self.ranks.device)
+
+
+class _AsTheyAre(Ranks):
+    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        out = rows.new_empty((sum(received), *rows.shape[1:]), device=self.wire_device)
+        dist.all_to_all_single(out, rows, list(received), list(sent))
         return out
 
 

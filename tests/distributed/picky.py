@@ -31,7 +31,7 @@ DTYPES = [
     torch.int8, torch.uint8, torch.float32, torch.float64, torch.int32, torch.int64, torch.float16, torch.bool,
     torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.bfloat16,
 ]  # fmt: skip
-COLLECTIVES = ("all_to_all_single", "allreduce", "barrier")
+COLLECTIVES = ("all_to_all_single", "allreduce", "broadcast", "barrier")
 BUS = "CARD_BUS_ID"
 """The environment variable that says which card of the machine a process sees; by default one of its own."""
 
@@ -86,6 +86,14 @@ class Picky(Backend):
         assert isinstance(tensor, OnCard)
         calls["allreduce"] += 1
         return self._gloo.allreduce([tensor.held], opts)
+
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
+        self._connect()
+        (tensor,) = tensors
+        self._agree("broadcast", refusal(tensor), (tensor.dtype, tensor.numel()))
+        assert isinstance(tensor, OnCard)
+        calls["broadcast"] += 1
+        return self._gloo.broadcast([_bytes(tensor)], opts)
 
     def barrier(self, opts: Any = None) -> Any:
         self._connect()

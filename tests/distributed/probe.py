@@ -12,11 +12,13 @@ import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning_utilities.core.apply_func import apply_to_collection
 
+from rffl_pl.adversaries import Adversary, Situation
 from rffl_pl.callbacks import ReputationExchange, RunReport
 from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
+from rffl_pl.functional import blocks
 from rffl_pl.module import FederatedModule
-from rffl_pl.servers import RFFL, Verdict
+from rffl_pl.servers import RFFL, FedAvg, Verdict
 from rffl_pl.servers.evidence import Evidence
 
 
@@ -130,3 +132,28 @@ class Received(Callback):
             "accuracy": [entry.mean_accuracy for entry in report.history],
         }
         torch.save(kept, self.folder / f"received_{trainer.global_rank}.pt")
+
+
+class SmallBlocks(Callback):
+    """Has uploads read in small blocks and spans, so that a small model spreads over several ranks."""
+
+    def __init__(self) -> None:
+        blocks._ENTRIES, blocks.SPAN = 4096, 256
+
+
+class Unfit(Adversary):
+    """Uploads its update, then one with a NaN, then zeros."""
+
+    def upload(self, situation: Situation) -> torch.Tensor:
+        kind = situation.round % 3
+        sent = torch.zeros_like(situation.update) if kind == 2 else situation.update.clone()
+        if kind == 1:
+            sent[len(sent) // 2] = torch.nan
+        return sent
+
+
+class Contrary(FedAvg):
+    """FedAvg that rounds otherwise on rank 1, as another processor may."""
+
+    def weigh(self, evidence: Evidence) -> torch.Tensor:
+        return super().weigh(evidence) * (1 + 1e-15 * dist.get_rank())

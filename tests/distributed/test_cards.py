@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.distributed.test_every_server import assert_same_bits, line, named, result, run_all
+from tests.distributed.test_sharded_runs import without_bytes, words
 from tests.ranks import forked
 
 pytestmark = [
@@ -42,7 +43,7 @@ REFUSALS = {
     "positions on a card": ELSEWHERE,
     "NumPy": "RuntimeError: .numpy() is not supported",
     "the CPU without gloo": "RuntimeError: No backend type associated with device type cpu",
-    "an object without gloo": "RuntimeError: Backend picky does not support broadcast",
+    "an object without gloo": "RuntimeError: Backend picky does not support allgather",
 }
 
 
@@ -145,6 +146,20 @@ def test_whole_runs_give_the_bits_of_one_process(ranks: int, tmp_path: Path) -> 
     for server in WHOLE[ranks]:
         alone, cards = (result(tmp_path / where, f"{named(server)}-cards")[0] for where in ("alone", "cards"))
         assert_same_bits(alone, cards, server)
+
+
+def test_every_card_serves_a_part(tmp_path: Path) -> None:
+    """The statistics and thresholds that ranks share pass over the cards, with the bits of one server on the CPU."""
+    short = ("--trainer.max_epochs", 2, "--model.engine", "loop")
+    lines = {kind: words(kind, "cards", *short) for kind in ("guarded", "rffl", "sign_sgd")}
+    run_all(1, list(lines.values()), tmp_path / "alone")
+    (tmp_path / "lines").write_text("\n".join(f"{each} --exchange sharded" for each in lines.values()))
+    ended = forked(2, "play", tmp_path / "lines", root=tmp_path / "cards", module="tests.distributed.on_cards")
+    assert ended.code == 0, ended.err
+    assert ended.out.count(", broadcast\n") == 2 * len(lines)
+    for kind in lines:
+        alone, cards = (result(tmp_path / where, f"{named(kind)}-cards")[0] for where in ("alone", "cards"))
+        assert_same_bits(without_bytes(alone), without_bytes(cards), kind)
 
 
 def complaint(outcome: str | dict[str, Any]) -> str | None:

@@ -145,3 +145,20 @@ def test_largest_entries_hide_nothing(value: float) -> None:
     vector = random_vector([37], seed=6)
     vector[20] = value
     torch.testing.assert_close(sparsify.largest_entries(vector, 3), vector, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("sizes", SPLITS, ids=str)
+def test_thresholds(sizes: list[int], ties: bool) -> None:
+    """The pattern for k entries of a group is not that of its k-th largest, or entries are counted wrongly."""
+    vector = random_vector(sizes, seed=7, ties=ties) * 1e-3
+    keys = sparsify.sorted_magnitudes(vector, sparsify.magnitude_ranks(vector, sizes), sizes)
+    counts = torch.tensor([[1 + k % n for n in sizes] for k in range(64)])
+    found = sparsify.largest_pattern(counts, lambda patterns: sparsify.count_as_large(keys, patterns, sizes))
+    ordered = [np.sort(np.abs(group.numpy()))[::-1] for group in vector.split(sizes)]
+    expected = [[group[k - 1] for group, k in zip(ordered, row, strict=True)] for row in counts.tolist()]
+    np.testing.assert_array_equal(found.to(torch.int32).view(torch.float32).numpy(), np.array(expected))
+    as_large = [[(group >= value).sum() for group, value in zip(ordered, row, strict=True)] for row in expected]
+    np.testing.assert_array_equal(sparsify.count_as_large(keys, found, sizes).numpy(), np.array(as_large))
+    nothing = sparsify.largest_pattern(0 * counts, lambda patterns: sparsify.count_as_large(keys, patterns, sizes))
+    assert not sparsify.count_as_large(keys, nothing, sizes).any()

@@ -50,7 +50,7 @@ def spoil(rows: Tensor, bad: Iterable[int], kind: str) -> Tensor:
 def sent(server: Server, updates: Tensor, memories: Sequence[dict[str, Tensor]] | None = None) -> Tensor:
     """The uploads behind the payloads of participants who start from weights of 0."""
     rows = [
-        server.unpack(server.pack(server.outgoing(update, memory, torch.zeros_like(update))))
+        server.unpack(server.pack(server.outgoing(update, memory, torch.zeros_like(update))), len(update))
         for update, memory in zip(updates, memories or [{} for _ in updates], strict=True)
     ]
     return torch.stack(rows) if rows else updates

@@ -77,7 +77,7 @@ class Federation:
 
     def receive(self, updates: Tensor, senders: Sequence[int]) -> Tensor:
         """The votes that arrive of those who send."""
-        return torch.stack([self.server.unpack(payload) for payload in self.send(updates, senders)])
+        return torch.stack([self.server.unpack(payload, updates.shape[1]) for payload in self.send(updates, senders)])
 
     def play(self, updates: Tensor, senders: Sequence[int] | None = None) -> Verdict:
         """One round from updates to verdict."""
@@ -114,7 +114,7 @@ def test_rounds_are_the_reference(participants: int, entries: int, setting: Any)
             assert payloads.dtype == torch.uint8
             assert payloads.shape == (len(senders), 1 + -(-entries // 8))
             votes = [reference.vote(i, updates[i].tolist()).tolist() for i in senders]
-            received = torch.stack([federation.server.unpack(payload) for payload in payloads])
+            received = torch.stack([federation.server.unpack(payload, entries) for payload in payloads])
             assert received.tolist() == votes
             verdict = federation.server.step(received, senders)
             close(verdict.download(0), reference.step(votes))
