@@ -17,6 +17,7 @@ import torch.distributed as dist
 from rffl_pl.cli.process import keep_freed_memory
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
+from rffl_pl.functional import wire
 
 DIMENSION = 6_346_754
 DENSITIES = (0.17, 0.32, 0.45, 0.55, 0.62)
@@ -27,18 +28,22 @@ def main() -> None:
     dist.init_process_group("gloo")
     federation, rank = Federation(participants=5), dist.get_rank()
     blocks = [federation.hosted_by(r, dist.get_world_size()) for r in range(dist.get_world_size())]
-    exchange = Exchange(blocks, rank, torch.device("cpu"))
+    exchange = Exchange(blocks, rank, torch.device("cpu"), DIMENSION)
     rows = torch.zeros(len(exchange.hosted), DIMENSION)
     for row, participant in zip(rows, exchange.hosted, strict=True):
         embeddings = row[: DIMENSION // 300 * 300].view(-1, 300)
         embeddings[torch.rand(len(embeddings)) < DENSITIES[participant]] = 1.0
+    of = dict(zip(exchange.hosted, rows, strict=True))
     seconds: dict[str, list[float]] = {"packed": [], "dense": []}
     for _ in range(7):
         for way in seconds:
             dist.barrier()
             start = time.perf_counter()
             if way == "packed":
-                exchange.gather_uploads(rows)
+                exchange.ask_all()
+                exchange.gather_uploads(
+                    lambda i, where: wire.pack_blocks(of[i]), lambda i, payload: wire.unpack_blocks(payload, DIMENSION)
+                )
             else:
                 exchange.gather_rows(rows)
             dist.barrier()
