@@ -98,7 +98,8 @@ class _Strand(Generic[T]):
         with self._surroundings.around():
             self._since = time.monotonic()
             self._go.release()
-            self._back.acquire()
+            while not self._back.acquire(timeout=0.1):
+                pass  # a signal that comes just before this thread waits is heard when it wakes
             self.seconds += time.monotonic() - self._since
 
     def _live(self) -> None:
