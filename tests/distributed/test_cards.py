@@ -133,7 +133,7 @@ WHOLE = {2: ("rffl", "sign_sgd", "fedavg by halves"), 4: ("cffl", "q_ffl", "rffl
 ENGINES = {"sign_sgd": "stacked", "cffl": "stacked"}
 
 
-@pytest.mark.parametrize("ranks", WHOLE)
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_whole_runs_give_the_bits_of_one_process(ranks: int, tmp_path: Path) -> None:
     """Two rounds under several servers, with training, evaluation and checkpoints, where everything is on cards."""
     engines = ((server, "--model.engine", ENGINES.get(server, "loop")) for server in WHOLE[ranks])

@@ -174,6 +174,7 @@ def test_an_interrupted_pack_goes_on(rffl: Run, tmp_path: Path, number: signal.S
     assert_same_results(tmp_path / "alone", tmp_path / "packed")
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_scheduler_ends_packs_in_workers(tmp_path: Path) -> None:
     """The study's processes end, and every cell after a round of which it has the checkpoint."""
@@ -202,6 +203,7 @@ def test_a_scheduler_ends_packs_in_workers(tmp_path: Path) -> None:
     assert sum("Stopped by SIGTERM after round" in log for log in logs) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_pack_whose_worker_is_killed_goes_on_alone(rffl: Run, tmp_path: Path) -> None:
     """And whoever kills its worker then fails."""
