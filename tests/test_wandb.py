@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 import statistics
 import struct
 from collections.abc import Callable, Iterator
@@ -170,6 +172,25 @@ def test_every_cell_of_a_study_has_a_run_of_its_own(rffl: Callable[..., Ended], 
     assert {code: [entry["round"] for entry in rounds] for code, rounds in ends.items()} == {0: [1, 2], 1: [1]}
     again = rffl("study", tmp_path / "others.yaml", "--root", tmp_path / "studies", "--dry-run")
     assert "2 cells, 1 to run" in again.out
+
+
+def test_a_failed_run_is_closed_though_it_is_asked_to_end(
+    rffl: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As torchrun asks when another rank failed, while W&B writes: it has every round, and that the run failed."""
+    finish = wandb.Run.finish
+
+    def asked(run: wandb.Run, exit_code: int | None = None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        finish(run, exit_code=exit_code)
+
+    monkeypatch.setattr(wandb.Run, "finish", asked)
+    cut = ("--trainer.callbacks+=tests.interruption.PowerCut", "--trainer.callbacks.after", 2)
+    with pytest.raises(RuntimeError, match="power cut"):
+        rffl("fit", *DIGITS, *QUICK[2:], "--trainer.max_epochs", 4, *cut)
+    every = list(records(next(only_run(tmp_path / "runs").glob("wandb/offline-run-*/*.wandb"))))
+    assert [entry["round"] for entry in history(every)] == [1, 2]
+    assert of_kind(every, "exit")[0].exit.exit_code == 1
 
 
 def test_a_mistake_opens_no_run(rffl: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:

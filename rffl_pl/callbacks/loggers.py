@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger, WandbLogger
 
+from rffl_pl.launch.stopping import STOP
 from rffl_pl.runs import Round, Summary
 
 MOST = 16
@@ -79,12 +80,16 @@ def _tables(history: Sequence[Round]) -> dict[str, Any]:
 
 
 def close(loggers: Iterable[Logger]) -> None:
-    """End W&B's run, if it has begun, as one that failed."""
+    """End W&B's run, if it has begun, as one that failed.
+
+    After a failure on another rank the launcher asks this one to end just now; what W&B has not written yet would go.
+    """
     if any(isinstance(logger, WandbLogger) for logger in loggers):
         import wandb
 
         if wandb.run is not None:
-            wandb.run.finish(exit_code=1)
+            with STOP.held():
+                wandb.run.finish(exit_code=1)
 
 
 def say_where(loggers: Iterable[Logger], resumed: bool) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from types import FrameType
 
 
@@ -52,6 +54,15 @@ class StopSignal:
             signal.signal(self.number, self._older)
             self._older = None
         self.deferred = False
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the signal in mind, and raise nothing, for what must come to its end in a process that ends anyway."""
+        before, self.deferred = self.deferred, True
+        try:
+            yield
+        finally:
+            self.deferred = before
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         first = self.heard is None
