@@ -114,8 +114,8 @@ def plot(found: dict[str, dict[int, dict[str, float]]], path: str) -> None:
         upper.set(yscale="log")
     axes[0, 0].set_ylabel("seconds")
     axes[1, 0].set_ylabel("MiB at the peak")
-    axes[0, 0].legend(frameon=False)
-    figure.tight_layout()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), frameon=False, loc="upper center", ncols=3)
+    figure.tight_layout(rect=(0, 0, 1, 0.94))
     figure.savefig(path, dpi=150)
 
 
@@ -129,7 +129,7 @@ def main() -> None:
         for value, words in SWEEPS[sweep].items():
             here = grown(words)
             found.setdefault(sweep, {})[value] = here
-            print(f"{sweep} {value:>10,}: " + "  ".join(f"{name} {x:.1f}" for name, x in here.items()), flush=True)
+            print(f"{sweep} {value:>10,}: " + "  ".join(f"{name} {x:,.4g}" for name, x in here.items()), flush=True)
     if given.plot:
         plot(found, given.plot)
 

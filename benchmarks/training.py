@@ -1,10 +1,11 @@
 """Local training and evaluation of the MNIST network: as a newcomer writes them against `rffl_pl.cohort`.
 
-    OMP_NUM_THREADS=1 python benchmarks/training.py
+    python benchmarks/training.py [--threads 2] [--bare] [--keep-memory]
 
 Both take turns in one process and the ratio is taken pair by pair: machines are noisy. The newcomer's loop runs in
-PyTorch's default layout with tanh before pooling, ours as `Cohort` has it. ``--keep-memory`` has glibc keep freed
-memory, as the command line does; compare the figures of a run with it to those of one without.
+PyTorch's default layout with tanh before pooling, ours as `Cohort` has it. With ``--bare`` the loop has the network and
+the layout of ours, and what is left is what our training costs beside the arithmetic. ``--keep-memory`` has glibc keep
+freed memory, as the command line does; compare the figures of a run with it to those of one without.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from rffl_pl.models import MNISTCNN
 EXAMPLES, BATCH, PAIRS = 960, 32, 7
 
 
-def newcomer() -> nn.Module:
-    """The paper's network with its layers in the order of the paper's text."""
+def newcomer(bare: bool) -> nn.Module:
+    """The paper's network with its layers in the order of the paper's text, or ours and its layout."""
+    if bare:
+        return MNISTCNN().to(memory_format=torch.channels_last)
     return nn.Sequential(
         nn.Conv2d(1, 64, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(64, 16, 7), nn.Tanh(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(256, 200), nn.Tanh(), nn.Linear(200, 10),
@@ -43,13 +46,17 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--bare", action="store_true")
     parser.add_argument("--keep-memory", action="store_true")
-    if parser.parse_args().keep_memory:
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    if given.keep_memory:
         keep_freed_memory()
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(EXAMPLES, 1, 32, 32), torch.randint(0, 10, (EXAMPLES,)))
-    network = newcomer()
+    network = newcomer(given.bare)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.15)
     loader = DataLoader(data, batch_size=BATCH, shuffle=True)
     cohort = Cohort(MNISTCNN(), [0], lambda p: torch.optim.SGD(p, lr=0.15), torch.device("cpu"))

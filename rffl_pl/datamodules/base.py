@@ -65,7 +65,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         batch_size: Examples per local mini-batch.
         eval_batch_size: Examples per batch of validation, test and prediction.
         measurements: At most so many pairs of a participant and an example are measured at a time: with more, all
-            participants are measured on the same share of the examples, drawn once, and the run says so; None for all.
+            participants are measured on the same share of the examples, drawn once, and the run says so; after a
+            round, of which there are many, on half of that share; None for all.
         num_workers: Loader processes, for datasets that are not tensors in memory.
 
     Raises:
@@ -192,16 +193,14 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return RoundLoader({i: Shard(self._readers["training"], self.shards[i], self.batch_size) for i in hosted})
 
     def val_dataloader(self) -> Batches:
-        """What is watched during training."""
-        watched = self.test_dataloader() if self.watch == "test" else self.held_out_dataloader()
+        """What is watched during training; of what does not all fit ``measurements``, half as much as at the end."""
+        watched = self._evaluated("test", part=2) if self.watch == "test" else self._held_out(part=2)
         assert watched is not None
         return watched
 
     def held_out_dataloader(self) -> Batches | None:
         """Examples that no participant trains on and that are no test examples; None where there are none."""
-        if "validation" in self._parts:
-            return self._evaluated("validation")
-        return self._evaluated("training", self.held_out) if len(self.held_out) else None
+        return self._held_out()
 
     def example(self, participant: int) -> Batch:
         """A participant's first training example as a batch."""
@@ -222,17 +221,23 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
         return self._readers["test"].batches(torch.arange(len(self._parts["test"])), self.eval_batch_size)
 
-    def _evaluated(self, which: str, indices: Tensor | None = None) -> Batches:
-        indices = self._measured(which, torch.arange(len(self._parts[which])) if indices is None else indices)
-        return self._readers[which].batches(bucketed(self._parts[which].dataset, indices), self.eval_batch_size)
+    def _held_out(self, part: int = 1) -> Batches | None:
+        if "validation" in self._parts:
+            return self._evaluated("validation", part=part)
+        return self._evaluated("training", self.held_out, part) if len(self.held_out) else None
 
-    def _measured(self, which: str, indices: Tensor) -> Tensor:
-        """Those of some examples that everybody is measured on, in their order."""
+    def _evaluated(self, which: str, indices: Tensor | None = None, part: int = 1) -> Batches:
+        indices = torch.arange(len(self._parts[which])) if indices is None else indices
+        measured = self._measured(which, indices, part)
+        return self._readers[which].batches(bucketed(self._parts[which].dataset, measured), self.eval_batch_size)
+
+    def _measured(self, which: str, indices: Tensor, part: int = 1) -> Tensor:
+        """Those of some examples that everybody is measured on, in their order: all, or what fits and of it a part."""
         if self.measurements is None or self.federation.total * len(indices) <= self.measurements:
             return indices
         generator = torch.Generator().manual_seed(self.federation.seed_for("measured", which))
         drawn = torch.randperm(len(indices), generator=generator)
-        return indices[drawn[: max(1, self.measurements // self.federation.total)].sort().values]
+        return indices[drawn[: max(1, self.measurements // (part * self.federation.total))].sort().values]
 
     def _take_in(self, sources: Sources) -> None:
         """Check the datasets and make what reads them."""

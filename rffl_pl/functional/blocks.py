@@ -54,10 +54,24 @@ def blocks(rows: Rows, dtype: torch.dtype | None = None) -> Iterator[tuple[slice
     """
     width, dimension = block_width(len(rows)), len(rows[0])
     memory = block_memory(rows, dimension, dtype)
-    for start in range(0, dimension, width):
-        where = slice(start, min(start + width, dimension))
-        here = rows[:, where] if isinstance(rows, Tensor) else torch.stack([row[where] for row in rows])
-        yield where, memory[: here.numel()].view(here.shape).copy_(here)
+    for start, panel in _panels(rows, width):
+        for here in panel.split(width, 1):
+            where = slice(start, start + here.shape[1])
+            yield where, memory[: here.numel()].view(here.shape).copy_(here)
+            start = where.stop
+
+
+def _panels(rows: Rows, width: int) -> Iterator[tuple[int, Tensor]]:
+    """The rows as matrices of several blocks: the first coordinate and ``[m, k c]``.
+
+    To take a piece of a vector costs a microsecond, whatever its length: of many rows the pieces are long.
+    """
+    if isinstance(rows, Tensor):
+        yield 0, rows
+        return
+    wide = width * max(1, min(16, len(rows) // 32))
+    for start in range(0, len(rows[0]), wide):
+        yield start, torch.stack([row[start : start + wide] for row in rows])
 
 
 def block_memory(rows: Rows, dimension: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -45,7 +45,7 @@ def test_loaders_of_the_test_set_keep_its_order(kind: type[FederatedDataModule])
 
 @both_kinds
 def test_very_many_are_measured_on_a_share(kind: type[FederatedDataModule]) -> None:
-    """The same examples for everybody, drawn once, in their order; predictions are still of all."""
+    """The same examples for everybody, drawn once, in their order, half of them after a round; of predictions all."""
     federation = Federation(participants=8, adversaries=2)
     data = ready(kind(federation, split="UNI", examples_per_participant=3, adversary_examples=3, measurements=100))
     measured = contents(data.test_dataloader())
@@ -53,7 +53,9 @@ def test_very_many_are_measured_on_a_share(kind: type[FederatedDataModule]) -> N
     assert measured == sorted(set(measured)) == contents(data.test_dataloader())
     assert max(measured) > 10
     assert data.test_sample == (10, TEST)
-    assert len(contents(data.val_dataloader())) == 10
+    held_out, watched = contents(data.held_out_dataloader()), contents(data.val_dataloader())
+    assert (len(held_out), len(watched)) == (10, 5)
+    assert set(watched) < set(held_out)
     assert len(contents(data.predict_dataloader())) == TEST
     for enough in (10 * TEST, None):
         assert len(contents(ready(kind(federation, split="UNI", measurements=enough)).test_dataloader())) == TEST

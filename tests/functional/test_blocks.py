@@ -10,9 +10,10 @@ from torch import Tensor
 from rffl_pl.functional import blocks
 
 ENTRIES = 1 << 18
-# One block, several with a rest, blocks of one coordinate, one row that is longer than a block.
+# One block, several with a rest, blocks of one coordinate, one row that is longer than a block, many rows whose pieces
+# are those of several blocks.
 shapes = pytest.mark.parametrize(
-    ("m", "entries"), [(3, 7), (50, 20_000), (ENTRIES // 2 + 1, 3), (1, ENTRIES + 5)], ids=str
+    ("m", "entries"), [(3, 7), (50, 20_000), (ENTRIES // 2 + 1, 3), (1, ENTRIES + 5), (700, 9_000)], ids=str
 )
 
 
@@ -26,14 +27,15 @@ def rows(m: int, entries: int) -> Tensor:
 def test_blocks_are_all_there_is(m: int, entries: int, dtype: torch.dtype | None) -> None:
     """A coordinate is left out or comes twice, a block outgrows the cache, or its numbers are others."""
     matrix = rows(m, entries)
-    seen = 0
-    for where, block in blocks.blocks(matrix, dtype):
-        assert where.start == seen
-        assert block.is_contiguous()
-        assert block.numel() <= max(ENTRIES, m)
-        assert torch.equal(block, matrix[:, where].to(dtype or torch.float32))
-        seen = where.stop
-    assert seen == entries
+    for form in (matrix, list(matrix)):
+        seen = 0
+        for where, block in blocks.blocks(form, dtype):
+            assert where.start == seen
+            assert block.is_contiguous()
+            assert block.numel() <= max(ENTRIES, m)
+            assert torch.equal(block, matrix[:, where].to(dtype or torch.float32))
+            seen = where.stop
+        assert seen == entries
 
 
 @pytest.mark.parametrize(("m", "entries"), [(3, 7), (50, 20_000), (1, ENTRIES + 5)])
