@@ -78,10 +78,11 @@ class Unfolded(nn.Conv2d):
     """A convolution as a product with every patch of its input."""
 
     def forward(self, x: Tensor) -> Tensor:
-        patches = nn.functional.unfold(x, self.kernel_size)  # type: ignore[arg-type]
+        patches = nn.functional.unfold(x, self.kernel_size)
         flat = self.weight.flatten(1) @ patches + (0 if self.bias is None else self.bias.unsqueeze(1))
         height, width = (x.shape[-2] - self.kernel_size[0] + 1, x.shape[-1] - self.kernel_size[1] + 1)
-        return flat.unflatten(-1, (height, width))
+        image: Tensor = flat.unflatten(-1, (height, width))
+        return image
 
 
 class Precision:

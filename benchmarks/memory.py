@@ -13,7 +13,7 @@ import resource
 import tempfile
 
 import lightning.pytorch.cli  # noqa: F401  # these are imported here to be among what is left out
-import sklearn.datasets  # type: ignore[import-untyped]  # noqa: F401
+import sklearn.datasets  # noqa: F401
 import tokenizers  # noqa: F401
 import torchvision.datasets  # noqa: F401
 

@@ -116,7 +116,8 @@ def run(given: argparse.Namespace, engine: Any, number: int, folder: Path, clock
     )
     with (run_folder.path / "log.txt").open("w") as log, contextlib.redirect_stdout(log):
         trainer.fit(module, Digits(federation, examples_per_participant=100, adversary_examples=100, batch_size=16))
-    return module.cohort.weights.cpu().clone()
+    weights: Tensor = module.cohort.weights
+    return weights.cpu().clone()
 
 
 if __name__ == "__main__":

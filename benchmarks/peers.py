@@ -117,7 +117,7 @@ def main() -> None:
 def row(rule: str, uploads: Tensor, mine: Call, byzfls: dict[str, Call], operator: Any, repetitions: int) -> str:
     """One line of the table."""
     rows, expected = list(uploads), mine(uploads)
-    calls = {"ours": mine, **byzfls, "ByzPy": lambda uploads: operator.aggregate(rows)}
+    calls: dict[str, Call] = {"ours": mine, **byzfls, "ByzPy": lambda uploads: operator.aggregate(rows)}
     times = timed({name: partial(call, uploads) for name, call in calls.items()}, repetitions)
     apart = {name: float((call(uploads) - expected).abs().max() / expected.abs().max()) for name, call in calls.items()}
     pools = [asyncio.run(pooled(operator, rows, kind, repetitions)) for kind in ("thread", "process")]

@@ -23,13 +23,12 @@ from rffl_pl.functional.rounding import rounding_level
 from rffl_pl.models import Perceptron
 
 BATCH, FALL = 16, 0.7
-OPTIMIZERS: dict[type[torch.optim.Optimizer], float] = {torch.optim.SGD: 0.1, torch.optim.Adam: 0.003}
+Kind = type[torch.optim.SGD] | type[torch.optim.Adam]
+OPTIMIZERS: dict[Kind, float] = {torch.optim.SGD: 0.1, torch.optim.Adam: 0.003}
 TRAININGS = ((12, 3), (100, 3), (400, 3), (400, 20))  # examples, local epochs
 
 
-def update(
-    network: nn.Module, x: Tensor, y: Tensor, kind: type[torch.optim.Optimizer], rate: float, epochs: int
-) -> Tensor:
+def update(network: nn.Module, x: Tensor, y: Tensor, kind: Kind, rate: float, epochs: int) -> Tensor:
     """The update ``[D]``, float64, of a network that is trained in place."""
     before = flat_parameters(network).double()
     optimizer = kind(network.parameters(), lr=rate)
@@ -44,7 +43,7 @@ def update(
 
 def main() -> None:
     sources = Digits(Federation(participants=1)).load()
-    x, y = (torch.stack(part) for part in zip(*sources.train, strict=True))
+    x, y = sources.train[:]
     for kind, rate in OPTIMIZERS.items():
         torch.manual_seed(0)
         network = Perceptron(64, 64, 10)

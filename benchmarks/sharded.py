@@ -45,7 +45,7 @@ def play(exchange: Exchange, server: Server, rows: dict[int, Tensor]) -> None:
 
     senders = exchange.gather_uploads(lambda i, where: server.pack(rows[i][where]), arrived)
     verdict = server.step([uploads[i] for i in senders], senders) if exchange.serves else None
-    for _ in exchange.scatter_downloads(verdict and verdict.download, verdict.removed if verdict else ()):
+    for _ in exchange.scatter_downloads(verdict.download if verdict else None, verdict.removed if verdict else ()):
         pass
 
 

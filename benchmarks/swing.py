@@ -11,11 +11,14 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torchmetrics.functional.classification import binary_auroc
 
+from rffl_pl.module import FederatedModule
+
 
 class PositiveRate(Callback):
     """Prints, after every round, the share of class 1 among the predictions and the area under the ROC curve."""
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, FederatedModule)
         participants = range(len(pl_module.cohort.participants))
         margins, labels = [], []
         with torch.inference_mode():

@@ -80,7 +80,7 @@ def main() -> None:
         for x in data.tensors[0].split(64):
             cohort.logits(x, 0)
 
-    pairs = {
+    pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "training": (train_newcomer, lambda: cohort.train(0, shard, schedule, 0, seed=0)),
         "evaluation": (evaluate_newcomer, evaluate_ours),
     }

@@ -13,6 +13,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from rffl_pl.cli.process import keep_freed_memory
 from rffl_pl.exchange import Exchange
@@ -35,15 +36,17 @@ def main() -> None:
         embeddings[torch.rand(len(embeddings)) < DENSITIES[participant]] = 1.0
     of = dict(zip(exchange.hosted, rows, strict=True))
     seconds: dict[str, list[float]] = {"packed": [], "dense": []}
+
+    def unpacked(_: int, payload: Tensor) -> None:
+        wire.unpack_blocks(payload, DIMENSION)
+
     for _ in range(7):
         for way in seconds:
             dist.barrier()
             start = time.perf_counter()
             if way == "packed":
                 exchange.ask_all()
-                exchange.gather_uploads(
-                    lambda i, where: wire.pack_blocks(of[i]), lambda i, payload: wire.unpack_blocks(payload, DIMENSION)
-                )
+                exchange.gather_uploads(lambda i, where: wire.pack_blocks(of[i]), unpacked)
             else:
                 exchange.gather_rows(rows)
             dist.barrier()

@@ -55,7 +55,7 @@ class Rounded(ParticipantSide):
         if self.form != "8 bits with feedback" or not wanted.isfinite().all() or not wanted.any():
             return wanted
         wanted = wanted + memory.get("error", torch.zeros_like(wanted))
-        sent = self.unpack(self.pack(wanted))
+        sent = self.unpack(self.pack(wanted), len(wanted))
         memory["error"] = wanted - sent
         return sent
 
@@ -75,10 +75,10 @@ class Rounded(ParticipantSide):
         )
         return torch.cat([scales.view(torch.uint8), _without_zeros(whole.clamp(-_LEVELS, _LEVELS).to(torch.int8))])
 
-    def unpack(self, payload: Tensor) -> Tensor:
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
         if self.form in ("float32", "last bit"):
-            return super().unpack(payload)
-        payload, dimension = payload.clone(), sum(self.layers)
+            return super().unpack(payload, dimension)
+        payload = payload.clone()
         if self.form == "bf16":
             return _with_zeros(payload, dimension, torch.bfloat16).float()
         cut = 4 * len(self.layers)
@@ -147,7 +147,8 @@ def of_participants(row: Mapping[str, str], name: str) -> list[float]:
 def share(run: Mapping[str, Any], name: str) -> float:
     """Bytes per participant and round as a share of dense ones, over the members of every round."""
     sizes = [size for row in run["rounds"] for size in of_participants(row, name)]
-    return mean(sizes) / (4 * run["dimension"])
+    dimension: int = run["dimension"]
+    return mean(sizes) / (4 * dimension)
 
 
 def together(lines: Sequence[Sequence[object]], jobs: int) -> Iterator[dict[str, Any]]:
