@@ -43,7 +43,7 @@ def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.de
 
     Returns:
         One GPU for each rank with NCCL if there are enough; GPUs shared in turn with gloo if there are not, since NCCL
-        hangs when two ranks share one; else the CPU with gloo.
+        refuses two ranks on one, or hangs; else the CPU with gloo.
 
     Raises:
         UserError: If a GPU is asked for and there is none.

@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import json
 import re
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, fields
@@ -30,7 +31,16 @@ _PARTICIPANT = re.compile(r"(.+)/participant_(\d+)")
 
 PATIENCE = 15.0
 """For how many seconds an orphan of an earlier launch may still hold the folder of its run."""
-_taken: dict[Path, TextIO] = {}
+
+
+class _Taken(threading.local):
+    """The folders that this thread has to itself: cells of a study that train together have a thread each."""
+
+    def __init__(self) -> None:
+        self.files: dict[Path, TextIO] = {}
+
+
+_taken = _Taken()
 
 
 class RunFolder:
@@ -76,7 +86,7 @@ class RunFolder:
         Raises:
             UserError: If another process still writes into it.
         """
-        if launch.rank() == 0 and self.path not in _taken:
+        if launch.rank() == 0 and self.path not in _taken.files:
             file = self.launch_file.open("a+")
             if not _locked(file):
                 raise UserError(
@@ -86,14 +96,14 @@ class RunFolder:
             file.truncate(0)
             file.write(launch.identity() or "")
             file.flush()
-            _taken[self.path] = file
+            _taken.files[self.path] = file
         return self
 
     @staticmethod
     def free() -> None:
-        """Let others have what this process took, as its end does."""
-        while _taken:
-            _taken.popitem()[1].close()
+        """Let others have what this thread took, as the end of its process does."""
+        while _taken.files:
+            _taken.files.popitem()[1].close()
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:

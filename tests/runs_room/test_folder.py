@@ -27,6 +27,19 @@ def test_runs_of_one_moment_never_share_a_folder(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "digits").iterdir()} == {"now", *made}
 
 
+def test_a_run_that_ends_leaves_those_beside_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of cells that train together each has a thread; one that ended once gave away the folders of all the others."""
+    monkeypatch.setattr("rffl_pl.runs.folder.PATIENCE", 0.0)
+    mine = RunFolder.make(tmp_path / "mine").take()
+    with ThreadPoolExecutor(1) as beside:
+        theirs = beside.submit(lambda: RunFolder.make(tmp_path / "theirs").take()).result()
+        beside.submit(RunFolder.free).result()
+        assert theirs.take() is theirs
+        with pytest.raises(UserError, match="another process goes on with it"):
+            beside.submit(mine.take).result()
+    RunFolder.free()
+
+
 def test_a_root_that_cannot_be_written_to(tmp_path: Path) -> None:
     """A sentence names the option."""
     (tmp_path / "file").write_text("in the way")
