@@ -205,9 +205,63 @@ class Noisy(nn.Linear):
         return super().forward(x + torch.rand_like(x))
 
 
+class Keeping(nn.Sequential):
+    """Keeps its first layers in evaluation, as a backbone that is not trained."""
+
+    def train(self, mode: bool = True) -> Keeping:
+        super().train(mode)
+        self[0].eval()
+        return self
+
+
+class Counting(nn.Linear):
+    """Changes a buffer in its forward pass."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += 1
+        return super().forward(x)
+
+
+def decaying(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, weight_decay=0.1)
+
+
+def idle() -> nn.Module:
+    """Has a parameter that nothing uses."""
+    network = nn.Sequential(nn.Linear(6, 3))
+    network.register_parameter("idle", nn.Parameter(torch.ones(2)))
+    return network
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        Keeping(nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5)), nn.Linear(8, 3)),
+        nn.Sequential(nn.Linear(6, 8), nn.Dropout(1.0), nn.Linear(8, 3)),
+        idle(),
+    ],
+    ids=["dropout in evaluation", "all dropped", "idle parameter"],
+)
+def test_rare_networks(network: nn.Module) -> None:
+    """Dropout that is switched off drops all the same, or one of everything gives NaN."""
+    examples = shards(torch.randn(sum(SIZES), 6, generator=torch.Generator().manual_seed(1)))
+    one, other = (trained(network, sgd, examples, stacked=stacked)[0] for stacked in (False, True))
+    assert refusal(network, sgd(network.parameters()), torch.randn(4, 6)) is None
+    torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("network", "optimizer", "why"),
     [
+        (nn.Sequential(nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)), sgd, "shorter ones are filled"),
+        (Counting(), sgd, "its buffer seen changes while it trains"),
+        (idle(), decaying, "weights decay, but nothing uses idle"),
         (batchnorm(), sgd, "BatchNorm1d keeps statistics while it trains"),
         (Noisy(6, 3), sgd, "randomness"),
         (mlp(), lambda p: torch.optim.RMSprop(p), "RMSprop with these options is none that is written for several"),

@@ -41,6 +41,8 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
             raise NotStackableError(f"{type(module).__name__} keeps statistics while it trains")
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            raise NotStackableError(f"{type(module).__name__} goes by a batch, and shorter ones are filled up")
         if type(module) is nn.Embedding and module.padding_idx is not None:
             module.__class__ = _Embedding
         for name, child in module.named_children():
@@ -94,6 +96,10 @@ class _Dropout(nn.Module):
         self.draws = draws
 
     def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:  # in training: a part that its network keeps in evaluation
+            return x
+        if self.p == 1:  # torch's draws nothing either
+            return x * 0
         mask: Tensor = _Mask.apply(x.detach(), 1 - self.p, self.draws)
         return x * mask
 

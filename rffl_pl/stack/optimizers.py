@@ -22,6 +22,10 @@ class Rule(Protocol):
     def slots(self) -> tuple[str, ...]:
         """What it remembers of every entry, by torch's names."""
 
+    @property
+    def decays(self) -> bool:
+        """Whether weights decay."""
+
     def step(self, weights: Tensor, grad: Tensor, state: Sequence[Tensor], steps: Tensor, rate: float) -> None:
         """Change ``weights`` and ``state``, a tensor ``[m, D]`` per slot, in place.
 
@@ -44,6 +48,10 @@ class _Descent:
     def slots(self) -> tuple[str, ...]:
         return ("momentum_buffer",) if self.group["momentum"] else ()
 
+    @property
+    def decays(self) -> bool:
+        return bool(self.group["weight_decay"])
+
     def step(self, weights: Tensor, grad: Tensor, state: Sequence[Tensor], steps: Tensor, rate: float) -> None:
         group = self.group
         if group["weight_decay"]:
@@ -64,6 +72,10 @@ class _Adaptive:
     @property
     def slots(self) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
+
+    @property
+    def decays(self) -> bool:
+        return bool(self.group["weight_decay"])
 
     def step(self, weights: Tensor, grad: Tensor, state: Sequence[Tensor], steps: Tensor, rate: float) -> None:
         group, (first, second) = self.group, state

@@ -170,11 +170,37 @@ class Stack:
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Class logits ``[m, B, C]`` of models ``[m, D]`` for inputs ``[m, B, ...]``."""
+        return self._logits(self._named(weights), x)
+
+    def _named(self, weights: Tensor) -> dict[str, Tensor]:
+        """Every parameter of models ``[m, D]``, ``[m, ...]``."""
         sizes = [shape.numel() for _, shape in self._parameters]
         named = zip(self._parameters, weights.split(sizes, 1), strict=True)
-        stacked = {name: part.unflatten(1, shape) if shape else part.squeeze(1) for (name, shape), part in named}
+        return {name: part.unflatten(1, shape) if shape else part.squeeze(1) for (name, shape), part in named}
+
+    def _logits(self, stacked: dict[str, Tensor], x: Tensor) -> Tensor:
         logits: Tensor = vmap(lambda own, inputs: functional_call(self._network, own, (inputs,)))(stacked, x)
         return logits
+
+    def check(self, network: nn.Module, x: Tensor) -> None:
+        """Try a step of two such networks.
+
+        Raises:
+            NotStackableError: If the network does what a stack does not.
+        """
+        weights = torch.cat([p.detach().flatten() for p in network.parameters() if p.requires_grad]).repeat(2, 1)
+        leaves = {name: part.detach().requires_grad_() for name, part in self._named(weights).items()}
+        self._draws.streams, self._draws.sizes = [torch.Generator(), torch.Generator()], [len(x), len(x)]
+        before = {name: (buffer, buffer._version) for name, buffer in self._network.named_buffers()}
+        logits = self._logits(leaves, torch.stack([x, x]))
+        for name, buffer in self._network.named_buffers():
+            kept, version = before.get(name, (None, 0))
+            if buffer is not kept or buffer._version != version:
+                raise NotStackableError(f"its buffer {name} changes while it trains")
+        found = torch.autograd.grad(logits.sum(), list(leaves.values()), allow_unused=True)
+        unused = [name for name, grad in zip(leaves, found, strict=True) if grad is None]
+        if unused and self.rule.decays:  # torch's optimizers leave alone what has no gradient
+            raise NotStackableError(f"weights decay, but nothing uses {unused[0]}")
 
 
 TRAINER: ContextVar[Callable[[Stack, Sequence[Turn], Sequence[float]], Tensor] | None] = ContextVar(
@@ -192,11 +218,7 @@ def refusal(network: nn.Module, optimizer: Optimizer, x: Tensor) -> str | None:
         x: Inputs ``[B, ...]`` on the network's device.
     """
     try:
-        stack = Stack(network, optimizer)
-        weights = torch.cat([p.detach().flatten() for p in network.parameters() if p.requires_grad]).repeat(2, 1)
-        stack._draws.streams, stack._draws.sizes = [torch.Generator(), torch.Generator()], [len(x), len(x)]
-        logits = stack.logits(weights.requires_grad_(), torch.stack([x, x]))
-        torch.autograd.grad(logits.sum(), weights)
+        Stack(network, optimizer).check(network, x)
     except Exception as error:  # whatever torch.func or the network makes of it
         return str(error) if isinstance(error, NotStackableError) else reason(error)
     return None
