@@ -38,4 +38,5 @@ class TrimmedMean(Consensus):
         self.trim = trim
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
-        return trimmed_mean(block, int(self.trim * len(block) + 1e-9))  # 0.29 of 100 are 29
+        out = int(self.trim * len(block) + 1e-9)  # 0.29 of 100 are 29
+        return trimmed_mean(block, min(out, (len(block) - 1) // 2))

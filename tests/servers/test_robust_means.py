@@ -32,6 +32,7 @@ def test_a_share_that_binary_fractions_miss() -> None:
     """29 % of 100 uploads are 28 of them."""
     rows = uploads(100, 7, seed=1)
     close(step_of(one_round(TrimmedMean(trim=0.29), rows)), reference_trimmed_mean(rows.tolist(), 29), 1e-6)
+    assert step_of(one_round(TrimmedMean(trim=0.4999999999), rows[:10])).isfinite().all()  # two of ten are left
 
 
 @every_size
