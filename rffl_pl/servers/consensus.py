@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rffl_pl.errors import UserError
 from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.servers.base import Server, Task, Verdict
 from rffl_pl.servers.evidence import Evidence
@@ -92,5 +93,17 @@ class Consensus(Server):
         return super().state_dict() | kept
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave.
+
+        Raises:
+            UserError: If it was another's: the server has to keep the model here and did not there, or the other way.
+        """
         super().load_state_dict(state)
-        self.model, self.current = state.get("model", self.model), state.get("current", self.current)
+        if ("model" in state) != (self.model is not None):
+            has, lacks = ("there", "here") if "model" in state else ("here", "there")
+            raise UserError(
+                "Expected the checkpoint at --ckpt_path to be of a run with the same --federation.participation and "
+                f"--server, but the server keeps everybody's model {has} and not {lacks}; give the config.yaml that "
+                "lies beside it."
+            )
+        self.model, self.current = state.get("model"), state.get("current", self.current)

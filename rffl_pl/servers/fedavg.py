@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
+from rffl_pl.errors import UserError
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
@@ -32,6 +33,22 @@ class FedAvg(Consensus):
         super().start(task)
         if self.variant == "released":
             self.model = None  # everybody has its own
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"variant": self.variant}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave.
+
+        Raises:
+            UserError: If it is of the other variant, under which models differ; or as under every such server.
+        """
+        super().load_state_dict(state)
+        before = state.get("variant", self.variant)
+        if before != self.variant:
+            raise UserError(
+                f"Expected --server.variant {before}, as in the checkpoint at --ckpt_path, but got {self.variant}."
+            )
 
     def kept(self, update: Tensor) -> Tensor:
         return update if self.variant == "released" else super().kept(update)

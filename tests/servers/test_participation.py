@@ -188,3 +188,22 @@ def test_resumes_to_the_same_bits(preset: Any) -> None:
         resumed.load_state_dict(saved[done])
         for now in range(done, 14):
             assert_equal(play(resumed, now), verdicts[now])
+
+
+@pytest.mark.parametrize(("there", "here"), [(1.0, 0.5), (0.5, 1.0)])
+def test_refuses_a_checkpoint_of_another_participation(there: float, here: float) -> None:
+    """Whoever missed a round gets the initial model, or never the others', or the option is not named."""
+    state = through_file(started(FedAvg(), participation=there).state_dict())
+    assert_refused(
+        lambda: started(FedAvg(), participation=here).load_state_dict(state),
+        "--federation.participation",
+        "config.yaml",
+    )
+
+
+def test_refuses_a_checkpoint_of_another_variant() -> None:
+    """Models that differ stay apart under the variant that has one."""
+    state = through_file(started(FedAvg(variant="released"), participation=1.0).state_dict())
+    assert_refused(
+        lambda: started(FedAvg(), participation=1.0).load_state_dict(state), "--server.variant", "released", "fedavg"
+    )
