@@ -70,10 +70,20 @@ def moving_average(previous: Tensor, similarities: Tensor, alpha: float) -> Tens
     return alpha * previous + (1 - alpha) * similarities
 
 
+def total(reputations: Tensor) -> Tensor | None:
+    r""":math:`\sum_i r_i`; None where negative ones leave less than a tenth of :math:`\sum_i |r_i|` of it.
+
+    Divided by so little, reputations would be weights of ten times what is aggregated; where uploads are each other's
+    opposites the sum is rounding alone, and they would be :math:`10^{15}`.
+    """
+    found = reputations.sum()
+    return found if found > 0.1 * reputations.abs().sum() else None
+
+
 def normalise(reputations: Tensor) -> Tensor | None:
-    r""":math:`r / \sum_i r_i`, or None when the sum is not positive: then no distribution is defined."""
-    total = reputations.sum()
-    return reputations / total if total > 0 else None
+    r""":math:`r / \sum_i r_i`, or None where no `total` is left: then no distribution is defined."""
+    found = total(reputations)
+    return None if found is None else reputations / found
 
 
 def share_out(reputations: Tensor, scored: Tensor) -> Tensor | None:
@@ -83,11 +93,11 @@ def share_out(reputations: Tensor, scored: Tensor) -> Tensor | None:
     all are scored it is `normalise`.
 
     Returns:
-        ``[P]``, or None where there is nothing to share out or no positive sum to share it by.
+        ``[P]``, or None where there is nothing to share out or no `total` to share it by.
     """
-    total = (reputations * scored).sum()
+    found = total(reputations * scored)
     mass = 1 - (reputations * ~scored).sum()
-    return torch.where(scored, reputations / total * mass, reputations) if total > 0 and mass > 0 else None
+    return None if found is None or mass <= 0 else torch.where(scored, reputations / found * mass, reputations)
 
 
 def relative_quota(reputations: Tensor) -> Tensor:

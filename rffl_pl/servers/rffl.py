@@ -59,31 +59,34 @@ class RFFL(Server):
             noise however long or heavy it is (`rffl_pl.functional.contribution.leave_out`).
         duplicates: Whether uploads that repeat each other count ``each`` or together ``once`` (guarded): their weights
             are divided by their number, and they are left out of each other's similarity.
-        probation: Rounds without a download, which last until the others' uploads have confirmed one's own
-            (`rffl_pl.servers.trust.Confirmations`); 0 for none (guarded: 1).
+        probation: Nobody downloads before so many rounds with an upload of its own, the present one among them, and
+            before the others' uploads have confirmed it (`rffl_pl.servers.trust.Confirmations`); 0 asks for neither
+            (guarded: 1).
         removal_confidence: Remove only whose contribution of late, relative to the mean member's, is below a tenth with
             this confidence (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), whatever `threshold` says; or
             ``off``. Whoever's is downloads nothing; with `probation`, who was confirmed before stays all the same and
             is removed only below minus a half.
         short_memory: Weight of the past in a second, faster average of similarities: a quota is at most what that would
-            give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``.
+            give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``. An upload of zeros
+            counts as 0 in it.
         earned: Quotas are at most one's similarities added up since the beginning over the largest such sum, so that
             nobody is paid ahead of what it contributed.
 
     Raises:
-        UserError: If `gamma` is not positive, `alpha` not in [0, 1], `removal_from` or `probation` negative,
-            `removal_confidence` not between 0.5 and 1, or `short_memory` not in [0, 1).
+        UserError: If `gamma` is not positive, or infinite where lengths are normalised, `alpha` not in [0, 1],
+            `removal_from` or `probation` negative, `removal_confidence` not between 0.5 and 1, or `short_memory` not in
+            [0, 1).
 
     The guards need the inner products of all uploads, :math:`m^2 D` operations in place of :math:`m D`, and
     :math:`P^2` numbers in a checkpoint.
 
-    Undefined cases: where no positive sum of reputations is left, the last valid ones stay (a warning, once); an
-    upload of zeros, or with a NaN or an infinity, has similarity 0 and weight 0, and neither confirms nor denies
-    anybody; without members everybody trains alone.
+    Undefined cases: where negative reputations leave less than a tenth of the others' sum, the last valid ones stay (a
+    warning, once); an upload of zeros, or with a NaN or an infinity, has similarity 0 and weight 0, and neither
+    confirms nor denies anybody; without members everybody trains alone.
 
     Late rounds: an update at the level of rounding of its own model (`rffl_pl.functional.rounding`) is sent as zeros.
-    It tells nothing: whoever told something before is not scored and keeps its reputation. Where nobody's upload tells
-    anything the round changes nothing (a warning, once).
+    It tells nothing: whoever told something before is not scored and keeps its reputation, which pays it on unless
+    `short_memory` is on. Where nobody's upload tells anything the round changes nothing (a warning, once).
 
     Participants clip their own updates; an upload that is longer than :math:`\gamma` all the same is clipped here.
 
@@ -139,6 +142,8 @@ class RFFL(Server):
             "earned": earned,
         }
         self.steps = Steps.of(preset, changes)
+        if self.steps.normalise and gamma == float("inf"):
+            raise UserError("Expected --server.gamma to be finite where lengths are normalised, but got inf.")
         self.trust = Trust(self.steps, 0)
         self.reputations: Tensor | None = None  # None before the first round, unless members miss rounds
         self.told = torch.empty(0, dtype=torch.bool)  # who has ever sent anything but zeros
@@ -167,7 +172,10 @@ class RFFL(Server):
         similarities = torch.full_like(weights, torch.nan)
         similarities[evidence.asked] = 0.0  # where an upload is set aside, or zeros from the start
         similarities[senders] = self._similarities(evidence, terms, same)
-        similarities[evidence.silent[self.told[evidence.silent]]] = torch.nan
+        quiet = evidence.silent[self.told[evidence.silent]]
+        similarities[quiet] = torch.nan
+        if len(senders):
+            self.trust.miss(quiet)
         self.told = self.told.index_fill(0, senders, True)
 
         if self.trust.confirmations is not None and len(senders):
@@ -274,8 +282,8 @@ class RFFL(Server):
         """Last round's reputations, or what stands for them in the first round, over those who are asked, ``[P]``."""
         weights = self._first_weights() if self.reputations is None else self.reputations
         here = torch.zeros_like(self.members).scatter(0, asked, True)
-        mass = weights[here].sum()
-        return weights / mass if (self.members & ~here).any() and mass > 0 else weights
+        mass = reputation.total(weights[here]) if (self.members & ~here).any() else None
+        return weights if mass is None else weights / mass
 
     def _updated(self, weights: Tensor, similarities: Tensor, scored: Tensor) -> Tensor:
         """Reputations ``[P]`` after the moving average, shared out among the scored."""
@@ -289,7 +297,7 @@ class RFFL(Server):
         averaged = reputation.moving_average(previous, similarities.nan_to_num(0.0), self.alpha)
         shared = reputation.share_out(torch.where(scored, averaged, previous) * self.members, scored)
         if shared is None:
-            self._warn_once("no positive sum of reputations is left: the last valid ones stay")
+            self._warn_once("next to no positive sum of reputations is left: the last valid ones stay")
             return last * self.members
         return shared
 
@@ -306,8 +314,9 @@ class RFFL(Server):
         return 1 / (3 * max(size, 1))
 
     def _quotas(self, reputations: Tensor, members: Tensor) -> Tensor:
-        quotas = self.trust.capped(reputation.relative_quota(reputations * members), members, self.times_scored)
+        quotas = reputation.relative_quota(reputations * members)
         quotas = reputation.altruistic(quotas) if self.steps.altruism else quotas
+        quotas = self.trust.capped(quotas, members, self.times_scored)
         # Equal reputations differ by the rounding of sums; that must not cost an entry.
         return torch.where(quotas > 0.5, quotas.round(decimals=7), quotas)
 

@@ -181,9 +181,9 @@ def test_moving_average(seed: int, alpha: float) -> None:
 
 @distributions
 def test_normalise(reputations: Tensor) -> None:
-    """Reputations do not add up to one, or one that has no positive sum flips its signs."""
+    """Reputations do not add up to one, one that has no positive sum flips its signs, or one near 0 is divided by."""
     normalised = reputation.normalise(reputations)
-    if float(reputations.sum()) <= 0:
+    if float(reputations.sum()) <= 0.1 * float(reputations.abs().sum()):
         assert normalised is None
     else:
         assert normalised is not None
@@ -197,6 +197,11 @@ def test_share_out_among_all(reputations: Tensor) -> None:
     shared, normalised = reputation.share_out(reputations, everybody), reputation.normalise(reputations)
     assert (shared is None) == (normalised is None)
     assert shared is None or normalised is None or torch.equal(shared, normalised)
+
+
+def test_share_out_of_rounding() -> None:
+    """Reputations that cancel but for rounding are divided by what rounding left of them."""
+    assert reputation.share_out(torch.tensor([1.0, -1.0 + 1e-15]).double(), torch.ones(2, dtype=torch.bool)) is None
 
 
 def test_share_out() -> None:

@@ -206,8 +206,9 @@ class ReferenceRFFL:
             for r, s, m in zip(self.reputations, similarities, self.members, strict=True)
         ]
         total = math.fsum(averaged)
-        # Without a positive sum the last valid ones stay: before the first round these are its weights.
-        new = [r / total for r in averaged] if total > 0 else list(self.weights)
+        # Where negative ones leave too little of it the last valid ones stay: at first these are the first weights.
+        least = math.fsum(map(abs, averaged)) / 10
+        new = [r / total for r in averaged] if total > least else list(self.weights)
 
         removed: list[int] = []
         if self.on["removal_from"] != "never" and self.round >= self.on["removal_from"]:
@@ -215,11 +216,12 @@ class ReferenceRFFL:
         members = [m and i not in removed for i, m in enumerate(self.members)]
         new = [r if m else 0.0 for r, m in zip(new, members, strict=True)]
         total = math.fsum(new)
-        new = [r / total for r in new] if total > 0 else new
+        new = [r / total for r in new] if total > math.fsum(map(abs, new)) / 10 else new
 
-        share = self.capped(quotas(new, members), members)
+        share = quotas(new, members)
         if self.on["altruism"]:
             share = [math.tanh(2 * q) / math.tanh(2) for q in share]
+        share = self.capped(share, members)
         result = Round(weights, similarities, new, share, members, removed, aggregate)
         for i in range(self.count):
             result.downloads.append(self.download(result, i, good.get(i), share[i]))

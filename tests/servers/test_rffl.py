@@ -342,6 +342,21 @@ def test_keeps_the_last_valid_reputations_and_says_so_once() -> None:
     assert recovered.reputations.sum().item() == pytest.approx(1)
 
 
+@pytest.mark.filterwarnings("ignore:Round .*no positive sum")
+@pytest.mark.parametrize("preset", ["released", "altruism"])
+@pytest.mark.parametrize("tilt", [0.0, 1e-3, 0.03])
+def test_opposite_uploads_leave_reputations_in_bounds(preset: str, tilt: float) -> None:
+    """Whoever sends the opposite of another makes reputations, and with them the next aggregate, huge."""
+    server = RFFL(preset=preset)  # type: ignore[arg-type]
+    server.start(task([70, 100], LAYERS[37]))
+    for now in range(3):
+        rows = local_updates(2, 37, seed=now)
+        rows[1] = tilt * rows[1] - rows[0]
+        verdict = step(server, rows)
+        assert verdict.reputations.abs().max() < 10
+        assert max(float(verdict.download(i).norm()) for i in (0, 1)) < 10
+
+
 def test_first_round_without_reputations() -> None:
     """Before any valid reputations the first-round weights do not stand for them."""
     server = started([1, 1, 2], [2])
