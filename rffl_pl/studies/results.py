@@ -80,6 +80,11 @@ def read(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Row
     Raises:
         UserError: If the file holds no results of this study.
     """
+    return [row for row in _every(study, file, columns) if _fits(study, row)]
+
+
+def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
+    """All that is kept, also at places that the study no longer has."""
     if not file.is_file():
         raise UserError(f"Expected the results of {study.name} in {file}, but there are none; run the study first.")
     try:
@@ -96,12 +101,24 @@ def read(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Row
             f"Expected {file} to be the results of {study.name}, but it has no column {sorted(lacking)[0]}; "
             "remove it or give the study another name."
         )
-    fitting = (row for row in table if lies_in(row, study.axes))
-    return [row for row in fitting if not any(lies_in(row, out) for out in study.exclude)]
+    beyond = [name for name in table.fieldnames or () if name not in ("study", *study.axes, *columns)]
+    if beyond:
+        raise UserError(
+            f"Expected {file} to be the results of {study.name}, but its column {beyond[0]} is no axis of the study; "
+            "remove it or give the study another name."
+        )
+    return list(table)
+
+
+def _fits(study: Study, row: Row) -> bool:
+    """Whether a row lies at a place of the study as it is now."""
+    return lies_in(row, study.axes) and not any(lies_in(row, out) for out in study.exclude)
 
 
 def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = COLUMNS) -> int:
     """Add rows to the results; those of the same place, seed and rounds give way.
+
+    Nothing else is lost: rows at places that the study no longer has come last, for its file may name them again.
 
     Returns:
         How many rows there are.
@@ -115,7 +132,7 @@ def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = 
         with (file.parent / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the same study
             fresh = {_which(study, row) for row in new}
-            before = read(study, file, columns) if file.exists() else []
+            before = _every(study, file, columns) if file.exists() else []
             kept = [row for row in before if _which(study, row) not in fresh]
             rows = sorted([*kept, *new], key=lambda row: _order(study, row))
             _write(file, ["study", *study.axes, *columns], rows)
@@ -172,9 +189,11 @@ def _which(study: Study, row: Row) -> tuple[str, ...]:
 
 
 def _order(study: Study, row: Row) -> tuple[int, ...]:
-    """As the study's file has them, by seed and rounds; measures stay as they come."""
+    """As the study's file has them, by seed and rounds; measures, and what is nowhere in the file, as they come."""
+    if not _fits(study, row):
+        return (1,)
     place = (list(labels).index(row[axis]) for axis, labels in study.axes.items())
-    return (*place, int(row["seed"]), int(row["rounds"]))
+    return (0, *place, int(row["seed"]), int(row["rounds"]))
 
 
 def place_of(study: Study, row: Row) -> Place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,41 @@ def test_results_that_are_compressed(tmp_path: Path) -> None:
     file.write_bytes(first[:20])
     with pytest.raises(UserError, match="cannot be read"):
         results.read(read, file)
+
+
+def test_what_the_study_no_longer_names_stays_in_its_results(tmp_path: Path) -> None:
+    """A label that is renamed or a place that is left out takes finished rows with it, of runs or of their rounds."""
+    from rffl_pl.studies import results
+
+    wide = Study.read(study(tmp_path, TEXT))
+    narrow = Study.read(study(tmp_path, TEXT.replace("{server: FedAvg, split: UNI}", "{server: RFFL, split: POW}")))
+    narrow = replace(narrow, axes={axis: dict(list(labels.items())[:1]) for axis, labels in narrow.axes.items()})
+    file = tmp_path / "results.csv"
+    old = [row("FedAvg", "POW", "0.3"), row("RFFL", "POW", "0.2"), row("RFFL", "UNI", "0.1")]
+    results.keep(wide, file, old)
+    results.keep_curves(wide, file, [one | {"round": "1"} for one in old])
+    assert results.keep(narrow, file, [row("RFFL", "UNI", "0.9")]) == 3
+    results.keep_curves(narrow, file, [])
+    assert [one["value"] for one in rows(file)] == ["0.9", "0.2", "0.3"]  # those that fit come first
+    assert [one["value"] for one in rows(results.curves_beside(file))] == ["0.1", "0.2", "0.3"]
+    assert [one["value"] for one in results.read(narrow, file)] == ["0.9"]
+    assert [one["value"] for one in results.read(wide, file)] == ["0.9", "0.2", "0.3"]
+
+
+def test_results_of_an_axis_that_is_gone(tmp_path: Path) -> None:
+    """They are written anew without its column: nobody could tell the rows of its labels apart."""
+    from rffl_pl.studies import results
+
+    read = Study.read(study(tmp_path, TEXT))
+    file = tmp_path / "results.csv"
+    results.keep(read, file, [row("RFFL", "UNI", "0.1"), row("RFFL", "POW", "0.2")])
+    before = file.read_text()
+    fewer = replace(read, axes={"server": read.axes["server"]}, exclude=[])
+    with pytest.raises(UserError, match="its column split is no axis of the study"):
+        results.keep(fewer, file, [])
+    assert file.read_text() == before
+
+
+def row(server: str, split: str, value: str) -> dict[str, str]:
+    about = {"study": "both", "server": server, "split": split, "seed": "1", "rounds": "2"}
+    return about | {"role": "all", "measure": "accuracy_mean", "value": value}
