@@ -59,7 +59,7 @@ def main(args: Sequence[str], run: Run) -> int:
     if given.table:
         kept = results.read(study, file)
         kept = [row for row in kept if not given.seeds or int(row["seed"]) in given.seeds]
-        shown = list(tables.tables(study, kept, given.table, given.measure, only, given.rounds, given.between))
+        shown = tables.tables(study, kept, given.table, given.measure, only, given.rounds, given.between)
         print(tables.written(shown, given.table, given.format))
         return 0
     if given.between:

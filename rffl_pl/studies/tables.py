@@ -107,8 +107,8 @@ def tables(
     only: Mapping[str, set[str]],
     rounds: int | None,
     between: Sequence[str] | None = None,
-) -> Iterator[Table]:
-    """A table for every place on the axes that are neither rows nor columns.
+) -> list[Table]:
+    """A table for every place on the axes that are neither rows nor columns and has results, or pairs of them.
 
     Args:
         study: The study.
@@ -122,6 +122,35 @@ def tables(
     Raises:
         UserError: If there is no such axis, label, measure or result, or a cell would mix runs of different length.
     """
+    _check_axes(study, axes, between)
+    measures = {row["measure"] for row in results}
+    if results and measure not in measures:
+        raise UserError(
+            f"Expected --measure to be one of {', '.join(sorted(measures))}, but got {measure}"
+            f"{nearest(measure, measures) or '.'}"
+        )
+    chosen = [row for row in results if row["measure"] == measure and row["role"] != "adversary"]
+    chosen = [row for row in chosen if all(row[axis] in labels for axis, labels in only.items())]
+    chosen = [row for row in chosen if rounds is None or row["rounds"] == str(rounds)]
+    if not chosen:
+        raise UserError(f"Expected results of {study.name} for this table, but there are none; run the study first.")
+    shown = []
+    others = [axis for axis in study.axes if axis not in axes]
+    for labels in itertools.product(*(study.axes[axis] for axis in others)):
+        rest = dict(zip(others, labels, strict=True))
+        here = [row for row in chosen if all(row[axis] == label for axis, label in rest.items())]
+        if here:
+            several = {axis: label for axis, label in rest.items() if len(study.axes[axis]) > 1}
+            table = _table(study, here, axes, measure, several)
+            shown.append(_difference(here, axes, table, *between) if between else table)
+    if between and not any(table.entries for table in shown):
+        raise UserError(
+            f"Expected results of {study.name} at {' and '.join(between)} with the same seeds, but there are none."
+        )
+    return [table for table in shown if table.entries]
+
+
+def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None) -> None:
     for axis in axes:
         if axis not in study.axes:
             raise UserError(
@@ -134,25 +163,6 @@ def tables(
         raise UserError("Expected --table to name the axis of the rows and that of the two columns of --between.")
     for label in between or ():
         study.known_label(axes[1], label)
-    measures = {row["measure"] for row in results}
-    if results and measure not in measures:
-        raise UserError(
-            f"Expected --measure to be one of {', '.join(sorted(measures))}, but got {measure}"
-            f"{nearest(measure, measures) or '.'}"
-        )
-    chosen = [row for row in results if row["measure"] == measure and row["role"] != "adversary"]
-    chosen = [row for row in chosen if all(row[axis] in labels for axis, labels in only.items())]
-    chosen = [row for row in chosen if rounds is None or row["rounds"] == str(rounds)]
-    if not chosen:
-        raise UserError(f"Expected results of {study.name} for this table, but there are none; run the study first.")
-    others = [axis for axis in study.axes if axis not in axes]
-    for labels in itertools.product(*(study.axes[axis] for axis in others)):
-        rest = dict(zip(others, labels, strict=True))
-        here = [row for row in chosen if all(row[axis] == label for axis, label in rest.items())]
-        if here:
-            several = {axis: label for axis, label in rest.items() if len(study.axes[axis]) > 1}
-            table = _table(study, here, axes, measure, several)
-            yield _difference(study, here, axes, table, *between) if between else table
 
 
 def _by_entry(results: Sequence[Row], axes: Sequence[str], measure: str) -> dict[tuple[str, str], dict[str, list[Row]]]:
@@ -176,9 +186,7 @@ def _table(study: Study, results: Sequence[Row], axes: Sequence[str], measure: s
     )
 
 
-def _difference(
-    study: Study, results: Sequence[Row], axes: Sequence[str], table: Table, first: str, second: str
-) -> Table:
+def _difference(results: Sequence[Row], axes: Sequence[str], table: Table, first: str, second: str) -> Table:
     """A column of differences in place of two; rows without both of them are left out."""
     by_entry, column = _by_entry(results, axes, table.measure), f"{first} - {second}"
     entries = {}
@@ -186,10 +194,6 @@ def _difference(
         pair = by_entry.get((row, first), {}), by_entry.get((row, second), {})
         if common := [seed for seed in pair[0] if seed in pair[1]]:
             entries[row, column] = _paired(*({seed: side[seed] for seed in common} for side in pair))
-    if not entries:
-        raise UserError(
-            f"Expected results of {study.name} at {first} and {second} with the same seeds, but there are none."
-        )
     rows = [row for row in table.rows if (row, column) in entries]
     return replace(table, rows=rows, columns=[column], entries=entries, paired=True)
 

@@ -120,6 +120,22 @@ def test_how_much_one_column_is_above_another(rffl: Run, tmp_path: Path, made: t
     assert f"{100 * float(lines[0][4]):+.1f} ±" in first
 
 
+def test_a_difference_where_some_places_have_no_pair(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """One place that was not run yet keeps the differences of all others from being shown."""
+    words = ("study", made[0], "--root", tmp_path / "studies", "--table", "attack", "server")
+    file = tmp_path / "studies" / "made" / "results.csv"
+    some = [line for line in file.read_text().splitlines() if not line.startswith("made,RFFL,POW,")]
+    file.write_text("\n".join(some) + "\n")
+    ended = rffl(*words, "--between", "RFFL", "Fed_Avg")
+    assert ended.code == 0, ended.err
+    assert [line for line in ended.out.splitlines() if line.startswith("| flip | ")]
+    assert "split=UNI" in ended.out
+    assert "split=POW" not in ended.out
+    none = rffl(*words, "--between", "RFFL", "Fed_Avg", "--only", "split=POW")
+    assert none.code == 2
+    assert "at RFFL and Fed_Avg with the same seeds, but there are none" in none.err
+
+
 def test_a_table_in_csv_and_latex(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
     """CSV is unrounded; of what participants have, the mean of the honest; LaTeX escapes what it must."""
     file, values = made
