@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +65,8 @@ def main(args: Sequence[str], run: Run) -> int:
         code = _run(given, kept, shown, run)
     if not given.dry_run and code != 130:
         _draw(given, kept, shown)
+        for sentence in kept.left_out:
+            print(sentence, file=sys.stderr)
     return code
 
 

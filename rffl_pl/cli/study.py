@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from rffl_pl.cli.session import Machine, Run, Session
 from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies import Study, results, tables
-from rffl_pl.studies.study import checked_seeds
+from rffl_pl.studies.settings import left_out, of_today
+from rffl_pl.studies.study import checked_seeds, lies_in
 
 
 def parser() -> Words:
@@ -57,9 +59,8 @@ def main(args: Sequence[str], run: Run) -> int:
         study = replace(study, seeds=checked_seeds(given.seeds))
     file = _results(given.root / study.name)
     if given.table:
-        kept = results.read(study, file)
-        kept = [row for row in kept if not given.seeds or int(row["seed"]) in given.seeds]
-        shown = tables.tables(study, kept, given.table, given.measure, only, given.rounds, given.between)
+        rows = _shown(study, only, given.seeds, file)
+        shown = tables.tables(study, rows, given.table, given.measure, given.rounds, given.between)
         print(tables.written(shown, given.table, given.format))
         return 0
     if given.between:
@@ -74,6 +75,20 @@ def main(args: Sequence[str], run: Run) -> int:
         return session.list() if given.dry_run else session.play()
     finally:
         leave_process_group()
+
+
+def _shown(study: Study, only: Mapping[str, set[str]], seeds: Sequence[int] | None, file: Path) -> list[results.Row]:
+    """The results for a table; what was run with other words is left out, and stderr tells of it."""
+    rows = [row for row in results.read(study, file) if lies_in(row, only)]
+    fitting, others = of_today(study, (row for row in rows if not seeds or int(row["seed"]) in seeds))
+    if others and not fitting:
+        raise UserError(
+            f"Expected results of {study.name} with the words that it has now, but all that are in {file} were run "
+            "with others; run the study again."
+        )
+    if others:
+        print(left_out(study, others), file=sys.stderr)
+    return fitting
 
 
 def check_alone(command: str) -> None:

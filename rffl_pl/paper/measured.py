@@ -9,6 +9,7 @@ from statistics import fmean
 from rffl_pl.paper.published import Published
 from rffl_pl.studies import Study, results
 from rffl_pl.studies.results import Row
+from rffl_pl.studies.settings import left_out, of_today
 from rffl_pl.studies.study import CURVE_COLUMNS
 from rffl_pl.studies.tables import Estimate, interval
 
@@ -21,10 +22,14 @@ class Kept:
     Args:
         folder: With a file per study, ``mnist-reduced.csv.gz``, and one of every round where the study keeps that.
         studies: The packaged studies by the name that `Published` has, reduced if that is wanted.
+
+    Attributes:
+        left_out: A sentence on every file that was read and has runs of other words than its study has now.
     """
 
     def __init__(self, folder: Path, studies: Mapping[str, Study]) -> None:
         self.folder, self.studies = folder, studies
+        self.left_out: list[str] = []
         self._rows: dict[Path, dict[tuple[str, ...], list[Row]]] = {}
 
     def file(self, study: str) -> Path:
@@ -43,9 +48,12 @@ class Kept:
         if file not in self._rows:
             study = self.studies[name]
             by_place: dict[tuple[str, ...], list[Row]] = {}
-            for row in results.read(study, file, columns) if file.is_file() else []:
+            rows, others = of_today(study, results.read(study, file, columns) if file.is_file() else [])
+            for row in rows:
                 by_place.setdefault(tuple(row[axis] for axis in study.axes), []).append(row)
             self._rows[file] = by_place
+            if others:
+                self.left_out.append(left_out(study, others))
         return self._rows[file].get(tuple(place[axis] for axis in self.studies[name].axes), [])
 
     def estimate(self, entry: Published) -> Estimate | None:

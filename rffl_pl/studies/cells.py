@@ -20,15 +20,14 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-import yaml
 
 from rffl_pl import __version__
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
+from rffl_pl.studies.settings import PACKAGE, digest_of, settings_of
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
-PACKAGE = Path(__file__).parent.parent
 Settings = dict[str, Any]
 Resolve = Callable[[list[str]], Settings]
 
@@ -50,7 +49,7 @@ class Cell:
         seed: Of everything.
         rounds: As many as it is to have.
         words: Of the command line, without the folder.
-        settings: A digest of what its words say, without seed, rounds, code and data: new defaults change nothing.
+        settings: A digest of what its words say, see `settings_of`.
         digest: Of all that its result depends on; the name of its folder.
         mates: A digest of what it has alike with those it can train with as one stack; empty if it trains alone.
     """
@@ -98,7 +97,7 @@ def cells_of(
         except UserError as mistake:
             raise UserError(f"Expected a run at {said(place)} of {study.name}, but: {mistake}") from mistake
         matter = _matter(settings)
-        base = _digest(matter, code(), torch.__version__)
+        base = digest_of(matter, code(), torch.__version__)
         if base in known:
             raise UserError(
                 f"Expected every cell of {study.name} to be another run, but {said(known[base])} and {said(place)} "
@@ -112,7 +111,7 @@ def cells_of(
                     seed=seed,
                     rounds=settings["trainer"]["max_epochs"],
                     words=[*words, "--seed_everything", str(seed), "--run.study", study.name],
-                    settings=_digest([_spelt_out(word) for word in study.words(place)])[:12],
+                    settings=settings_of(study, place),
                     digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
                     mates=_mates(settings),
                 )
@@ -153,16 +152,7 @@ def _mates(settings: Settings) -> str:
     every = inspect.signature(FederatedDataModule.__init__).parameters
     of_its_own = {name: value for name, value in data.get("init_args", {}).items() if name not in every}
     shared = {name: value for name, value in trainer.items() if name not in ("max_epochs", "callbacks")}
-    return _digest(model, data["class_path"], of_its_own, data.get("dict_kwargs"), shared)
-
-
-def _spelt_out(word: str) -> Any:
-    """What a configuration says, instead of its name."""
-    if word.endswith((".yaml", ".yml")):
-        for path in (Path(word), PACKAGE / "configs" / word.removeprefix("./").removeprefix("configs/")):
-            if path.is_file():
-                return yaml.safe_load(path.read_text())
-    return word
+    return digest_of(model, data["class_path"], of_its_own, data.get("dict_kwargs"), shared)
 
 
 def _matter(settings: Settings) -> Settings:
@@ -175,10 +165,6 @@ def _matter(settings: Settings) -> Settings:
         if group not in _NO_MATTER[""]
     }
     return dict(_settled(matter))
-
-
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _settled(value: Any) -> Any:

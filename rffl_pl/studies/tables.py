@@ -104,7 +104,6 @@ def tables(
     results: Sequence[Row],
     axes: Sequence[str],
     measure: str,
-    only: Mapping[str, set[str]],
     rounds: int | None,
     between: Sequence[str] | None = None,
 ) -> list[Table]:
@@ -112,10 +111,9 @@ def tables(
 
     Args:
         study: The study.
-        results: Its rows.
+        results: Its rows, at each place of one setting.
         axes: The axis of the rows and, if there are two, that of the columns.
         measure: What is shown; of one that participants have, the mean over the honest.
-        only: Labels that are shown by axis, of all that are not named.
         rounds: Only results of so many rounds.
         between: Two labels of the axis of the columns: instead of them, how much the first is above the second.
 
@@ -130,7 +128,6 @@ def tables(
             f"{nearest(measure, measures) or '.'}"
         )
     chosen = [row for row in results if row["measure"] == measure and row["role"] != "adversary"]
-    chosen = [row for row in chosen if all(row[axis] in labels for axis, labels in only.items())]
     chosen = [row for row in chosen if rounds is None or row["rounds"] == str(rounds)]
     if not chosen:
         raise UserError(f"Expected results of {study.name} for this table, but there are none; run the study first.")

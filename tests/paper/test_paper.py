@@ -16,6 +16,7 @@ from rffl_pl.cli.study import packaged
 from rffl_pl.paper import published
 from rffl_pl.studies import Study, results
 from rffl_pl.studies.cells import cells_of
+from rffl_pl.studies.settings import settings_of
 from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS
 from tests.cli.folders import Run
 from tests.studies.test_mistakes import assert_one_sentence
@@ -90,6 +91,19 @@ def test_the_table_says_what_it_is(rffl: Run, kept: Path) -> None:
     assert tex.count(r"\\") == len(lines) + 1
 
 
+def test_results_of_another_configuration_are_left_out(rffl: Run, tmp_path: Path, kept: Path) -> None:
+    """A packaged study that has changed since shows what its old words reached."""
+    rows = results.read(ATTACKS, kept / "attacks-reduced.csv.gz")
+    old = [row | {"settings": "of old"} if row["server"] == "FedAvg" else row for row in rows]
+    results.keep(ATTACKS, tmp_path / "attacks-reduced.csv.gz", old)
+    ended = rffl("paper", "table", TABLE, "--reduced", "--results", tmp_path)
+    (line,) = (line for line in ended.out.splitlines() if line.startswith("| FedAvg, measured"))
+    assert line.count(" - ") == 10
+    assert ended.err == (
+        "Left out: 3 runs that were run with other words than attacks-reduced has now; run the study again.\n"
+    )
+
+
 def test_without_results_the_paper_alone(rffl: Run, tmp_path: Path) -> None:
     """It fails, or does not say how to measure."""
     ended = rffl("paper", "table", "accuracy", "--results", tmp_path / "none")
@@ -132,8 +146,10 @@ def test_what_is_missing_is_run_and_kept(rffl: Run, tmp_path: Path) -> None:
 def test_every_figure_is_drawn(rffl: Run, tmp_path: Path, kept: Path) -> None:
     """A picture is not written, or hides that a panel has no data."""
     flips = Study.read(packaged()["studies/paper/label_flip.yaml"]).small()
+    place = {"split": "UNI", "adversaries": "2"}
+    settings = settings_of(flips, place)
     rows = [
-        dict.fromkeys(CURVE_COLUMNS, "") | {"split": "UNI", "adversaries": "2", "seed": "1", "rounds": "3"}
+        dict.fromkeys(CURVE_COLUMNS, "") | place | {"seed": "1", "rounds": "3", "settings": settings}
         | {"round": str(number), "participant": str(i), "role": "honest" if i < 5 else "adversary"}
         | {"measure": measure, "value": str(0.1 * i + 0.01 * number)}
         for measure in flips.curves for number in (1, 2, 3) for i in range(7)

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rffl_pl.studies.study import COLUMNS
+from rffl_pl.studies.settings import settings_of
+from rffl_pl.studies.study import COLUMNS, Study
 from rffl_pl.studies.tables import interval
 from tests.cli.folders import Run
 from tests.conftest import ROOT
@@ -34,7 +35,7 @@ Values = dict[tuple[str, str, str, int], float]
 def made(tmp_path: Path) -> tuple[Path, Values]:
     """A study with results drawn at random: three seeds, of one cell two, and of one cell none."""
     generator, values = random.Random(3), {}
-    file = tmp_path / "studies" / "made" / "results.csv"
+    file, told = tmp_path / "studies" / "made" / "results.csv", study(tmp_path, TEXT, "made.yaml")
     file.parent.mkdir(parents=True)
     with file.open("w", newline="") as lines:
         table = csv.DictWriter(lines, ["study", "server", "split", "attack", *COLUMNS])
@@ -43,7 +44,9 @@ def made(tmp_path: Path) -> tuple[Path, Values]:
             for seed in (1, 2, 3):
                 if (split, attack) == ("POW", "flip") and (server == "RFFL" or seed == 3):
                     continue
-                row = {"study": "made", "server": server, "split": split, "attack": attack, "seed": seed, "rounds": 5}
+                place = {"server": server, "split": split, "attack": attack}
+                settings = settings_of(Study.read(told), place)
+                row = {"study": "made", **place, "seed": seed, "rounds": 5, "settings": settings}
                 value = values[server, split, attack, seed] = generator.random()
                 table.writerow({**row, "role": "all", "measure": "accuracy_mean", "value": value})
                 for participant, role in enumerate(("honest", "honest", "adversary")):
@@ -54,7 +57,7 @@ def made(tmp_path: Path) -> tuple[Path, Values]:
                         "value": value + participant,
                     }
                     table.writerow({**row, **one})
-    return study(tmp_path, TEXT, "made.yaml"), values
+    return told, values
 
 
 def test_the_interval_is_that_of_scipy() -> None:
@@ -181,6 +184,32 @@ def test_results_of_different_length_are_not_mixed(rffl: Run, tmp_path: Path, ma
     assert ended.code == 2
     assert "there are some of 5 and 9; choose with --rounds" in ended.err
     assert rffl(*words, "--rounds", 5).code == 0
+
+
+def test_results_of_other_words_are_not_mixed(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """After an edit of the study its old numbers stand under the new words, or seeds of both make one mean."""
+    file, values = made
+    words = ("study", file, "--root", tmp_path / "studies", "--table", "server", "split")
+    file.write_text(TEXT.replace('{UNI: ""', "{UNI: --data.split UNI"))
+    ended = rffl(*words, "--only", "attack=none")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines()[2] == "| server | POW |"
+    assert "Left out: 6 runs that were run with other words than made has now; run the study again." in ended.err
+    assert not rffl(*words, "--only", "split=POW").err
+    none = rffl(*words, "--only", "split=UNI")
+    assert none.code == 2
+    assert "all that are in" in none.err
+
+    results = tmp_path / "studies" / "made" / "results.csv"
+    place = {"server": "RFFL", "split": "UNI", "attack": "none"}
+    old, new = (settings_of(Study.read(path), place) for path in (study(tmp_path, TEXT, "old.yaml"), file))
+    lines = results.read_text().splitlines()
+    again = [line.replace(old, new) if line.startswith("made,RFFL,UNI,none,1,") else line for line in lines]
+    results.write_text("\n".join(again) + "\n")
+    ended = rffl(*words, "--only", "split=UNI", "--only", "attack=none")
+    assert "over" not in ended.out
+    assert f"| RFFL | {100 * values['RFFL', 'UNI', 'none', 1]:.1f} |" in ended.out
+    assert "Left out: 5 runs" in ended.err
 
 
 def test_a_table_needs_no_torch(tmp_path: Path, made: tuple[Path, Values]) -> None:

@@ -1,0 +1,70 @@
+"""What the words at a place of a study say, and which results were run with other words under the same label."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rffl_pl.studies.results import Row, place_of
+from rffl_pl.studies.study import Place, Study
+
+PACKAGE = Path(__file__).parent.parent
+
+
+def digest_of(*parts: Any) -> str:
+    """Of plain values; the order of keys does not count."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def settings_of(study: Study, place: Place) -> str:
+    """A digest of what the words at a place say, without seed, rounds, code and data: new defaults change nothing."""
+    return digest_of([_spelt_out(word) for word in study.words(place)])[:12]
+
+
+def _spelt_out(word: str) -> Any:
+    """What a configuration says, instead of its name."""
+    if word.endswith((".yaml", ".yml")):
+        for path in (Path(word), PACKAGE / "configs" / word.removeprefix("./").removeprefix("configs/")):
+            if path.is_file():
+                return _content(path.read_text())
+    return word
+
+
+@functools.cache
+def _content(text: str) -> Any:
+    """Of a configuration, which many places of a study name; of one that is no YAML, its text."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:
+    """The rows that were run with the words that the study has now, and how many runs had others.
+
+    A table that showed both would pass off one for the other, or take the mean of different experiments.
+    """
+    now: dict[tuple[str, ...], str] = {}
+    fitting, others = [], set()
+    for row in rows:
+        place = place_of(study, row)
+        where = tuple(place.values())
+        if where not in now:
+            now[where] = settings_of(study, place)
+        if row["settings"] == now[where]:
+            fitting.append(row)
+        else:
+            others.add((*where, row["seed"], row["rounds"]))
+    return fitting, len(others)
+
+
+def left_out(study: Study, runs: int) -> str:
+    """The sentence on runs that had other words."""
+    were = "1 run that was" if runs == 1 else f"{runs} runs that were"
+    return f"Left out: {were} run with other words than {study.name} has now; run the study again."
