@@ -15,7 +15,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rffl_pl.errors import UserError, check_number
+from rffl_pl.errors import UserError, check_number, nearest
 from rffl_pl.studies import Study, results
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ class Session:
         took = {cell.digest: self._seconds(cell) for cell in cells}
         self.seconds = kept | {digest: seconds for digest, seconds in took.items() if seconds is not None}
         self.left = [cell for cell in cells if cell.digest not in self.seconds]
+        self.measured: set[str] = set()
+        """In the rounds of the runs whose results were kept."""
 
     @classmethod
     def of(
@@ -157,6 +159,10 @@ class Session:
         for cell, sentence in failed:
             log = self.machine.root / cell.digest / "log.txt"
             print(f"Failed: {cell}: {sentence} ({log})", file=sys.stderr)
+        for name in sorted({*self.study.curves} - self.measured if self.measured else ()):
+            near = nearest(name, self.measured) or "."
+            there = ", ".join(sorted(self.measured))
+            print(f"Expected curves to name measures of rounds ({there}), but got {name}{near}", file=sys.stderr)
         return 1 if failed else 0
 
     def _packs(self) -> str:
@@ -200,7 +206,9 @@ class Session:
             if (run := folder.finished()) is not None:
                 rows += results.rows_of(self.study.name, cell, run.summary(), folder.record())
                 if self.study.curves:
-                    curves += results.curves_of(self.study, cell, run.rounds())
+                    rounds = run.rounds()
+                    curves += results.curves_of(self.study, cell, rounds)
+                    self.measured.update(name for entry in rounds for name in entry.measures)
         if curves:
             results.keep_curves(self.study, self.file, curves)
         return results.keep(self.study, self.file, rows) if rows else 0

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -23,9 +23,38 @@ COLUMNS = (
 CURVE_COLUMNS = ("seed", "rounds", "round", "participant", "role", "measure", "value", "settings", "cell")
 """Likewise of the results of every round."""
 OURS = ("--run.name", "--run.root", "--seed_everything", "--ckpt_path")
+_TOLD = ("--help", "--print_config")
+"""What ``rffl fit`` answers with a text instead of a run; a part of either is enough for it."""
 
 Place = dict[str, str]
 """A label on every axis."""
+
+
+class _AsWritten(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """YAML whose values are the text that was written, or nothing: the label ``on`` is not True, ``0.10`` not 0.1."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in known if tag.endswith((":null", ":merge"))]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping; of a key that is there twice YAML would silently take the last.
+
+        Raises:
+            UserError: If there is one.
+        """
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
+                key.tag = "tag:yaml.org,2002:str"
+                if key.value in seen:
+                    raise UserError(
+                        f"Expected every key of {self.name} once in its place, but got {key.value} twice, again in "
+                        f"line {key.start_mark.line + 1}; give it another name or remove it."
+                    )
+                seen.add(key.value)
+        return dict(super().construct_mapping(node, deep))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +89,8 @@ class Study:
             UserError: If it says no study.
         """
         try:
-            content = yaml.safe_load(path.read_text())
+            with path.open() as file:
+                content = yaml.load(file, _AsWritten)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"Expected {path} to be the YAML file of a study, but {reason}.") from error
@@ -87,7 +117,7 @@ class Study:
         study = cls(name=name, base=base, reduced=reduced, axes=axes, seeds=[])
         return replace(
             study,
-            seeds=checked_seeds(_list(content.get("seeds", [1]), "seeds")),
+            seeds=checked_seeds([_number(seed) for seed in _list(content.get("seeds", ["1"]), "seeds")]),
             also=[study._added(entry) for entry in _list(content.get("also", []), "also")],
             exclude=[study._named(entry, "exclude") for entry in _list(content.get("exclude", []), "exclude")],
             curves=[str(measure) for measure in _list(content.get("curves", []), "curves")],
@@ -198,6 +228,11 @@ def _list(value: Any, what: str) -> list[Any]:
     return value
 
 
+def _number(written: Any) -> Any:
+    """A whole number, or what was written instead of one."""
+    return int(written) if isinstance(written, str) and written.isdecimal() else written
+
+
 def _words(value: Any, what: str) -> list[str]:
     """The words of a command line, none of them the study's own to say."""
     if not isinstance(value, str | None):
@@ -207,6 +242,15 @@ def _words(value: Any, what: str) -> list[str]:
     except ValueError as error:
         raise UserError(f"Expected {what} to be words of a command line, but got {value!r}: {error}.") from error
     for word in words:
-        if word.partition("=")[0] in OURS:
+        option = word.partition("=")[0]
+        if option in OURS:
             raise UserError(f"Expected {what} to leave {word} to the study: seeds have a key, folders are its own.")
+        if _only_tells(option):
+            raise UserError(f"Expected {what} to be words of a run, but {word} prints a text instead; remove it.")
     return words
+
+
+def _only_tells(option: str) -> bool:
+    """Whether it is help, of a class too, or the like; the parser knows an option by its beginning."""
+    of_class = option.startswith("-") and option.endswith(".help")
+    return option == "-h" or of_class or any(len(option) > 2 and told.startswith(option) for told in _TOLD)

@@ -41,6 +41,29 @@ def test_words_of_some_places_come_last(tmp_path: Path) -> None:
         small.small()
 
 
+def test_labels_are_what_is_written(tmp_path: Path) -> None:
+    """YAML's ``on`` is the label True, ``0.10`` the label 0.1 or another one where a place is named."""
+    text = """\
+axes:
+  guard: {on: --a, no: "", ~: --b}
+  share: {0.10: --c, 010: --d}
+also:
+  - {guard: on, share: [0.10], words: --e}
+exclude:
+  - {guard: no, share: 010}
+seeds: [7, 08]
+"""
+    read = Study.read(study(tmp_path, text))
+    assert {axis: list(labels) for axis, labels in read.axes.items()} == {
+        "guard": ["on", "no", "~"],
+        "share": ["0.10", "010"],
+    }
+    assert read.only(["guard=on"]) == {"guard": {"on"}}
+    assert read.words({"guard": "on", "share": "0.10"})[-1] == "--e"
+    assert {"guard": "no", "share": "010"} not in read.places()
+    assert read.seeds == [7, 8]
+
+
 def test_the_small_version_and_its_curves(rffl: Run, tmp_path: Path) -> None:
     """Results keep another schedule's rows, or a round's value is not the one that the run measured."""
     root = tmp_path / "studies"
@@ -61,6 +84,18 @@ def test_the_small_version_and_its_curves(rffl: Run, tmp_path: Path) -> None:
     roles = {(row["participant"], row["role"]) for row in curves}
     assert ("4", "honest") in roles
     assert ("5", "adversary") in roles
+
+
+def test_curves_of_what_no_run_measures(rffl: Run, tmp_path: Path) -> None:
+    """A misspelt measure is missing in the results without a word."""
+    text = TEXT.replace("reduced: --trainer.max_epochs 2", "reduced: --trainer.max_epochs 1")
+    file = study(tmp_path, text.replace("curves: [reputation,", "curves: [acuracy, reputation,"))
+    words = ("study", file, "--root", tmp_path / "studies", "--reduced", "--only", "server=RFFL", "--only", "split=UNI")
+    ended = rffl(*words)
+    assert ended.code == 0
+    (sentence,) = (line for line in ended.err.splitlines() if "curves" in line)
+    assert sentence.startswith("Expected curves to name measures of rounds (accuracy, ")
+    assert sentence.endswith("but got acuracy; did you mean accuracy?")
 
 
 @pytest.mark.distributed
