@@ -37,6 +37,8 @@ _NO_MATTER = {  # what a result does not depend on
     "standalone": {"cache_dir"},
 }
 _WHERE_DATA_LIES = {"data_dir", "num_workers"}
+_NAMES_FILES = ("file", "folder", "path", "dir", "root")
+"""How options of the data end that name a file or folder; of others a value does that has a slash."""
 _PUBLISHED = ("torch", "torchvision", "lightning", "torchmetrics")
 
 
@@ -164,7 +166,19 @@ def _matter(settings: Settings) -> Settings:
         for group, options in settings.items()
         if group not in _NO_MATTER[""]
     }
-    return dict(_settled(matter))
+    return dict(_settled(matter | {"data": _read(matter["data"])}))
+
+
+def _read(value: Any, option: str = "") -> Any:
+    """Options of the data, with what lies in the files and folders that they name instead of where those lie."""
+    if isinstance(value, dict):
+        return {key: _read(item, key) for key, item in value.items() if key not in _WHERE_DATA_LIES}
+    if isinstance(value, list):
+        return [_read(item, option) for item in value]
+    if isinstance(value, str) and ("/" in value or option.rpartition("_")[2] in _NAMES_FILES):
+        path = os.path.expanduser(value)
+        return _listing(Path(path)) if os.path.isdir(path) else _content(Path(path)) if os.path.isfile(path) else value
+    return value
 
 
 def _settled(value: Any) -> Any:
@@ -185,8 +199,36 @@ def _class(path: str) -> str:
         return name
     if room.partition(".")[0] in _PUBLISHED:
         return path
-    found = importlib.util.find_spec(room) if room else None
-    return f"{path} {_content(Path(found.origin))}" if found and found.origin else path
+    return f"{path} {_source(room.partition('.')[0])}" if room else path
+
+
+def _source(name: str) -> str:
+    """A digest of a user's module, or of a whole package: a class is no more than what it imports beside it."""
+    found = importlib.util.find_spec(name)
+    if found and found.submodule_search_locations:
+        return _code_in(*found.submodule_search_locations)
+    return _content(Path(found.origin)) if found and found.origin and found.has_location else ""
+
+
+@functools.cache
+def _code_in(*folders: str) -> str:
+    files = sorted((path.relative_to(folder), path) for folder in folders for path in Path(folder).rglob("*.py"))
+    return digest_of([(name.as_posix(), _content(path)) for name, path in files])
+
+
+@functools.cache
+def _listing(folder: Path) -> str:
+    """A digest of the names, sizes and times of a folder's files: reading all of them may take longer than a run.
+
+    What libraries leave beside data, hidden files and caches, does not count.
+    """
+    lines = []
+    for room, _, names in os.walk(folder, followlinks=True):
+        for path in (Path(room, name) for name in names if not name.startswith((".", "cache-"))):
+            if path.is_file():
+                about = path.stat()
+                lines.append(f"{path.relative_to(folder).as_posix()} {about.st_size} {about.st_mtime_ns}")
+    return hashlib.sha256(os.fsencode("\n".join(sorted(lines)))).hexdigest()
 
 
 def _content(file: Path) -> str:

@@ -10,6 +10,7 @@ from rffl_pl.cli.resolve import Resolver
 from rffl_pl.studies import cells
 from rffl_pl.studies.cells import cells_of
 from rffl_pl.studies.study import Study
+from tests.conftest import ROOT
 
 RESOLVE = Resolver()
 TEXT = "--config digits.yaml --data TextFile --data.text review --data.label stars --data.train_file"
@@ -58,3 +59,46 @@ def test_the_users_files_and_classes_count_by_their_content(tmp_path: Path, monk
     assert digest(words) == before
     (tmp_path / "mine_for_studies.py").write_text(source + "# changed\n")
     assert digest(words) != before
+
+
+def test_folders_that_the_data_names_count_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other images are the same data, or a folder that only has a class's or word's name makes it other data."""
+    (tmp_path / "pictures" / "train" / "cat").mkdir(parents=True)
+    picture = tmp_path / "pictures" / "train" / "cat" / "1.png"
+    picture.write_bytes(b"1")
+    monkeypatch.chdir(tmp_path)
+    words = f"--config {ROOT / 'rffl_pl/configs/digits.yaml'} --data ImageFolder --data.folder"
+    before = digest(f"{words} pictures")
+    assert digest(f"{words} {tmp_path / 'pictures'}") == before
+    (picture.parent / ".thumbnails").write_bytes(b"2")
+    (tmp_path / "rgb").mkdir()  # as --data.channels says
+    assert changed(f"{words} pictures") == before
+    picture.write_bytes(b"22")
+    another = changed(f"{words} pictures")
+    picture.rename(picture.with_name("2.png"))
+    assert len({before, another, changed(f"{words} pictures")}) == 3
+    monkeypatch.chdir(ROOT)
+    plain = digest("--config mnist.yaml")
+    assert digest(f"--config mnist.yaml --data.data_dir {tmp_path}") == plain
+
+
+def test_all_of_a_users_package_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a class imports from its own package changes, and its old results are taken for new ones."""
+    package = tmp_path / "package_for_studies"
+    (package / "inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py"):
+        (package / name).write_text("")
+    (package / "server.py").write_text("from rffl_pl.servers import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = "--config digits.yaml --server package_for_studies.server.Mine"
+    before = digest(words)
+    assert changed(words) == before
+    (package / "inner" / "helper.py").write_text("share = 0.3\n")
+    assert changed(words) != before
+
+
+def changed(words: str) -> str:
+    """The digest in another process: one reads a folder once."""
+    cells._listing.cache_clear()
+    cells._code_in.cache_clear()
+    return digest(words)
