@@ -56,6 +56,7 @@ def main(args: Sequence[str], run: Run) -> int:
     check_alone("paper")
     given = parser().read(args)
     shown = _shown(given)
+    _check_cells(given)
     if given.verb == "list":
         print(_overview())
         return 0
@@ -83,6 +84,13 @@ def _shown(given: argparse.Namespace) -> list[str]:
             f"Expected a {given.verb} of the paper, but got {given.name or 'none'}{near} `rffl paper list` names all."
         )
     return [given.name]
+
+
+def _check_cells(given: argparse.Namespace) -> None:
+    """Refuse what says how to run cells where none is run: tables and figures show all that there is."""
+    for option in ("seeds", "rounds", "jobs", "devices"):
+        if getattr(given, option) is not None and not given.run and not given.dry_run:
+            raise UserError(f"Expected --{option} to go with --run or --dry-run, but there is neither.")
 
 
 def _overview() -> str:

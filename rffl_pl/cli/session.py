@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rffl_pl.studies.cells import Cell
     from rffl_pl.studies.play import Outcomes
 
+_GPU = re.compile(r"\d{1,4}|(GPU|MIG)-[\w/-]+", re.ASCII)
 Run = Callable[[list[str]], None]
 
 
@@ -48,9 +50,15 @@ class Machine:
         """As the options ``--jobs``, ``--devices`` and ``--pack`` say: by default a job on each GPU that is named.
 
         Raises:
-            UserError: If there are fewer jobs than GPUs, or none, or packs of no cells.
+            UserError: If there are fewer jobs than GPUs, or none, packs of no cells, or what is no GPU's name.
         """
         devices = devices or ()
+        for device in devices:
+            if not _GPU.fullmatch(device):
+                raise UserError(
+                    f"Expected --devices to be GPUs by number or by UUID, as 0 or GPU-8f4e2a1b, but got {device}; "
+                    "`nvidia-smi -L` lists both."
+                )
         jobs = max(1, len(devices)) if jobs is None else jobs
         if jobs < max(1, len(devices)):
             least = f"{len(devices)}, one for each of --devices" if devices else "1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies import Study, results, tables
 from rffl_pl.studies.settings import left_out, of_today
 from rffl_pl.studies.study import checked_seeds, lies_in
+
+_MEASURE = "accuracy_mean"
 
 
 def parser() -> Words:
@@ -32,8 +35,8 @@ def parser() -> Words:
     made.add_argument(
         "--between", metavar="COLUMN", nargs=2, help="of the table: how much the first is above the second"
     )
-    made.add_argument("--measure", default="accuracy_mean", help="what the table shows: %(default)s")
-    made.add_argument("--format", choices=tables.FORMATS, default="md", help="of the table: %(default)s")
+    made.add_argument("--measure", help=f"what the table shows: {_MEASURE}")
+    made.add_argument("--format", choices=tables.FORMATS, help=f"of the table: {tables.FORMATS[0]}")
     return made
 
 
@@ -52,6 +55,7 @@ def main(args: Sequence[str], run: Run) -> int:
     """
     check_alone("study")
     given = parser().read(args)
+    _check_table(given)
     study = Study.read(_file(given.study))
     study = study.small() if given.reduced else study
     only = study.only(given.only)
@@ -60,11 +64,9 @@ def main(args: Sequence[str], run: Run) -> int:
     file = _results(given.root / study.name)
     if given.table:
         rows = _shown(study, only, given.seeds, file)
-        shown = tables.tables(study, rows, given.table, given.measure, given.rounds, given.between)
-        print(tables.written(shown, given.table, given.format))
+        shown = tables.tables(study, rows, given.table, given.measure or _MEASURE, given.rounds, given.between)
+        print(tables.written(shown, given.table, given.format or tables.FORMATS[0]))
         return 0
-    if given.between:
-        raise UserError("Expected --between to go with --table and its rows and columns, but there is no --table.")
     machine = Machine.given(given.root / "cells", run, given.jobs, given.devices, given.pack)
     if not given.dry_run:
         machine.warm()
@@ -75,6 +77,17 @@ def main(args: Sequence[str], run: Run) -> int:
         return session.list() if given.dry_run else session.play()
     finally:
         leave_process_group()
+
+
+def _check_table(given: argparse.Namespace) -> None:
+    """Refuse what a table has no use for, and what nothing but a table has."""
+    if given.table and given.dry_run:
+        raise UserError("Expected --table or --dry-run, but got both; a table runs nothing, so leave out --dry-run.")
+    for option in ("between", "measure", "format"):
+        if getattr(given, option) and not given.table:
+            raise UserError(
+                f"Expected --{option} to go with --table and its rows and columns, but there is no --table."
+            )
 
 
 def _shown(study: Study, only: Mapping[str, set[str]], seeds: Sequence[int] | None, file: Path) -> list[results.Row]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rffl_pl.cli.session import Machine
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.studies.study import Study
@@ -119,6 +120,13 @@ seeds: [1, 2]
     assert alone.code == 0, alone.err
     last = max((root / "cells").glob("*/log.txt"), key=lambda log: log.stat().st_mtime)
     assert "sees GPU 6\n" in last.read_text()  # the only one left runs in the study's own process
+
+
+def test_gpus_by_number_or_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A name that nvidia-smi lists is refused."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    names = ["10", "GPU-8f4e2a1b-0c3d-11ee-be56-0242ac120002", "MIG-41b3359c-e721-56e5-8009-12e5797ed514"]
+    assert Machine.given(tmp_path, lambda words: None, None, names, 1).devices == names
 
 
 def test_results_that_are_compressed(tmp_path: Path) -> None:
