@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Row = dict[str, str]
 NAMES = {"final": "accuracy", "mean": "accuracy_mean", "maximum": "accuracy_max"}
 """What results call differently from a run's summary."""
+_NUMBERS = {"seed": int, "rounds": int, "round": int, "participant": int, "value": float, "seconds": float}
+_MAY_LACK = ("participant", "seconds")  # of what is measured of all, and of runs whose record is lost
 _COUNTED = ("honest", "rounds", "attacks")  # what is no measure
 
 
@@ -107,7 +109,30 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
             f"Expected {file} to be the results of {study.name}, but its column {beyond[0]} is no axis of the study; "
             "remove it or give the study another name."
         )
-    return list(table)
+    rows = list(table)
+    for row in rows:
+        _check_numbers(file, row)
+    return rows
+
+
+def _check_numbers(file: Path, row: Row) -> None:
+    """See that what is calculated with is numbers: programs that open tables rewrite them, 1 as 1.0.
+
+    Raises:
+        UserError: If one is none.
+    """
+    for column, kind in _NUMBERS.items():
+        number = row.get(column, "0")
+        if number == "" and column in _MAY_LACK:
+            continue
+        try:
+            kind(number)
+        except (TypeError, ValueError) as error:
+            what = "a whole number" if kind is int else "a number"
+            raise UserError(
+                f"Expected {file} to have {what} in every row's column {column}, but got {number!r}; "
+                "undo the change, or remove the row and run the study again."
+            ) from error
 
 
 def _fits(study: Study, row: Row) -> bool:

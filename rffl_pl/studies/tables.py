@@ -243,7 +243,8 @@ def _grid(table: Table, corner: str) -> list[list[str]]:
 
 def markdown(caption: str, grid: Sequence[Sequence[str]]) -> str:
     """A table in Markdown: the first line of the grid is its head, the first column is aligned left."""
-    text = [f"| {' | '.join(line)} |" for line in grid]
+    escaped = [[cell.replace("|", r"\|") for cell in line] for line in grid]
+    text = [f"| {' | '.join(line)} |" for line in escaped]
     text.insert(1, "|---|" + "---:|" * (len(grid[0]) - 1))
     return "\n".join([f"Table: {caption}", "", *text])
 

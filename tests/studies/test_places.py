@@ -135,14 +135,13 @@ def test_results_that_are_compressed(tmp_path: Path) -> None:
 
     read = Study.read(study(tmp_path, TEXT))
     file = tmp_path / "both.csv.gz"
-    row = dict.fromkeys(("role", "measure", "value"), "x") | {"server": "RFFL", "split": "UNI", "seed": "1"}
-    results.keep(read, file, [row | {"rounds": "2"}])
+    results.keep(read, file, [row("RFFL", "UNI", "0.1")])
     first = file.read_bytes()
-    results.keep(read, file, [row | {"rounds": "2"}])
+    results.keep(read, file, [row("RFFL", "UNI", "0.1")])
     assert file.read_bytes() == first
     assert first[:2] == b"\x1f\x8b"
     (again,) = results.read(read, file)
-    assert (again["server"], again["rounds"], again["measure"]) == ("RFFL", "2", "x")
+    assert (again["server"], again["rounds"], again["value"]) == ("RFFL", "2", "0.1")
     file.write_bytes(first[:20])
     with pytest.raises(UserError, match="cannot be read"):
         results.read(read, file)

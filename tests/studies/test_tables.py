@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rffl_pl.errors import UserError
+from rffl_pl.studies.results import keep
 from rffl_pl.studies.settings import settings_of
 from rffl_pl.studies.study import COLUMNS, Study
-from rffl_pl.studies.tables import interval
+from rffl_pl.studies.tables import interval, markdown
 from tests.cli.folders import Run
 from tests.conftest import ROOT
 from tests.studies.files import study
@@ -210,6 +212,38 @@ def test_results_of_other_words_are_not_mixed(rffl: Run, tmp_path: Path, made: t
     assert "over" not in ended.out
     assert f"| RFFL | {100 * values['RFFL', 'UNI', 'none', 1]:.1f} |" in ended.out
     assert "Left out: 5 runs" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("column", "number", "expected"),
+    [
+        ("seed", "1.0", "a whole number in every row's column seed, but got '1.0'"),
+        ("rounds", "5.0", "a whole number in every row's column rounds, but got '5.0'"),
+        ("value", "0,9", "a number in every row's column value, but got '0,9'"),
+        ("value", "", "a number in every row's column value, but got ''"),
+    ],
+)
+def test_a_number_that_is_none_is_told(
+    rffl: Run, tmp_path: Path, made: tuple[Path, Values], column: str, number: str, expected: str
+) -> None:
+    """A table that a spreadsheet rewrote ends in a traceback, or the next run writes over it."""
+    results = tmp_path / "studies" / "made" / "results.csv"
+    head, *lines = csv.reader(results.read_text().splitlines())
+    lines[4][head.index(column)] = number
+    with results.open("w", newline="") as file:
+        csv.writer(file).writerows([head, *lines])
+    before = results.read_bytes()
+    ended = rffl("study", made[0], "--root", tmp_path / "studies", "--table", "server", "split", "--seeds", 1)
+    assert ended.code == 2
+    assert f"Expected {results} to have {expected}" in ended.err
+    with pytest.raises(UserError, match="undo the change, or remove the row"):
+        keep(Study.read(made[0]), results, [])
+    assert results.read_bytes() == before
+
+
+def test_a_label_with_a_bar_stays_one_cell() -> None:
+    """It begins another column of the Markdown table."""
+    assert markdown("n", [["", "a|b"], ["c", "1"]]).splitlines()[2:] == [r"|  | a\|b |", "|---|---:|", "| c | 1 |"]
 
 
 def test_a_table_needs_no_torch(tmp_path: Path, made: tuple[Path, Values]) -> None:
