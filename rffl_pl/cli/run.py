@@ -23,7 +23,7 @@ from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, 
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import wandb_run
+from rffl_pl.runs.checkpoint import RUN, wandb_run
 from rffl_pl.runs.facts import facts, group, tags
 from rffl_pl.strategy import FederatedStrategy
 
@@ -81,15 +81,19 @@ class Run:
         return RunFolder.make(Path(self.root) / self.name / f"{stamp}{suffix}")
 
     def earlier(self, ckpt_path: str | None) -> RunFolder | None:
-        """The folder in which training goes on, if the launch was restarted or ``--ckpt_path last`` is given."""
-        runs = sorted(map(RunFolder, (Path(self.root) / self.name).glob("*/")), key=lambda run: run.path.name)
+        """The folder in which training goes on, if the launch was restarted or ``--ckpt_path last`` is given.
+
+        It is the last that was written to, whatever its name: users rename folders.
+        """
+        runs = [RunFolder(folder) for folder in (Path(self.root) / self.name).glob("*/")]
         if launch.restarted():
-            runs = [run for run in runs if run.launch() == launch.identity()]
+            written = {run: run.launch_file for run in runs if run.launch() == launch.identity()}
         elif ckpt_path == "last":
-            runs = [run for run in runs if run.newest_checkpoint() is not None]
+            checkpoints = {run: run.newest_checkpoint() for run in runs}
+            written = {run: checkpoint / RUN for run, checkpoint in checkpoints.items() if checkpoint is not None}
         else:
             return None
-        return runs[-1] if runs else None
+        return max(written, key=lambda run: (written[run].stat().st_mtime, run.path.name), default=None)
 
 
 # Lightning's Timer has an enumeration's member as the default of an option that is a word.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import re
 import resource
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rffl_pl.cli.run import Run as Options
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
@@ -81,6 +83,41 @@ def test_last_without_a_checkpoint_begins(rffl: Run, tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     assert "There is no checkpoint of a run of this name and root yet: training begins." in ended.err
     assert len(list((tmp_path / "runs" / "new").iterdir())) == 1
+
+
+def checkpointed(folder: Path, moment: float) -> RunFolder:
+    """A run that wrote its checkpoint then."""
+    part = folder / "checkpoints" / "last.ckpt" / "run.pt"
+    part.parent.mkdir(parents=True)
+    part.touch()
+    os.utime(part, (moment, moment))
+    return RunFolder(folder)
+
+
+def test_last_is_what_was_written_last(tmp_path: Path) -> None:
+    """Whatever users have made of the folders' names; of one moment's the last name."""
+    checkpointed(tmp_path / "digits" / "baseline", 1)
+    checkpointed(tmp_path / "digits" / "2026-01-02_00-00-00", 2)
+    newest = checkpointed(tmp_path / "digits" / "2026-01-02_00-00-00_2", 2)
+    (tmp_path / "digits" / "without").mkdir()
+    found = Options(name="digits", root=str(tmp_path)).earlier("last")
+    assert found is not None
+    assert found.path == newest.path
+    assert Options(name="none", root=str(tmp_path)).earlier("last") is None
+
+
+def test_a_restart_is_of_the_run_that_the_launch_began_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several runs of one job; the last has no checkpoint yet."""
+    monkeypatch.setenv("SLURM_JOB_ID", "mine")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    checkpointed(tmp_path / "digits" / "renamed", 1)
+    (tmp_path / "digits" / "later").mkdir()
+    for moment, name in enumerate(("renamed", "later")):
+        (tmp_path / "digits" / name / "launch").write_text("mine")
+        os.utime(tmp_path / "digits" / name / "launch", (moment, moment))
+    found = Options(name="digits", root=str(tmp_path)).earlier(None)
+    assert found is not None
+    assert found.path.name == "later"
 
 
 @pytest.mark.parametrize("launcher", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"])
