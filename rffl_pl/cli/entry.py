@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 
 from rffl_pl.cli import catalogue, help
-from rffl_pl.cli.process import be_quiet, keep_freed_memory
+from rffl_pl.cli.process import be_quiet, keep_freed_memory, outlast_readers
 from rffl_pl.errors import UserError
 from rffl_pl.launch import tell
 from rffl_pl.launch.fork import become_ranks, take_ranks
@@ -19,6 +18,7 @@ def main(args: list[str] | None = None) -> None:
 
     A user's mistake is one sentence on each node, and exit code 2.
     """
+    outlast_readers()
     args = sys.argv[1:] if args is None else args
     if os.getcwd() not in sys.path:  # `rffl` finds a user's own classes in the folder, as `python -m` does
         sys.path.insert(0, os.getcwd())
@@ -49,21 +49,12 @@ def main(args: list[str] | None = None) -> None:
         tell(str(mistake))
         sys.exit(2)
     if answer is not None:
-        _print(answer)
+        print(answer)
         return
     run(words, ranks)
     from rffl_pl.strategy import leave_process_group  # torch is imported by what needs it alone
 
     leave_process_group()
-
-
-def _print(answer: str) -> None:
-    """Print for whoever reads all of it, or no more than the first lines, as ``head`` does."""
-    try:
-        print(answer, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
-        sys.exit(128 + signal.SIGPIPE)
 
 
 def run(args: list[str], ranks: int = 1) -> None:

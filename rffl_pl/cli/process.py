@@ -1,10 +1,58 @@
-"""What a process that trains needs of the machine: its memory kept, its terminal quiet."""
+"""What a process needs of the machine: readers that may leave, its memory kept, its terminal quiet."""
 
 from __future__ import annotations
 
 import ctypes
+import io
 import logging
+import os
+import sys
 import warnings
+from typing import Any, TextIO, cast
+
+
+class Outlasting:
+    """A stream that goes on when its reader leaves, as ``head`` does: what is written from then on goes nowhere.
+
+    Args:
+        stream: Standard output or standard error; all that is not writing stays its own.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, whether anybody reads it or not."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._let_go()
+            return len(text)
+
+    def flush(self) -> None:
+        """Likewise."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())  # libraries write past Python, and the interpreter flushes at its end
+        os.close(nowhere)
+
+
+def outlast_readers() -> None:
+    """Have work go on whose readers leave, and characters that a terminal cannot show become question marks."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # standard error replaces them by itself
+        sys.stdout.reconfigure(errors="replace")
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, Outlasting):
+            setattr(sys, name, cast(TextIO, Outlasting(stream)))
 
 
 def keep_freed_memory() -> None:

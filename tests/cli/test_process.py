@@ -1,7 +1,9 @@
-"""The process: what it imports, W&B absent, and seeds."""
+"""The process: what it imports, readers that leave, W&B absent, and seeds."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +50,47 @@ def test_heavy_libraries_are_imported_only_where_used() -> None:
     program = "import sys, rffl_pl.cli.arguments\nprint([name for name in ('wandb', 'sklearn') if name in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
+
+
+def unread(*words: object, both: bool = False) -> tuple[int, str]:
+    """Run words whose output nobody reads, nor what goes wrong if it is both; the exit code and what went wrong."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-m", "rffl_pl", *map(str, words)], cwd=ROOT, stdout=writer, text=True, check=False,
+        stderr=writer if both else subprocess.PIPE, timeout=180,
+    )  # fmt: skip
+    os.close(writer)
+    return ended.returncode, ended.stderr or ""
+
+
+@pytest.mark.parametrize("words", [("list", "servers"), ("paper", "list")])
+def test_answers_that_nobody_reads(words: tuple[str, ...]) -> None:
+    """As of ``rffl list | head -1``: no complaint, neither now nor at the end of the process."""
+    assert unread(*words) == (0, "")
+
+
+def test_a_run_ends_though_nobody_reads(tmp_path: Path) -> None:
+    """As of ``rffl fit | head -2``: it finishes its work, and its exit code says how that ended."""
+    words = (*DIGITS[:-1], "true", "--trainer.max_epochs", 2, "--run.root", tmp_path)
+    assert unread(*words, both=True) == (0, "")
+    folder = only_run(tmp_path)
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 2
+
+
+def test_a_mistake_that_nobody_reads() -> None:
+    """The exit code still says so."""
+    assert unread("compare", "--nonsense", both=True) == (2, "")
+
+
+def test_a_terminal_that_cannot_show_a_character() -> None:
+    """It is shown a question mark."""
+    program = "from rffl_pl.cli.process import outlast_readers\noutlast_readers()\nprint('3 · 4')"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ended.stdout, ended.stderr) == ("3 ? 4\n", "")
 
 
 @pytest.mark.parametrize(("given", "expected"), [("false", 0), ("true", 0), ("7", 7)])
