@@ -184,11 +184,31 @@ class RunFolder:
         rows = [row for row in csv.DictReader(_text(self.metrics_file).splitlines()) if row.get("round")]
         if rows and "member/participant_0" not in rows[0]:
             raise UserError(f"Expected {self.metrics_file} to be of a run of rffl_pl, but it has no participants.")
-        honest = int(self.config()["federation"]["participants"]) if self.config_file.is_file() else None
+        honest = self._honest()
         rounds: list[Round] = []
         for row in rows:
             rounds.append(_round(row, rounds[-1].members if rounds else None, honest))
         return rounds
+
+    def _honest(self) -> int | None:
+        """How many participants are honest; runs from Python have no configuration to say so."""
+        if self.config_file.is_file():
+            config = self.config()
+            try:
+                return int(config["federation"]["participants"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(
+                    f"Expected {self.config_file} to say how many federation.participants there are, but it does not; "
+                    "put the number back."
+                ) from error
+        if self.rounds_file.is_file():
+            with self.rounds_file.open("rb") as lines:
+                first = next(lines, b"")
+            try:
+                return int(json.loads(first)["honest"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(f"Expected {self.rounds_file} to be the rounds of a run, but it is damaged.") from error
+        return self.summary().honest if self.summary_file.is_file() else None
 
     def summary(self) -> Summary:
         """The result."""

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from rffl_pl.errors import UserError
-from rffl_pl.runs import RunFolder
+from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.checkpoint import read
-from rffl_pl.runs.summarise import defined
+from rffl_pl.runs.history import History
+from rffl_pl.runs.summarise import defined, summarise
 from tests.conftest import QUICK, Ended, only_run
 
 
@@ -73,6 +74,41 @@ def test_a_run_is_read_back(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     with (asked / "predictions" / "participant_3.csv").open() as file:
         assert rows == list(csv.DictReader(file))
     assert len(rows) == 359
+
+
+def test_who_is_honest_in_a_run_without_configuration(tmp_path: Path) -> None:
+    """Of one from Python its rounds say so, else its result; otherwise all are."""
+    run = RunFolder(tmp_path)
+    entry = Round(number=1, honest=2, members=[True] * 3, measures={"accuracy": [1.0, 0.5, 0.0]})
+    with run.metrics_file.open("w") as file:
+        table = csv.DictWriter(file, list(entry.metrics()))
+        table.writeheader()
+        table.writerow(entry.metrics())
+    History(run.rounds_file, [entry])
+    run.write_summary(summarise([entry], [10, 20, 30], {"accuracy": torch.tensor([1.0, 0.5, 0.0])}))
+    assert run.rounds()[0].mean_accuracy == 0.75
+    run.rounds_file.unlink()
+    assert run.rounds()[0].mean_accuracy == 0.75
+    run.summary_file.unlink()
+    assert run.rounds()[0].mean_accuracy == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("config.yaml", "federation: {participants: null}", "to say how many federation.participants there are"),
+        ("config.yaml", "federation: 3", "to say how many federation.participants there are"),
+        ("rounds.jsonl", "{", "to be the rounds of a run, but it is damaged"),
+        ("rounds.jsonl", "", "to be the rounds of a run, but it is damaged"),
+    ],
+)
+def test_a_file_that_should_say_who_is_honest(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    """One sentence if it was damaged by hand."""
+    run = RunFolder(tmp_path)
+    run.metrics_file.write_text("round,member/participant_0\n1,1\n")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=expected):
+        run.rounds()
 
 
 def test_what_a_run_did_not_leave(tmp_path: Path) -> None:
