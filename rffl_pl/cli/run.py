@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, 
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import RUN, wandb_run
+from rffl_pl.runs.checkpoint import RUN, header, sound, wandb_run
 from rffl_pl.runs.facts import facts, group, tags
 from rffl_pl.strategy import FederatedStrategy
 
@@ -110,8 +111,49 @@ class Opening(Callback):
         trainer.loggers = [*trainer.loggers, *self._loggers]
 
 
+def check_rounds(checkpoint: str | Path, asked: int | None) -> None:
+    """Refuse a checkpoint that training does not go on from: it would keep its rounds under other settings.
+
+    Raises:
+        UserError: If it has more rounds than are asked for.
+    """
+    with sound(checkpoint):
+        reached = int(header(checkpoint)["round"])
+    if asked is not None and -1 < asked < reached:
+        raise UserError(
+            f"Expected --trainer.max_epochs above {reached}, the rounds that {checkpoint} has, but got {asked}; give "
+            "more of them, or leave out --ckpt_path to begin anew."
+        )
+
+
+def leave_if_complete(run: RunFolder, asked: int | None) -> None:
+    """End this process where a run that goes on in its folder has all that is asked for: nobody writes there again.
+
+    Raises:
+        UserError: If it has more rounds than are asked for.
+        SystemExit: With code 0, as a scheduler that starts a finished job again expects it.
+    """
+    if run.newest_checkpoint() is None:
+        return
+    check_rounds(run.checkpoints, asked)
+    if asked is not None and run.complete(asked):
+        if launch.rank() == 0:
+            print(
+                f"The run in {run.path} has its {asked} rounds and its result: nothing is left to do; for more give "
+                "a greater --trainer.max_epochs, for another run leave out --ckpt_path.",
+                flush=True,
+            )
+        sys.exit(0)
+
+
 class ConfigKeeper(SaveConfigCallback):
     """Leaves the resolved configuration in the run folder and in W&B."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Keep no configuration beside rounds that it did not make."""
+        if stage == "fit" and self.config.get("ckpt_path") is not None:
+            check_rounds(self.config["ckpt_path"], trainer.max_epochs)
+        super().setup(trainer, pl_module, stage)
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
@@ -158,7 +200,14 @@ def ranks_and_precision(config: dict[str, Any], run: Run, exchange: Literal["cen
 
 
 def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Any]:
-    """The report, the progress, and what the command writes; the user's own stand in ``config``."""
+    """The report, the progress, and what the command writes; the user's own stand in ``config``.
+
+    Raises:
+        UserError: If a run would go on in ``folder`` that has more rounds than are asked for.
+        SystemExit: If it has exactly those, and its result.
+    """
+    if command == "fit":  # before anything is opened in the folder
+        leave_if_complete(RunFolder(folder), config["max_epochs"])
     chosen: list[Any] = [RunReport(folder, run.figures)]
     if config["enable_progress_bar"] is not False:
         chosen.append(RoundProgress())

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rffl_pl import launch
 from rffl_pl.errors import UserError
-from rffl_pl.runs.checkpoint import choices
+from rffl_pl.runs.checkpoint import RUN, choices
 from rffl_pl.runs.durable import put
 from rffl_pl.runs.records import Round, Summary
 
@@ -171,6 +171,22 @@ class RunFolder:
         """The checkpoint that was written last, if there is one."""
         newest = choices(self.checkpoints)[0]
         return None if newest == self.checkpoints else newest
+
+    def complete(self, rounds: int) -> bool:
+        """Whether the run has ended after so many rounds: its result and everybody's weights are of its checkpoint.
+
+        A rank that is killed at the end has not written its weights, though rank 0 may have written the result.
+        """
+        newest = self.newest_checkpoint()
+        try:
+            summary = self.summary()
+        except UserError:  # none, or it was damaged and is to be written again
+            return False
+        if newest is None or summary.rounds != rounds:
+            return False
+        written = [self.summary_file, *map(self.weights_file, range(len(summary.examples)))]
+        began = (newest / RUN).stat().st_mtime
+        return all(file.is_file() and file.stat().st_mtime >= began for file in written)
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""

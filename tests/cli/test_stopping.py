@@ -19,7 +19,7 @@ from rffl_pl.cli.run import Run as Options
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
-from tests.cli.folders import DIGITS, Run, assert_same_bits, rows
+from tests.cli.folders import DIGITS, Run, assert_same_bits, rows, weights
 from tests.conftest import QUICK
 
 TERMINATED = "--trainer.callbacks+=tests.interruption.Signalled"
@@ -157,6 +157,57 @@ def test_a_damaged_last_checkpoint_costs_a_round(rffl: Run, tmp_path: Path) -> N
     assert "participant_0.pt to be a whole checkpoint" in ended.err
     assert "Going on from the one before." in ended.err
     assert_same_bits(whole(rffl, tmp_path, 4), run)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Of every file but the name of the launch."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "launch")
+    return {path.relative_to(folder): path.read_bytes() for path in files}
+
+
+def test_a_finished_run_is_left_as_it_is(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is started again has nothing to do; fewer rounds than there are, or other settings, change nothing."""
+    args = (*DIGITS, "--run.name", "run")
+    assert rffl(*args, "--trainer.max_epochs", 3).code == 0
+    (run,) = (tmp_path / "runs" / "run").iterdir()
+    before = contents(run)
+    fewer = rffl(*args, "--trainer.max_epochs", 2, "--ckpt_path", "last")
+    assert fewer.code == 2
+    expected = f"Error: Expected --trainer.max_epochs above 3, the rounds that {run / 'checkpoints'} has, but got 2; "
+    assert fewer.err.startswith(expected)
+    others = ("--server.gamma", 0.9, "--model.optimizer.lr", 0.5, "--standalone.enabled", "true")
+    again = rffl(*args, "--trainer.max_epochs", 3, *others, "--ckpt_path", "last")
+    assert (again.code, again.err) == (0, "")
+    assert again.out.startswith(f"The run in {run} has its 3 rounds and its result: nothing is left to do; ")
+    assert contents(run) == before
+    monkeypatch.setattr(RunFolder, "launch", lambda run: None)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert rffl(*args, "--trainer.max_epochs", 3).out == again.out
+    assert contents(run) == before
+
+
+def test_a_run_without_its_last_weights_is_finished(rffl: Run, tmp_path: Path) -> None:
+    """Whatever was not written after the last round is written by whoever goes on."""
+    args = (*DIGITS, "--run.name", "run", "--trainer.max_epochs", 2)
+    assert rffl(*args).code == 0
+    (run,) = (tmp_path / "runs" / "run").iterdir()
+    before = weights(run)
+    for missing in (run / "weights" / "participant_3.pt", run / "summary.json"):
+        missing.unlink()
+        assert rffl(*args, "--ckpt_path", "last").code == 0
+        assert weights(run).keys() == before.keys()
+        assert RunFolder(run).complete(2)
+
+
+def test_a_checkpoint_of_more_rounds_is_refused(rffl: Run, tmp_path: Path) -> None:
+    """Also where a folder of its own would hold nothing but a configuration."""
+    assert rffl(*DIGITS, "--run.name", "run", "--trainer.max_epochs", 2).code == 0
+    (run,) = (tmp_path / "runs" / "run").iterdir()
+    checkpoint = run / "checkpoints" / "last.ckpt"
+    ended = rffl(*DIGITS, "--run.name", "new", "--trainer.max_epochs", 1, "--ckpt_path", checkpoint)
+    assert ended.code == 2
+    assert ended.err.startswith(f"Error: Expected --trainer.max_epochs above 2, the rounds that {checkpoint} has, but")
+    assert not (tmp_path / "runs" / "new").exists()
 
 
 @contextlib.contextmanager
