@@ -66,7 +66,7 @@ def main(args: Sequence[str], run: Run) -> int:
         code = _run(given, kept, shown, run)
     if not given.dry_run and code != 130:
         _draw(given, kept, shown)
-        for sentence in kept.left_out:
+        for sentence in dict.fromkeys(kept.left_out):  # of the results and of their rounds the same
             print(sentence, file=sys.stderr)
     return code
 
