@@ -8,16 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rffl_pl.comparison.reading import Result, is_run, read
+from rffl_pl.comparison.reading import Result, is_run, is_trained, read
 from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder
 from rffl_pl.studies.study import COLUMNS
 
 _RESULTS = "results.csv"  # of a study
+_DEPTH = 8  # folders above one another, of which --run.name may say several; a link may lead back up
 
 
 def chosen(words: Sequence[str]) -> tuple[list[Result], list[str]]:
     """The finished runs that words name, each once and in their order.
 
+    Shells make words of patterns, so files and folders that have nothing to do with it are passed over beside others.
     Settings are those of a study where all runs are cells of one, else the options of the command line.
 
     Returns:
@@ -28,17 +31,18 @@ def chosen(words: Sequence[str]) -> tuple[list[Result], list[str]]:
     """
     found: dict[Path, Result] = {}
     gone: list[str] = []
-    for word in words:
-        for path in _matching(word):
-            if file := _study_file(path):
-                for one in _cells(file):
-                    if isinstance(one, str):
-                        gone.append(one)
-                    else:
-                        found.setdefault(one.path.resolve(), one)
-            else:
-                for folder in _runs_in(path):
-                    found.setdefault(folder.resolve(), read(folder))
+    paths = [path for word in words for path in _matching(word)]
+    telling = [path for path in paths if not path.exists() or _study_file(path) or _runs_in(path)]
+    for path in telling or paths:
+        if file := _study_file(path):
+            for one in _cells(file):
+                if isinstance(one, str):
+                    gone.append(one)
+                else:
+                    found.setdefault(one.path.resolve(), one)
+        else:
+            for folder in _runs_in(path) or [path]:
+                found.setdefault(folder.resolve(), read(folder))
     finished = [result for result in found.values() if result.summary is not None]
     unfinished = [_not_ended(result) for result in found.values() if result.summary is None]
     if not finished:
@@ -52,7 +56,7 @@ def at_hand(root: Path) -> Iterator[Result | UserError]:
     Raises:
         UserError: If there is none.
     """
-    folders = sorted(path.parent for path in root.glob("*/*/metrics.csv"))
+    folders = list(_folders(root, _DEPTH)) if root.is_dir() else []
     if not folders:
         raise UserError(
             f"Expected runs below {root}/, but there are none here; name their folders, or train one: rffl fit "
@@ -65,9 +69,18 @@ def at_hand(root: Path) -> Iterator[Result | UserError]:
             yield mistake
 
 
+def _folders(above: Path, depth: int) -> Iterator[Path]:
+    """Every run below a folder that trains or has trained, but cells of studies: those have studies to name them."""
+    for path in sorted(path for path in above.iterdir() if path.is_dir()):
+        if RunFolder(path).metrics_file.is_file():
+            yield path
+        elif depth > 1 and not is_run(path) and not (path / "lock").is_file():  # which every cell has
+            yield from _folders(path, depth - 1)
+
+
 def _matching(word: str) -> list[Path]:
     """What a word stands for; of a pattern, folders and results of studies."""
-    if not glob.has_magic(word):
+    if not glob.has_magic(word) or Path(word).exists():  # a run may be called gamma[0.5]
         return [Path(word)]
     matching = [path for path in map(Path, sorted(glob.glob(word))) if path.is_dir() or path.name == _RESULTS]
     if not matching:
@@ -76,9 +89,11 @@ def _matching(word: str) -> list[Path]:
 
 
 def _runs_in(path: Path) -> Sequence[Path]:
-    """The folder itself if it is a run's, else the runs below it."""
-    below = () if is_run(path) else (path.glob(f"{depth}metrics.csv") for depth in ("*/", "*/*/", "*/*/*/"))
-    return sorted(file.parent for files in below for file in files) or [path]
+    """The folder itself if it is of a run that was trained, else those below it."""
+    if is_run(path):
+        return [path] if is_trained(path) else []
+    below = (path.glob(f"{depth}metrics.csv") for depth in ("*/", "*/*/", "*/*/*/"))
+    return sorted(file.parent for files in below for file in files)
 
 
 def _not_ended(result: Result) -> str:

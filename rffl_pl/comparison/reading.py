@@ -57,6 +57,12 @@ def is_run(path: Path) -> bool:
     return any(file.is_file() for file in (run.config_file, run.metrics_file, run.summary_file))
 
 
+def is_trained(path: Path) -> bool:
+    """Whether a folder has something that training leaves: tests, predictions and what never began do not."""
+    run = RunFolder(path)
+    return run.metrics_file.is_file() or run.summary_file.is_file()
+
+
 def read(path: Path) -> Result:
     """A run that trains or has trained.
 

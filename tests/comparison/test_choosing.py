@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rffl_pl.comparison import chosen
+from rffl_pl.comparison import at_hand, chosen
 from rffl_pl.comparison.measures import check_common
 from rffl_pl.comparison.page import content
 from rffl_pl.comparison.reading import read, seconds
@@ -33,6 +33,41 @@ def test_folders_above_runs_and_patterns(folders: list[Path]) -> None:
         folders[1].parent.name,
         *(name for name in every if name != folders[1].parent.name),
     ]
+
+
+def test_what_else_a_pattern_matches(folders: list[Path], tmp_path: Path) -> None:
+    """An earlier page, what a test left and empty folders are passed over beside runs; alone they are refused."""
+    run = copy(folders[0], tmp_path / "digits" / folders[0].name)
+    (tmp_path / "compare.html").touch()
+    (tmp_path / "empty").mkdir()
+    tested = tmp_path / "digits" / f"{folders[0].name}-test"
+    tested.mkdir()
+    shutil.copy(run / "config.yaml", tested)
+    for words in (sorted(tmp_path.iterdir()), sorted(run.parent.iterdir()), [tmp_path / "*"], [run.parent / "*"]):
+        results, left_out = chosen([str(word) for word in words])
+        assert ([result.path for result in results], left_out) == ([run], []), words
+    for word in (tmp_path / "compare.html", tmp_path / "empty", tested):
+        with pytest.raises(UserError, match=f"Expected .*{word.name}"):
+            chosen([str(word)])
+    with pytest.raises(UserError, match="there is no such folder"):
+        chosen([str(run), str(tmp_path / "nowhere")])
+
+
+def test_a_name_that_looks_like_a_pattern(folders: list[Path], tmp_path: Path) -> None:
+    """What is there is meant itself."""
+    run = copy(folders[0], tmp_path / "gamma[0.5]" / folders[0].name)
+    assert names([run]) == names([run.parent]) == names([tmp_path / "gamma*"]) == ["gamma[0.5]"]
+
+
+def test_runs_at_hand_however_deep(folders: list[Path], tmp_path: Path) -> None:
+    """``--run.name`` may have folders in it; cells of studies and tests are not listed."""
+    runs = [copy(folders[0], tmp_path / name / folders[0].name) for name in ("a", "group/a", "group/b/c")]
+    cell = copy(folders[0], tmp_path / "studies" / "cells" / "aa" / folders[0].name)
+    (cell.parent / "lock").touch()
+    (tmp_path / "group" / "tested-test").mkdir()
+    (tmp_path / "group" / "tested-test" / "config.yaml").touch()
+    found = [one.path for one in at_hand(tmp_path) if not isinstance(one, UserError)]
+    assert found == runs
 
 
 def test_an_unfinished_run_among_finished_ones(folders: list[Path], tmp_path: Path) -> None:
