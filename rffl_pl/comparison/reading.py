@@ -86,7 +86,7 @@ def read(path: Path) -> Result:
 def seconds(path: Path) -> float | None:
     """How long a run took: what a study noted, else from its first file to its result.
 
-    None where neither is known: the times of files that were copied say nothing.
+    None where neither is known: the times of files that were copied say nothing, nor do those of a run that went on.
     """
     try:
         return float(json.loads((path.parent / "cell.json").read_text())["seconds"])
@@ -95,6 +95,8 @@ def seconds(path: Path) -> float | None:
     run = RunFolder(path)
     began = _moment(path)
     if began is None or not (run.config_file.is_file() and run.summary_file.is_file()):
+        return None
+    if len(run.launches()) > 1 or run.config().get("ckpt_path") is not None:
         return None
     first, last = run.config_file.stat().st_mtime, run.summary_file.stat().st_mtime
     return last - first if abs(first - began.timestamp()) < _AT_ONCE and last >= first else None

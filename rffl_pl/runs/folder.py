@@ -93,8 +93,10 @@ class RunFolder:
                     f"Expected the run in {self.path} to have ended, but another process goes on with it; end that one "
                     "first, or give another --run.name."
                 )
-            file.truncate(0)
-            file.write(launch.identity() or "")
+            file.seek(0)
+            if file.read()[-1:] not in ("", "\n"):  # earlier releases ended no line
+                file.write("\n")
+            file.write(f"{launch.identity() or ''}\n")
             file.flush()
             _taken.files[self.path] = file
         return self
@@ -127,12 +129,17 @@ class RunFolder:
 
     @property
     def launch_file(self) -> Path:
-        """Which launch writes here."""
+        """Which launches wrote here, a line each."""
         return self.path / "launch"
+
+    def launches(self) -> list[str]:
+        """The names of the launches that wrote here, in their order; empty of those that have none."""
+        return self.launch_file.read_text().splitlines() if self.launch_file.is_file() else []
 
     def launch(self) -> str | None:
         """The name of the launch that wrote here last; None for none."""
-        return (self.launch_file.read_text() or None) if self.launch_file.is_file() else None
+        names = self.launches()
+        return (names[-1] or None) if names else None
 
     @property
     def metrics_file(self) -> Path:

@@ -132,7 +132,7 @@ def test_a_restarted_launch_goes_on(rffl: Run, tmp_path: Path, monkeypatch: pyte
         monkeypatch.setenv(launcher, name)
         with pytest.raises(RuntimeError, match="power cut"):
             rffl(*args, cut)
-    first = next(path for path in (tmp_path / "runs" / "cut").iterdir() if (path / "launch").read_text() == "mine")
+    first = next(path for path in (tmp_path / "runs" / "cut").iterdir() if RunFolder(path).launch() == "mine")
     monkeypatch.setenv(launcher, "mine")
     monkeypatch.setenv({"TORCHELASTIC_RUN_ID": "TORCHELASTIC_RESTART_COUNT"}.get(launcher, "SLURM_RESTART_COUNT"), "1")
     again = rffl(*args)

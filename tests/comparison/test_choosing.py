@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -163,6 +164,19 @@ def test_seconds_are_known_or_not(folders: list[Path], tmp_path: Path) -> None:
     assert found is not None
     assert 0 < found < 60
     assert seconds(copy(folders[0], tmp_path / "2020-01-01_00-00-00")) is None
+
+
+def test_seconds_of_a_run_that_went_on(folders: list[Path], tmp_path: Path) -> None:
+    """They are not known: its configuration is written again, and what was before lies elsewhere or is gone."""
+    twice, moved = (Path(shutil.copytree(folders[0], tmp_path / name / folders[0].name)) for name in ("twice", "moved"))
+    assert seconds(twice) == seconds(moved) == seconds(folders[0])
+    with (twice / "launch").open("a") as launches:
+        launches.write("\n")
+    assert seconds(twice) is None
+    config, began = (moved / "config.yaml").read_text(), (moved / "config.yaml").stat().st_mtime
+    (moved / "config.yaml").write_text(config.replace("ckpt_path: null", "ckpt_path: before/checkpoints/last.ckpt"))
+    os.utime(moved / "config.yaml", (began, began))
+    assert seconds(moved) is None
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,20 @@ def test_a_run_that_ends_leaves_those_beside_it_alone(tmp_path: Path, monkeypatc
     RunFolder.free()
 
 
+def test_every_launch_leaves_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one without any, and behind what earlier releases left."""
+    run = RunFolder.make(tmp_path / "run")
+    assert (run.launches(), run.launch()) == ([], None)
+    run.launch_file.write_text("one")
+    monkeypatch.setenv("SLURM_JOB_ID", "two")
+    run.take()
+    assert run.launch() == "two"
+    run.take().free()
+    monkeypatch.delenv("SLURM_JOB_ID")
+    run.take().free()
+    assert (run.launches(), run.launch()) == (["one", "two", ""], None)
+
+
 def test_a_root_that_cannot_be_written_to(tmp_path: Path) -> None:
     """A sentence names the option."""
     (tmp_path / "file").write_text("in the way")
