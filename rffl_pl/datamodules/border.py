@@ -61,6 +61,8 @@ class Part:
         Raises:
             UserError: If it cannot.
         """
+        if isinstance(batch, UserError):
+            raise batch  # its sentence names what cannot be read
         x, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (None, None)
         if not (isinstance(x, Tensor) and isinstance(y, Tensor) and y.dim() == 1 and len(x) == len(y) == len(indices)):
             failure = batch if isinstance(batch, Exception) else None
