@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import PIL.Image
+from torch import Tensor
 from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
 from rffl_pl.datamodules.base import FederatedDataModule, Sources
@@ -18,7 +20,8 @@ class ImageFolder(FederatedDataModule):
     """Your own images in folders ``train`` and ``test``, and ``val`` if there is one, with a folder per class in each.
 
     Images are read as they are needed, so that not all need to fit into memory; ``num_workers`` processes read ahead.
-    The shorter side is brought to ``image_size``, the middle of the longer one kept; values lie in -1 .. 1.
+    The shorter side is brought to ``image_size``, the middle of the longer one kept; values lie in -1 .. 1. Of greys
+    of 16 bits the upper 8 count, so that 65535 is white; floats, and whole numbers beyond, are refused.
 
     Args:
         federation: Who takes part.
@@ -70,7 +73,7 @@ class ImageFolder(FederatedDataModule):
                 f"each, but {missing} is missing."
             )
         try:
-            return TorchvisionImageFolder(str(folder), transform=self.pixels, loader=_opened)
+            return TorchvisionImageFolder(str(folder), loader=partial(_input, self.pixels))
         except (FileNotFoundError, PermissionError) as error:
             raise UserError(
                 f"Expected {folder} of --data.folder to have images in a folder per class, but torchvision says: "
@@ -88,11 +91,11 @@ class ImageFolder(FederatedDataModule):
             )
 
 
-def _opened(path: str) -> PIL.Image.Image:
+def _input(pixels: Pixels, path: str) -> Tensor:
+    """The network's input of an image's file."""
     try:
         with PIL.Image.open(path) as image:
-            image.load()
-            return image
+            return pixels(image)
     except Exception as error:  # whatever a decoder can meet in a damaged file
         raise UserError(
             f"Expected images below --data.folder, but {path} cannot be read ({type(error).__name__}: "

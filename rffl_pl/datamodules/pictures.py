@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+import numpy as np
+import PIL.Image
 import torch
-from PIL.Image import Image
 from torch import Tensor
 from torchvision.transforms import v2
 
@@ -42,6 +43,30 @@ class Pixels:
             ]
         )
 
-    def __call__(self, picture: Image) -> Tensor:
-        made: Tensor = self.transform(picture.convert(self.mode))
+    def __call__(self, picture: PIL.Image.Image) -> Tensor:
+        """The input that is made of a picture.
+
+        Raises:
+            ValueError: If its values have no white, or no colours are known for its kind.
+        """
+        made: Tensor = self.transform(in_eight_bits(picture).convert(self.mode))
         return made.as_subclass(Tensor)  # torchvision's own kind of tensor brings nothing to a network but time
+
+
+def in_eight_bits(picture: PIL.Image.Image) -> PIL.Image.Image:
+    """A picture with at most 8 bits for a value: of 16 the upper 8, as Pillow itself takes them of colours.
+
+    Its `convert` makes 255 of every grey above that instead, which leaves one white picture for all.
+
+    Raises:
+        ValueError: If its values are floats or leave 0 .. 65535: nothing says which one is white.
+    """
+    if picture.mode == "F":
+        raise ValueError("its values are floats, which have no white; save it with 8 or 16 bits")
+    if not picture.mode.startswith("I"):
+        return picture
+    values = np.asarray(picture.convert("I"))
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > 65535:
+        raise ValueError(f"its values lie in {low} .. {high}, not in 0 .. 65535; save it with 8 or 16 bits")
+    return PIL.Image.fromarray((values >> 8).astype(np.uint8))

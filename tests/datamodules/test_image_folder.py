@@ -101,6 +101,35 @@ def test_an_image_that_cannot_be_read(rffl: Callable[..., Ended], folder: Path, 
     assert "Traceback" not in ended.err
 
 
+GREYS = np.array([[0, 300], [40_000, 65_535]])
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("<u2", "png"), ("<u2", "tiff"), (">u2", "tiff"), ("<i4", "tiff")])
+@pytest.mark.parametrize("channels", ["grey", "rgb"])
+def test_greys_of_sixteen_bits(folder: Path, kind: str, suffix: str, channels: str) -> None:
+    """Their upper 8 bits count; all above 255 was white."""
+    (folder / "train" / "cat" / "0.png").unlink()
+    Image.fromarray(GREYS.astype(kind)).save(folder / "train" / "cat" / f"0.{suffix}")
+    data = made(folder, image_size=2, channels=channels)
+    assert data.sources is not None
+    x, _ = data.sources.train[0]
+    assert len(x) == (1 if channels == "grey" else 3)
+    assert torch.allclose((x + 1) * 127.5, torch.tensor(GREYS // 256).float().expand_as(x), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [(GREYS.astype(np.float32), "its values are floats"), (2 * GREYS.astype(np.int32), "values lie in 0 .. 131070")],
+)
+def test_an_image_without_a_white(folder: Path, values: Any, reason: str) -> None:
+    """Floats and greater numbers are refused by the image's file: nothing says how bright they are."""
+    victim = folder / "train" / "cat" / "0.tiff"
+    Image.fromarray(values).save(victim)
+    (folder / "train" / "cat" / "0.png").unlink()
+    with pytest.raises(UserError, match=f"^Expected images below --data.folder, but {victim} cannot .*{reason}"):
+        made(folder)
+
+
 def without_test(folder: Path) -> str:
     shutil.rmtree(folder / "test")
     return "test is missing"
