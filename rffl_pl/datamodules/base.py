@@ -22,6 +22,7 @@ from rffl_pl.datamodules.reading import Batch, Batches, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard, bucketed
 from rffl_pl.datamodules.shards import adversaries_shards, shards_of
 from rffl_pl.datamodules.splits import DIR, Pool, Split, named
+from rffl_pl.datamodules.splits.dirichlet import check_alpha
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 
@@ -118,8 +119,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"Expected --data.validation to lie between 0 and 1, but got {validation}; try 0.1, or 0 with "
                 "--data.watch test."
             )
-        if not dirichlet_alpha > 0:
-            raise UserError(f"Expected --data.dirichlet_alpha to be positive, but got {dirichlet_alpha}; try 0.5.")
+        check_alpha("--data.dirichlet_alpha", dirichlet_alpha)
         self.federation = federation
         self.split = named(split)
         if isinstance(self.split, DIR) and self.split.alpha is None:

@@ -70,7 +70,7 @@ def test_the_older_name_of_dirichlets_concentration() -> None:
     assert shards(split="DIR", dirichlet_alpha=0.2) == shards(split=DIR(alpha=0.2)) != shards(split="DIR")
     assert shards(split=DIR(alpha=0.2), dirichlet_alpha=9.0) == shards(split=DIR(alpha=0.2))
     assert shards(split="POW", dirichlet_alpha=0.2) == shards(split="POW")
-    with pytest.raises(UserError, match=r"--data\.split\.alpha to be positive, but got 0"):
+    with pytest.raises(UserError, match=r"--data\.split\.alpha to be positive and at most 1e\+300, but got 0"):
         DIR(alpha=0)
 
 

@@ -14,7 +14,7 @@ import torch
 from scipy.stats import powerlaw
 from torch import Tensor
 
-from rffl_pl.datamodules import Digits
+from rffl_pl.datamodules import DIR, Digits
 from rffl_pl.datamodules.splits import by_class, dirichlet, power_law, uniform
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -202,6 +202,27 @@ def test_small_alpha_skews_and_large_alpha_does_not() -> None:
 
     assert float(largest_share(0.01).mean()) > 0.9
     assert float(largest_share(1000.0).max()) < 0.25
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1e-4, 1e-10, 5e-324])
+def test_the_smaller_alpha_the_fewer_hold_a_class(alpha: float) -> None:
+    """DIR: where a class's draws underflow, half of them or all, it goes to one participant, to each as often."""
+    classes = 2000
+    labels = torch.arange(classes).repeat(4)
+    shards = dirichlet(labels, classes, 4, classes, alpha, seeded())
+    counts = torch.stack([torch.bincount(labels[shard], minlength=classes) for shard in shards])
+    assert float((counts.max(0).values == 4).double().mean()) > 0.99
+    assert counts.sum(1).double().div(4 * classes).tolist() == pytest.approx([0.25] * 4, abs=0.04)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, math.inf, -math.inf, math.nan, 1e301])
+def test_an_alpha_that_cannot_be(alpha: float) -> None:
+    """DIR: it is refused by its option, before anything is divided."""
+    expected = f"to be positive and at most 1e+300, but got {alpha};"
+    with pytest.raises(UserError, match=re.escape(f"--data.split.alpha {expected}")):
+        DIR(alpha=alpha)
+    with pytest.raises(UserError, match=re.escape(f"--data.dirichlet_alpha {expected}")):
+        Digits(Federation(participants=2), split="DIR", dirichlet_alpha=alpha)
 
 
 @pytest.mark.parametrize(
