@@ -92,6 +92,13 @@ def test_a_class_without_examples(draw: str) -> None:
         CLA(draw=draw).cut(pool(2, 10, torch.ones(100, dtype=torch.int64), classes=2))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("draw", ["auto", "released"])
+def test_a_shard_of_more_than_there_is(draw: str) -> None:
+    """It is refused at once, as by other splits: drawing it again and again takes minutes and all memory."""
+    with pytest.raises(UserError, match=r"at least 100000000 .* there are 1000; .*--data\.examples_per_participant"):
+        CLA(draw=draw).cut(pool(5, 10**8))  # type: ignore[arg-type]
+
+
 def test_an_unknown_draw() -> None:
     with pytest.raises(UserError, match=r"--data\.split\.draw to be one of auto, disjoint, released, but got own"):
         CLA(draw="own")  # type: ignore[arg-type]

@@ -24,7 +24,8 @@ class CLA(Split):
             ``released``: every shard is drawn on its own with replacement, as in the authors' code.
 
     Raises:
-        UserError: If `draw` is none of these.
+        UserError: If `draw` is none of these, and in `cut` if there are too few examples: for disjoint shards, or
+            altogether for one shard.
     """
 
     def __init__(self, *, draw: Draw = "auto") -> None:
@@ -38,6 +39,11 @@ class CLA(Split):
         counts = wanted(classes, pool.participants, pool.each)
         if self.draw == "disjoint" or (self.draw == "auto" and suffices(labels, counts)):
             return by_class(labels, classes, pool.participants, pool.each, generator)
+        if pool.each > len(labels):
+            raise UserError(
+                f"Expected at least {pool.each} training examples for a shard of split CLA, but there are "
+                f"{len(labels)}; lower --data.examples_per_participant."
+            )
         shards = on_their_own(labels, counts, replacement=self.draw == "released", generator=generator)
         shared, repeated = overlap(shards)
         rank_zero_warn(
