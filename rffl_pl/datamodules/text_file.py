@@ -24,7 +24,8 @@ class TextFile(TextDataModule):
         federation: Who takes part.
         train_file: The training sentences.
         test_file: The test sentences; by default `test_share` of the training sentences.
-        test_share: Share of the training sentences that become test sentences without a `test_file`.
+        test_share: Share of the training sentences that become test sentences without a `test_file`; one of every class
+            stays for training.
         text: Name of the column with the sentence.
         label: Name of the column with the label.
         encoding: Of the files.
@@ -32,7 +33,7 @@ class TextFile(TextDataModule):
 
     Raises:
         UserError: If an argument is out of range, and in `setup` if a file cannot be read, lacks a column, has a row
-            without text or label, has one class only, or a label in the test file alone.
+            without text or label, has one class only or one for every sentence, or a label in the test file alone.
     """
 
     num_classes = 0
@@ -61,27 +62,16 @@ class TextFile(TextDataModule):
 
     def read(self) -> tuple[Texts, Texts | None, Texts]:
         train = self._rows(Path(self.train_file), "--data.train_file")
-        if self.test_file is not None:
-            test = self._rows(Path(self.test_file), "--data.test_file")
-            if not test:
-                raise UserError(f"Expected test sentences in --data.test_file {self.test_file}, but it has none.")
-        else:
-            generator = torch.Generator().manual_seed(self.federation.seed_for("test"))
-            order = torch.randperm(len(train), generator=generator).tolist()
-            count = max(1, round(self.test_share * len(train)))
-            test, train = [train[i] for i in order[:count]], [train[i] for i in order[count:]]
         names = sorted({label for _, label in train}, key=by_number)
         if len(names) < 2:
             raise UserError(
                 f"Expected at least two classes in column {self.label} of --data.train_file {self.train_file}, but "
                 f"there is {f'{names[0]} alone' if names else 'none'}; name another column with --data.label."
             )
-        unknown = sorted({label for _, label in test} - set(names))
-        if unknown:
-            raise UserError(
-                f"Expected the labels of the test sentences among those of the training sentences, "
-                f"{', '.join(names[:5])}, but {unknown[0]} is not; correct --data.test_file or --data.label."
-            )
+        if self.test_file is None:
+            train, test = self._divided(train)
+        else:
+            test = self._for_the_test(self.test_file, names)
         self.class_names, self.num_classes = tuple(names), len(names)
         numbers = {name: number for number, name in enumerate(names)}
         parts = [
@@ -89,6 +79,34 @@ class TextFile(TextDataModule):
             for rows in (train, test)
         ]
         return parts[0], None, parts[1]
+
+    def _divided(self, rows: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Training and test sentences: some at random, but of every class one stays for training."""
+        generator = torch.Generator().manual_seed(self.federation.seed_for("test"))
+        order = torch.randperm(len(rows), generator=generator).tolist()
+        stay = set({rows[i][1]: i for i in order}.values())  # of every class its last
+        chosen = [i for i in order if i not in stay][: max(1, round(self.test_share * len(rows)))]
+        if not chosen:
+            raise UserError(
+                f"Expected --data.train_file {self.train_file} to have a test sentence beside one of every class, but "
+                f"each of its {len(rows)} sentences has a class of its own in column {self.label}; name another column "
+                "with --data.label, or give --data.test_file."
+            )
+        taken = set(chosen)
+        return [rows[i] for i in order if i not in taken], [rows[i] for i in chosen]
+
+    def _for_the_test(self, file: str, names: list[str]) -> list[tuple[str, str]]:
+        """The test sentences of a file of their own."""
+        rows = self._rows(Path(file), "--data.test_file")
+        if not rows:
+            raise UserError(f"Expected test sentences in --data.test_file {file}, but it has none.")
+        unknown = sorted({label for _, label in rows} - set(names))
+        if unknown:
+            raise UserError(
+                f"Expected the labels of the test sentences among those of the training sentences, "
+                f"{', '.join(names[:5])}, but {unknown[0]} is not; correct --data.test_file or --data.label."
+            )
+        return rows
 
     def _rows(self, path: Path, option: str) -> list[tuple[str, str]]:
         """Sentence and label of every row."""

@@ -263,6 +263,28 @@ def test_a_test_file(tmp_path: Path) -> None:
         loaded(train, test_file=str(write(tmp_path / "c.csv", [("a film", "maybe")])))
 
 
+@pytest.mark.parametrize("examples", [1, 2])
+def test_a_rare_class_is_trained_on(tmp_path: Path, examples: int) -> None:
+    """Whatever the seed, an example of every class stays for training, and as many are tested on."""
+    path = write(tmp_path / "a.csv", [*ROWS, *[("an odd film", "other")] * examples])
+    for seed in range(20):
+        data = TextFile(Federation(participants=2, seed=seed), split="UNI", train_file=str(path))
+        train, _, test = data.read()
+        assert data.class_names == ("no", "other", "yes")
+        assert 1 in train.labels
+        assert len(test.sentences) == 6
+        assert len(train.sentences) == 54 + examples
+
+
+def test_three_rows_of_two_classes(tmp_path: Path) -> None:
+    """The one that is tested on is of the class with two."""
+    path = write(tmp_path / "a.csv", [("bad", "neg"), ("good", "pos"), ("worse", "neg")])
+    for seed in range(10):
+        data = TextFile(Federation(participants=2, seed=seed), train_file=str(path))
+        train, _, test = data.read()
+        assert (sorted(train.labels), test.labels) == ([0, 1], [0])
+
+
 def test_a_test_file_without_rows_is_not_replaced_in_silence(tmp_path: Path) -> None:
     """A share of the training sentences would be tested on instead."""
     train, test = write(tmp_path / "a.csv", ROWS), write(tmp_path / "b.csv", [])
@@ -292,6 +314,7 @@ def test_other_words_are_another_data_set(tmp_path: Path) -> None:
         ("a.csv", b"text,label\nfine,1\n ,0\n", r"a sentence in column text .*line 3 has none"),
         ("a.csv", b"text,label\nfine,1\npoor,\n", r"a label in column label .*line 3 has none"),
         ("a.csv", b"text,label\n" + b"fine,1\n" * 20, r"at least two classes .*there is 1 alone"),
+        ("a.csv", b"text,label\nfine,1\npoor,0\n", r"a test sentence beside .* each of its 2 sentences has a class"),
         ("a.csv", b"text,label\nfine,1\ncaf\xe9,0\n", r"to be utf-8, but line 3 has the byte 0xe9"),
         ("a.jsonl", b'{"text": "fine", "label": 1}\nnonsense\n', r"JSON object in line 2 .*no JSON"),
         ("a.jsonl", b"[1, 2]\n", r"JSON object in line 1 .*got list"),
