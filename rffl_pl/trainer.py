@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, Trainer
@@ -17,9 +17,32 @@ from rffl_pl.callbacks import (
     RunReport,
     StandaloneReference,
 )
+from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
 from rffl_pl.strategy import FederatedStrategy
+
+WHOLE_ROUNDS = {
+    "limit_train_batches": (1, "for less or more training in it give --data.examples_per_participant or "
+                               "--model.local_epochs"),
+    "overfit_batches": (0, "for few examples to train on give --data.examples_per_participant"),
+    "val_check_interval": (1, "for every how many rounds give --trainer.check_val_every_n_epoch"),
+}  # fmt: skip
+"""Lightning's options that count a trainer's batches, with the value that changes nothing and what does as meant."""
+
+
+def check_whole_rounds(options: Mapping[str, Any]) -> None:
+    """See that no option is to divide a round: Lightning, to whom it is one batch, would do nothing.
+
+    Raises:
+        UserError: If one is.
+    """
+    for name, (without, instead) in WHOLE_ROUNDS.items():
+        given = options.get(name)
+        if isinstance(given, int | float) and given != without:
+            raise UserError(
+                f"Expected --trainer.{name} to be left alone, but got {given:g}: a round is one batch; {instead}."
+            )
 
 
 def federated_trainer(
@@ -42,15 +65,20 @@ def federated_trainer(
         callbacks: Your own.
         figures: Draw pictures at the end.
         options: Of Lightning's ``Trainer``, ``max_epochs`` for the number of rounds; they win over what is chosen here.
+
+    Raises:
+        UserError: If an option is to divide a round.
     """
+    check_whole_rounds(options)
     strategy = FederatedStrategy(options.pop("accelerator", "auto"), exchange=exchange)
-    ours = [Interruption(), StandaloneReference(), RunReport(folder.path, figures), RoundCheckpoint(folder.checkpoints)]
+    ours = [Interruption(), StandaloneReference(), RunReport(folder.path, figures)]
+    kept = [RoundCheckpoint(folder.checkpoints)] if options.get("enable_checkpointing") is not False else []
     shown = [RoundProgress()] if options.get("enable_progress_bar") is not False else []
     chosen: dict[str, Any] = {
         "strategy": strategy,
         "accelerator": strategy.root_device_type,
         "num_nodes": launch.world_size() // launch.local_world_size(),
-        "callbacks": [*callbacks, ReputationExchange(server), *ours, *shown],
+        "callbacks": [*callbacks, ReputationExchange(server), *ours, *kept, *shown],
         "logger": CSVLogger(folder.path, name="", version="", flush_logs_every_n_steps=1),
         "default_root_dir": str(folder.path),
         "use_distributed_sampler": False,

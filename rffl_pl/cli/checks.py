@@ -13,6 +13,7 @@ from lightning.pytorch import callbacks
 
 from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.errors import UserError, check_folder, check_number, reason
+from rffl_pl.trainer import check_whole_rounds
 
 ROUNDS = 10_000_000
 """More than any run plays."""
@@ -93,15 +94,15 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     for name in ("max_epochs", "max_steps"):
         if config[name] not in (None, -1):
             check_number(f"--trainer.{name}", config[name], 1, ROUNDS, "a round is one of them")
-    for name in ("check_val_every_n_epoch", "limit_train_batches"):
-        if config[name] is not None:
-            check_number(f"--trainer.{name}", config[name], 1)
+    if config["check_val_every_n_epoch"] is not None:
+        check_number("--trainer.check_val_every_n_epoch", config["check_val_every_n_epoch"], 1)
     if config["log_every_n_steps"] is not None:
         check_number("--trainer.log_every_n_steps", config["log_every_n_steps"], 0)
-    if isinstance(config["val_check_interval"], int | float) and config["val_check_interval"] != 1:
+    check_whole_rounds(config)
+    if config["default_root_dir"] is not None:
         raise UserError(
-            f"Expected --trainer.val_check_interval to be left alone, but got {config['val_check_interval']}: a round "
-            "is one batch; give --trainer.check_val_every_n_epoch for every how many rounds."
+            f"Expected --trainer.default_root_dir to be left alone, but got {config['default_root_dir']}; for the "
+            "folder of all runs give --run.root."
         )
     given = config["callbacks"] or []
     for callback in given if isinstance(given, list) else [given]:

@@ -1,0 +1,49 @@
+"""Options of Lightning's trainer: what they do is as they say, from Python and on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from rffl_pl import RFFL, RunFolder, UserError, federated_trainer
+from tests.conftest import ROOT, Ended
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("limit_train_batches", 3), ("limit_train_batches", 0.5), ("overfit_batches", 1), ("val_check_interval", 2)],
+)
+def test_an_option_that_divides_a_round(tmp_path: Path, option: str, value: float) -> None:
+    """It would do nothing, and nobody would be told."""
+    with pytest.raises(UserError, match=f"--trainer.{option} to be left alone, but got {value}: a round is one batch;"):
+        federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), **{option: value})
+
+
+def test_options_that_divide_nothing(tmp_path: Path) -> None:
+    """Lightning's own values are taken."""
+    whole = {"limit_train_batches": 1.0, "overfit_batches": 0.0, "val_check_interval": 1.0}
+    federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), accelerator="cpu", **whole)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_without_checkpoints(tmp_path: Path, kept: bool) -> None:
+    """Whoever wants none gets a trainer that writes none, instead of Lightning's exception."""
+    folder = RunFolder.make(tmp_path)
+    trainer = federated_trainer(RFFL(), folder=folder, accelerator="cpu", enable_checkpointing=kept)
+    assert any(isinstance(callback, ModelCheckpoint) for callback in trainer.callbacks) == kept
+
+
+def test_a_rehearsal_of_lightnings_opens_nothing(
+    rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under `fast_dev_run` no logger writes, W&B neither."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    ended = rffl(
+        "fit", "--config", ROOT / "configs" / "digits.yaml", "--trainer.fast_dev_run", "true", "--run.figures", "false",
+        "--standalone.enabled", "false", "--trainer.enable_progress_bar", "false",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert not list(tmp_path.rglob("*.wandb"))
