@@ -103,7 +103,8 @@ class FederatedCLI(LightningCLI):
             decided["logger"] = False if given in (None, True) else given
         elif given in (None, True):
             decided["logger"] = metrics_file(folder)
-            later = wandb_loggers(self.config.get(command, self.config).as_dict(), run, folder)
+            if not config["fast_dev_run"]:  # Lightning lets no logger write then
+                later = wandb_loggers(self.config.get(command, self.config).as_dict(), run, folder)
         elif given:  # the user's own, and what the run folder is read by
             decided["logger"] = [*(given if isinstance(given, list) else [given]), metrics_file(folder)]
         # Before anybody begins an evaluation, or logs.
