@@ -86,12 +86,12 @@ class HuggingFaceData(FederatedDataModule):
         """Training, validation and test examples; sets the classes."""
         found = self._found()
         train = self._split(found, "train")
+        names = self._names(train)
         if self.test_share is None:
             test = self._split(found, "test")
         else:
             train, test = self._divided(train, self.test_share)
         val = None if self.split_names["val"] is None else self._split(found, "val")
-        names = self._names(train)
         self.class_names, self.num_classes = tuple(map(str, names)), len(names)
         return (
             self._labelled(train, names, "train"),
@@ -100,10 +100,14 @@ class HuggingFaceData(FederatedDataModule):
         )
 
     def _divided(self, rows: Any, share: float) -> tuple[Any, Any]:
+        """Training and test examples: some at random, but of every class that has no other name one stays."""
         generator = torch.Generator().manual_seed(self.federation.seed_for("test"))
         order = torch.randperm(len(rows), generator=generator).tolist()
-        count = max(1, round(share * len(rows)))
-        return rows.select(order[count:]), rows.select(order[:count])
+        labels = [] if hasattr(rows.features[self.label], "names") else _column(rows, self.label)
+        stay = set({labels[i]: i for i in order}.values()) if labels else set()  # of every class its last
+        chosen = [i for i in order if i not in stay][: max(1, round(share * len(rows)))]
+        taken = set(chosen)
+        return rows.select([i for i in order if i not in taken]), rows.select(chosen)
 
     def _found(self) -> Mapping[str, Any]:
         """Every split by its name."""

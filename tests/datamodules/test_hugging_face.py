@@ -94,6 +94,16 @@ def test_images(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
 
 
+def test_a_rare_class_is_trained_on(tmp_path: Path) -> None:
+    """Whatever the seed, the one example of a class that only the rows name stays for training."""
+    path = saved(tmp_path / "films", train=table(60, lambda i: "odd" if i == 7 else ("good", "bad")[i % 2]))
+    for seed in range(12):
+        data = HFText(Federation(participants=2, seed=seed), path=path, text="review", test_share=0.1)
+        train, _, test = data.read()
+        assert data.class_names == ("bad", "good", "odd")
+        assert (2 in train.labels, len(train.labels), len(test.labels)) == (True, 54, 6)
+
+
 def test_several_columns_of_numbers(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """They lie side by side, every entry standardised by the training examples; one that never changes is 0."""
     path = saved(tmp_path / "numbers", train=table(60), test=table(20))
