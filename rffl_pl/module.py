@@ -34,7 +34,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
-from rffl_pl.rehearsal import check_memory, check_step
+from rffl_pl.rehearsal import check_memory, check_state, check_step
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
 from rffl_pl.servers import Task
@@ -120,6 +120,7 @@ class FederatedModule(Configured, LightningModule):
         layers = layer_sizes(self.network)
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device)
+        check_state(self.network)
         self._check_network()
         self.stacked = False
         if stage == "fit":

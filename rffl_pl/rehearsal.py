@@ -39,6 +39,20 @@ def check_step(factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tens
         ) from error
 
 
+def check_state(network: nn.Module) -> None:
+    """See that a network's state is tensors alone, as checkpoints and exported weights keep it.
+
+    Raises:
+        UserError: If not.
+    """
+    for name, value in network.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"Expected --model.network {type(network).__name__} to have tensors alone in its state_dict, but {name} "
+                f"is of type {type(value).__name__}; have get_extra_state give a tensor, or leave it out."
+            )
+
+
 def check_memory(dimension: int, participants: int, device: torch.device) -> None:
     """See that the participants of a rank have room: each has weights and an update.
 

@@ -318,6 +318,26 @@ def test_identical_models_are_found() -> None:
     assert cohort.distinct() == [0, 1, 2, 1, 0]
 
 
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        torch.polar(torch.ones(4), torch.arange(4.0)),
+        torch.full((2, 2), -torch.inf, dtype=torch.float64),
+        torch.full((2,), torch.nan, dtype=torch.bfloat16),
+        torch.ones(3, 2, dtype=torch.bool).t(),
+        torch.empty(0),
+    ],
+    ids=["complex", "infinite", "NaN", "transposed", "empty"],
+)
+def test_buffers_of_any_type_are_compared(buffer: Tensor) -> None:
+    """Rotary embeddings are complex, and attention masks infinite; what is NaN is equal to nothing."""
+    network = mlp()
+    network.register_buffer("constant", buffer)
+    cohort = Cohort(network, [0, 1, 2], sgd, CPU)
+    cohort.weights[2] += 1
+    assert cohort.distinct() == ([0, 1, 2] if buffer.is_floating_point() and buffer.isnan().any() else [0, 0, 2])
+
+
 @pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
 def test_a_restored_participant_goes_on_bit_by_bit(optimizer: Any) -> None:
     """Weights, buffers and optimizer state suffice to continue as if nothing had happened, in another row too."""

@@ -166,6 +166,13 @@ class Detached(_Network):
         return super().forward(x).detach()
 
 
+class Stately(_Network):
+    """Keeps what is no tensor."""
+
+    def get_extra_state(self) -> Any:
+        return {"version": 3}
+
+
 class Unmade(nn.Module):
     """Forgets its base."""
 

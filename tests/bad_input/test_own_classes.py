@@ -52,6 +52,7 @@ CLASSES: dict[str, Row] = {
     "paired": (("--model.network", f"{OWN}.Paired"), "--model.network Paired to take inputs of shape [64, 1, 8, 8]"),
     "searching": (("--model.network", f"{OWN}.Searching"), "--model.network Searching to take inputs of shape"),
     "detached": (("--model.network", f"{OWN}.Detached"), "--model.network Detached, but a first step fails"),
+    "stately": (("--model.network", f"{OWN}.Stately"), "state_dict, but _extra_state is of type dict; have get_extra"),
     "unmade": (("--model.network", f"{OWN}.Unmade"), "Unmade to take the options that it is given, but AttributeError"),
     "no such class": (("--model.network", f"{OWN}.Nope"), f"--model.network to be a class, but got {OWN}.Nope"),
     "particular": (("--server", f"{OWN}.Particular", "--server.k", 0), "but ValueError: k is too small (own.py, line"),
