@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import io
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -131,6 +133,35 @@ def test_training_leaves_the_surrounding_stream_alone() -> None:
     torch.rand(7)
     with random_stream(9, CPU):
         assert torch.equal(torch.rand(1), inside)
+
+
+class Gambling(nn.Sequential):
+    """A network whose layers are left out by Python's dice, and whose inputs have NumPy's noise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + torch.tensor(np.random.normal(size=x.shape), dtype=x.dtype)
+        for layer in self[:-1]:
+            x = x + layer(x) if random.random() < 0.5 else x
+        logits: Tensor = self[-1](x)
+        return logits
+
+
+def test_pythons_and_numpys_streams_are_a_participants_own() -> None:
+    """Neither the company, nor what was drawn before, nor a fresh start after a round changes a weight."""
+    network = seeded(lambda: Gambling(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)))
+    whole = trained(network, [1, 2])
+    others = trained(network, [3, 2, 1])
+    assert torch.equal(whole.weights, others.weights[[2, 1]])
+    half, resumed = trained(network, [2], rounds=1), Cohort(network, [2], sgd, CPU)
+    resumed.load_state_dict(0, half.state_dict(0))
+    random.seed(8)
+    np.random.seed(8)
+    train_round(resumed, {2: examples(2)}, Schedule(), FEDERATION, 1)
+    drawn = random.random(), np.random.rand()
+    assert torch.equal(resumed.weights[0], whole.weights[1])
+    random.seed(8)
+    np.random.seed(8)
+    assert (random.random(), np.random.rand()) == drawn
 
 
 def test_rounds_have_streams_of_their_own() -> None:
