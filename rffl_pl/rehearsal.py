@@ -48,8 +48,8 @@ def check_state(network: nn.Module) -> None:
     for name, value in network.state_dict().items():
         if not isinstance(value, Tensor):
             raise UserError(
-                f"Expected --model.network {type(network).__name__} to have tensors alone in its state_dict, but {name} "
-                f"is of type {type(value).__name__}; have get_extra_state give a tensor, or leave it out."
+                f"Expected --model.network {type(network).__name__} to have tensors alone in its state_dict, but "
+                f"{name} is of type {type(value).__name__}; have get_extra_state give a tensor, or leave it out."
             )
 
 

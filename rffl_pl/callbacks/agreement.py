@@ -12,6 +12,7 @@ import rffl_pl
 from rffl_pl.callbacks.resuming import training_settings
 from rffl_pl.errors import UserError
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs.identity import raw
 from rffl_pl.servers import Server
 
 _REMEDIES = {
@@ -27,7 +28,7 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
     Raises:
         UserError: On every rank, with the first difference there is.
     """
-    weights = hashlib.sha256(b"".join(_bytes(tensor) for tensor in module.network.state_dict().values()))
+    weights = hashlib.sha256(b"".join(raw(tensor) for tensor in module.network.state_dict().values()))
     facts = {
         "the initial weights": weights.hexdigest(),
         "the data": repr(module.data.identity()),
@@ -42,7 +43,3 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
         raise UserError(
             f"Expected all ranks to start alike, but {name} of rank {rank} differs from rank 0's; {remedy}."
         )
-
-
-def _bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()

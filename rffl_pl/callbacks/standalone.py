@@ -14,7 +14,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from tqdm import tqdm
 
+from rffl_pl.cohort import random_stream
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs.identity import raw, sources
+from rffl_pl.runs.settings import attributes
 
 
 class StandaloneReference(Callback):
@@ -38,10 +41,14 @@ class StandaloneReference(Callback):
         self.cache_dir = cache_dir
         self.accuracies: Tensor | None = None
         self.initial: float | None = None
+        self._sources: dict[str, str] = {}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A run that was interrupted after its last round has no training left to end."""
         assert isinstance(pl_module, FederatedModule)
+        if self.enabled:  # now: while the run lasts somebody may write on
+            kinds = {type(layer) for layer in pl_module.network.modules()}
+            self._sources = sources([*kinds, *map(type, pl_module.cohort.optimizers)])
         if pl_module.round and pl_module.round == trainer.max_epochs:
             self.on_train_end(trainer, pl_module)
 
@@ -86,11 +93,12 @@ class StandaloneReference(Callback):
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return Path(self.cache_dir) if self.cache_dir else Path(cache) / "rffl_pl" / "standalone"
 
-    @staticmethod
-    def _key(trainer: Trainer, module: FederatedModule) -> str:
-        """A digest of what the reference depends on: of the inputs, a sample; of the network, what it prints."""
+    def _key(self, trainer: Trainer, module: FederatedModule) -> str:
+        """A digest of what the reference depends on: of the inputs, a sample.
+
+        Of the network, what it prints, keeps and starts from, and how a user's own classes are written.
+        """
         data = module.data
-        assert data.sources is not None
         parts = (
             "initial network and everybody",
             module.identity(),
@@ -103,14 +111,17 @@ class StandaloneReference(Callback):
             str(trainer.limit_test_batches),
             module.exchange.device.type,
             repr(module.network),
+            {name: attributes(layer) for name, layer in module.network.named_modules()},
+            self._sources,
             torch.__version__,
             data.test_sample,
             *(["stacked"] if module.stacked else []),
         )
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
-        inputs = [next(iter(data.test_dataloader()))[0], data.sources.train[int(data.shards[0][0])][0]]
-        for tensor in (module.initial_weights(), *inputs):
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        with random_stream(0, module.exchange.device):  # a dataset may draw at random
+            inputs = [next(iter(data.test_dataloader()))[0], data.example(0)[0]]
+        for tensor in (module.initial_weights(), *module.network.buffers(), *inputs):
+            digest.update(raw(tensor))
         return digest.hexdigest()[:24]
 
     @staticmethod

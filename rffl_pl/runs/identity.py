@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterable, Mapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
 Identity = dict[str, dict[str, str]]
+
+_RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
 
 
 def identity(network: nn.Module, federation: Federation, data: dict[str, str], optimizer: Optimizer) -> Identity:
@@ -54,13 +57,37 @@ def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:
         )
 
 
+def sources(kinds: Iterable[type]) -> dict[str, str]:
+    """Digests of how a user's own classes are written, by name, their bases among them."""
+    own = {base for kind in kinds for base in kind.__mro__ if base.__module__.partition(".")[0] not in _RELEASED}
+    return {_name(kind): hashlib.sha256(_source(kind).encode()).hexdigest()[:12] for kind in sorted(own, key=_name)}
+
+
+def _source(kind: type) -> str:
+    """The file that a class is in, whose functions it may call; else its own lines; else, in a shell, its name."""
+    for written in (inspect.getmodule(kind), kind):
+        try:
+            return inspect.getsource(written)  # type: ignore[arg-type]  # of None it raises what it does of shells
+        except (OSError, TypeError):
+            continue
+    return _name(kind)
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _described(parameter: nn.Parameter) -> str:
     """A parameter's shape; of one that is frozen, which no checkpoint holds, also its values' digest."""
     shape = "x".join(map(str, parameter.shape))
     if parameter.requires_grad:
         return shape
-    values = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
-    return f"{shape} frozen {hashlib.sha256(values.numpy().tobytes()).hexdigest()[:12]}"
+    return f"{shape} frozen {hashlib.sha256(raw(parameter)).hexdigest()[:12]}"
+
+
+def raw(tensor: Tensor) -> bytes:
+    """A tensor's bytes, whatever its type and its place."""
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _shared(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:

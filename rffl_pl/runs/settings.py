@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import BuiltinFunctionType, FunctionType
 
+import torch
 from torch import nn
 
 from rffl_pl.configured import Configured
@@ -12,6 +14,8 @@ Settings = dict[str, str]
 
 _NO_MATTER = ("--data.data_dir", "--data.num_workers", "--data.eval_batch_size")
 _DECIDED = ("--federation.participants",)  # None, or the number that it stands for; the identity has it
+
+_EVERY_MODULES = frozenset(vars(nn.Module()))
 
 
 def settings_of(
@@ -39,6 +43,12 @@ def settings_of(
     every |= federation.settings("--federation")
     every |= {f"--model.optimizer.{name}": value for name, value in rates.items()}
     every |= {f"--model.network.{name}": _printed(layer) for name, layer in network.named_modules() if _is_leaf(layer)}
+    every |= {
+        ".".join(filter(None, ("--model.network", name, attribute))): value
+        for name, layer in network.named_modules()
+        if not _tells_all(layer)
+        for attribute, value in attributes(layer).items()
+    }
     every["--trainer.precision"] = precision
     classes = ("--model", "--federation")  # of these there is one
     return {
@@ -46,6 +56,29 @@ def settings_of(
         for name, value in every.items()
         if name not in (*_NO_MATTER, *_DECIDED, *classes)
     }
+
+
+def attributes(layer: nn.Module) -> Settings:
+    """Plain values that a module keeps, and the names of functions: it need not print them, but may compute by them."""
+    every = {name: _told(value) for name, value in vars(layer).items() if name not in _EVERY_MODULES}
+    return {name: value for name, value in every.items() if value is not None}
+
+
+def _told(value: object) -> str | None:
+    if isinstance(value, FunctionType | BuiltinFunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
+    return str(value) if _is_plain(value) else None
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float | torch.dtype)
+
+
+def _tells_all(layer: nn.Module) -> bool:
+    """Whether what a layer prints is all there is to say."""
+    return _is_leaf(layer) and type(layer).__module__.startswith("torch.nn.")
 
 
 def _is_leaf(layer: nn.Module) -> bool:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
+from rffl_pl.servers import FedAvg
+from tests.callbacks.own import Functional
 from tests.conftest import QUICK, Ended
+from tests.runs import federate
 
 DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.max_epochs", 3)
 
@@ -95,3 +102,41 @@ def test_the_initial_network(rffl: Callable[..., Ended], tmp_path: Path) -> None
     network.load_state_dict({name.removeprefix("network."): value for name, value in start.items()})
     accuracy = (network(x[test]).argmax(1) == y[test]).float().mean().item()
     assert json.loads(run.summary_file.read_text())["initial"] == pytest.approx(accuracy)
+
+
+def test_inputs_that_are_arrays(rffl: Callable[..., Ended]) -> None:
+    """A dataset that gives NumPy's arrays trains like any, and its reference is kept like any."""
+    network = ("--model.network", "Perceptron", "--model.network.inputs", 2, "--model.network.classes", 2)
+    words = ("--data", "tests.callbacks.own.Arrays", "--federation.participants", 3, *network)
+    ended = rffl("fit", *QUICK, *words, "--standalone.enabled", "true", "--trainer.max_epochs", 1)
+    assert ended.code == 0, ended.err
+    assert "standalone" in ended.out
+
+
+def test_a_reference_is_of_one_network(tmp_path: Path) -> None:
+    """Whatever changes what it computes asks for another one, though it has the same layers and weights."""
+    every: list[dict[str, float | str]] = [{}, {"act": "sin"}, {"dropout": 0.5}, {"scale": 2.0}, {}]
+    counts = []
+    for options in every:
+        reference = StandaloneReference(cache_dir=str(tmp_path))
+        federate(FedAvg(), (), reference, rounds=1, network=lambda: Functional(**options))  # type: ignore[arg-type]  # noqa: B023
+        counts.append(len(list(tmp_path.glob("*.json"))))
+    assert counts == [1, 2, 3, 4, 4]
+
+
+def test_a_reference_is_of_a_network_as_it_was_written(tmp_path: Path) -> None:
+    """A file that is edited between two runs makes another network, in the functions that it calls as well."""
+    file, code = tmp_path / "my_written.py", Path(sys.modules[Functional.__module__].__file__ or "").read_text()
+    counts = []
+    for number, written in enumerate((code, code.replace("* self.scale", "* self.scale + 1"), code)):
+        file.write_text(written)
+        os.utime(file, (number, number))
+        specification = importlib.util.spec_from_file_location("my_written", file)
+        assert specification is not None
+        assert specification.loader is not None
+        sys.modules["my_written"] = module = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(module)
+        federate(FedAvg(), (), StandaloneReference(cache_dir=str(tmp_path)), rounds=1, network=module.Functional)
+        counts.append(len(list(tmp_path.glob("*.json"))))
+    del sys.modules["my_written"]
+    assert counts == [1, 2, 2]

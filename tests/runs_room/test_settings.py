@@ -14,7 +14,7 @@ from rffl_pl.datamodules import Digits
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
-from rffl_pl.runs.settings import changes, settings_of
+from rffl_pl.runs.settings import attributes, changes, settings_of
 from rffl_pl.servers import RFFL, FedAvg, Server
 
 FEDERATION = Federation(participants=2, adversaries=1)
@@ -62,6 +62,36 @@ def test_differences() -> None:
     assert changes(before, settings(RFFL(), FreeRider(), dropout=0.25)) == [
         "--model.network.1 Dropout(p=0.5, inplace=False) -> Dropout(p=0.25, inplace=False)"
     ]
+
+
+class Folded(nn.Module):
+    """Somebody's own network, which computes by what it does not print."""
+
+    def __init__(self, act: str = "relu") -> None:
+        super().__init__()
+        self.act, self.sizes, self.function = act, (3, 4), nn.functional.gelu
+        self.layer = nn.Linear(3, 4)
+
+
+def test_what_a_network_keeps() -> None:
+    """Plain values and functions by name, of networks that print less than they know; a layer of torch's prints all."""
+    folded = {"act": "relu", "sizes": "(3, 4)", "function": attributes(Folded())["function"]}
+    assert attributes(Folded()) == folded
+    assert folded["function"].endswith(".gelu")
+    flats = []
+    for act in ("relu", "sin"):
+        flats.append(
+            settings_of(
+                federation=FEDERATION,
+                server=FedAvg(),
+                model=FederatedModule(FEDERATION, nn.Linear(1, 1), adversaries=[FreeRider()]),
+                network=Folded(act),
+                data=Digits(FEDERATION),
+                rates={},
+                precision="32-true",
+            )
+        )
+    assert changes(*flats) == ["--model.network.act relu -> sin"]
 
 
 def test_a_server_of_somebody_elses() -> None:

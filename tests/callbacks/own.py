@@ -1,0 +1,52 @@
+"""Networks and data of a user's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from rffl_pl.datamodules import FederatedDataModule, Sources
+
+
+class Functional(nn.Module):
+    """Computes by what no layer of it prints."""
+
+    scale: Tensor
+
+    def __init__(self, *, act: str = "relu", dropout: float = 0.0, scale: float = 1.0) -> None:
+        super().__init__()
+        self.act, self.dropout = act, dropout
+        self.hidden, self.head = nn.Linear(64, 16), nn.Linear(16, 10)
+        self.register_buffer("scale", torch.tensor(scale))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = getattr(torch, self.act)(self.hidden(x.flatten(1)) * self.scale)
+        logits: Tensor = self.head(functional.dropout(hidden, self.dropout, self.training))
+        return logits
+
+
+class Points(Dataset[Any]):
+    """Points of the plane as NumPy's arrays, classed by the side they lie on."""
+
+    def __init__(self, size: int) -> None:
+        self.x = np.random.default_rng(0).normal(size=(size, 2)).astype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index], int(self.x[index, 0] > 0)
+
+
+class Arrays(FederatedDataModule):
+    """Two classes."""
+
+    num_classes = 2
+
+    def load(self) -> Sources:
+        return Sources(train=Points(80), test=Points(20))
