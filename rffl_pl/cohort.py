@@ -298,13 +298,23 @@ class Cohort:
 
 
 def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
-    """A network's optimizer."""
+    """A network's optimizer.
+
+    Raises:
+        UserError: If it does not take its options, or has no learning rate.
+    """
     try:
-        return factory(trainable(network))
+        optimizer = factory(trainable(network))
     except UserError:
         raise
     except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
+    if any("lr" not in group for group in optimizer.param_groups):
+        raise UserError(
+            f"Expected --model.optimizer {type(optimizer).__name__} to keep its learning rate as lr in its "
+            "param_groups, where --model.lr_decay lowers it, but there is none; call it lr."
+        )
+    return optimizer
 
 
 def trainable(network: nn.Module) -> list[nn.Parameter]:

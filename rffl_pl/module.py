@@ -34,7 +34,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
-from rffl_pl.rehearsal import check_memory, check_state, check_step
+from rffl_pl.rehearsal import check_memory, check_state, check_step, check_training_mode
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
 from rffl_pl.servers import Task
@@ -121,12 +121,16 @@ class FederatedModule(Configured, LightningModule):
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device)
         check_state(self.network)
-        self._check_network()
+        self._check_network(self.data.test_dataloader(), "test")
+        if self.data.sources is not None and self.data.sources.validation is not None:
+            with random_stream(0, self.exchange.device):
+                self._check_network(self.data.held_out_dataloader(), "validation")
         self.stacked = False
         if stage == "fit":
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
                 x, y = self.data.example(self.exchange.hosted[0])
-                check_step(self.optimizer, self.network, x, y)
+                check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]))
+                check_training_mode(self.network, torch.cat([x, x]))
                 self.stacked = self._can_be_stacked(x)
         if stage == "fit" or not hasattr(self, "cohort"):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
@@ -290,32 +294,33 @@ class FederatedModule(Configured, LightningModule):
                 "its own participants on all examples."
             )
 
-    def _check_network(self) -> None:
+    def _check_network(self, batches: Batches | None, which: str) -> None:
         """One batch through the network, so that a misfit is told before training and in the user's words."""
+        assert batches is not None
         data = self.data
         name = type(self.network).__name__
         training = self.network.training
         try:
-            x, _ = next(iter(data.test_dataloader()))
+            x, _ = next(iter(batches))
         except UserError:
             raise
         except (StopIteration, TypeError, ValueError, RuntimeError) as error:
             raise UserError(
-                f"Expected {type(data).__name__} to give batches of pairs (x, y) of tensors, but its first test batch "
-                f"fails: {type(error).__name__}: {' '.join(str(error).split())}."
+                f"Expected {type(data).__name__} to give batches of pairs (x, y) of tensors, but its first {which} "
+                f"batch fails: {type(error).__name__}: {' '.join(str(error).split())}."
             ) from error
         try:
             with torch.inference_mode():
                 shape = list(self.network.eval()(x).shape)
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
-                f"Expected --model.network {name} to take inputs of shape {list(x.shape)}, but it fails: "
+                f"Expected --model.network {name} to take {which} inputs of shape {list(x.shape)}, but it fails: "
                 f"{' '.join(str(error).split())}; give a network for these inputs."
             ) from error
         finally:
             self.network.train(training)
         if shape != [len(x), data.num_classes]:
             raise UserError(
-                f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for inputs of "
-                f"shape {list(x.shape)}, but got {shape}; give it {data.num_classes} outputs."
+                f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for {which} "
+                f"inputs of shape {list(x.shape)}, but got {shape}; give it {data.num_classes} outputs."
             )

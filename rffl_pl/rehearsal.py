@@ -19,13 +19,13 @@ def check_step(factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tens
     Args:
         factory: Makes the optimizer.
         network: It is left as it is.
-        x: Inputs ``[B, ...]``.
+        x: Inputs ``[B, ...]``, two at least: batch normalisation has no variance of a single example.
         y: Classes ``[B]``.
 
     Raises:
         UserError: If it cannot.
     """
-    copied = copy.deepcopy(network, {id(p): p for p in network.parameters() if not p.requires_grad}).eval()
+    copied = _copied(network).eval()
     optimizer = make_optimizer(factory, copied)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
@@ -37,6 +37,38 @@ def check_step(factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tens
             f"Expected --model.optimizer {type(optimizer).__name__} to train --model.network "
             f"{type(network).__name__}, but a first step fails: {reason(error)}."
         ) from error
+
+
+def check_training_mode(network: nn.Module, x: Tensor) -> None:
+    """See that a network gives in training what it gives in evaluation: logits alone, and of the same shape.
+
+    Args:
+        network: It is left as it is.
+        x: Inputs ``[B, ...]``, two at least.
+
+    Raises:
+        UserError: If not.
+    """
+    name = type(network).__name__
+    try:
+        with torch.no_grad():
+            measured, trained = _copied(network).eval()(x), _copied(network).train()(x)
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"Expected --model.network {name} to take inputs of shape {list(x.shape)} in training, but it fails: "
+            f"{reason(error)}; give a network for these inputs."
+        ) from error
+    if not isinstance(trained, Tensor) or trained.shape != measured.shape:
+        got = list(trained.shape) if isinstance(trained, Tensor) else type(trained).__name__
+        raise UserError(
+            f"Expected --model.network {name} to give logits of shape {list(measured.shape)} in training, as in "
+            f"evaluation, but got {got}; have it give these alone, without auxiliary outputs."
+        )
+
+
+def _copied(network: nn.Module) -> nn.Module:
+    """A copy that shares what does not train."""
+    return copy.deepcopy(network, {id(p): p for p in network.parameters() if not p.requires_grad})
 
 
 def check_state(network: nn.Module) -> None:

@@ -79,6 +79,7 @@ LOADED: dict[str, Any] = {
     "half a class": lambda: Sources(train=TensorDataset(X, Y + 0.5), test=GOOD),
     "three tensors": lambda: Sources(train=TensorDataset(X, Y, Y), test=GOOD),
     "other inputs than the test's": lambda: Sources(train=TensorDataset(X[:, :1], Y), test=GOOD),
+    "other inputs to validate": lambda: Sources(train=GOOD, test=GOOD, validation=TensorDataset(X[:, :1], Y)),
     "complex inputs": lambda: Sources(train=TensorDataset(X + 1j, Y), test=GOOD),
     "ragged inputs": lambda: Sources(train=GOOD, test=Labelled(lambda i: (torch.zeros(2 + i % 2), 0))),
     "names of classes": lambda: Sources(train=Numbered(lambda i: (X[i], "cat")), test=GOOD),
@@ -164,6 +165,39 @@ class Detached(_Network):
 
     def forward(self, x: Tensor) -> Any:
         return super().forward(x).detach()
+
+
+class Assisted(_Network):
+    """Gives more than logits in training."""
+
+    def forward(self, x: Tensor) -> Any:
+        return (super().forward(x), x) if self.training else super().forward(x)
+
+
+class Crashing(_Network):
+    """Looks for what is not there in training."""
+
+    def forward(self, x: Tensor) -> Any:
+        found: dict[str, Any] = {}
+        return found["logits"] if self.training else super().forward(x)
+
+
+class Unnormalised(_Network):
+    """Nothing is wrong with it: its normalisation goes by the batch at hand, in evaluation too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Sequential(nn.Linear(64, 10), nn.BatchNorm1d(10, track_running_stats=False))  # type: ignore[assignment]
+
+
+class Nameless(torch.optim.Optimizer):
+    """Calls its learning rate something else."""
+
+    def __init__(self, params: Any, *, step_size: float = 0.1) -> None:
+        super().__init__(params, {"step_size": step_size})
+
+    def step(self, closure: Any = None) -> Any:
+        """Nothing."""
 
 
 class Stately(_Network):

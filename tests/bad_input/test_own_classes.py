@@ -36,6 +36,7 @@ LOADED = {
     "half a class": "labels of Data to be whole numbers, but training example 0",
     "three tensors": "training examples of Data to be pairs (x, y), but its TensorDataset has 3",
     "other inputs than the test's": "SGD to train --model.network Perceptron, but a first step fails",
+    "other inputs to validate": "--model.network Perceptron to take validation inputs of shape [64, 1], but it fails",
     "complex inputs": "SGD to train --model.network Perceptron, but a first step fails",
     "ragged inputs": "every x of one shape, but a batch with example 0 is not",
     "names of classes": "with y a class number, but got",
@@ -49,9 +50,24 @@ LOADED = {
 CLASSES: dict[str, Row] = {
     "frozen": (("--model.network", f"{OWN}.Frozen"), "parameters that train, all of them float32, but Frozen has none"),
     "double": (("--model.network", f"{OWN}.Double"), "parameters that train, all of them float32, but Double has 2"),
-    "paired": (("--model.network", f"{OWN}.Paired"), "--model.network Paired to take inputs of shape [64, 1, 8, 8]"),
-    "searching": (("--model.network", f"{OWN}.Searching"), "--model.network Searching to take inputs of shape"),
+    "paired": (
+        ("--model.network", f"{OWN}.Paired"),
+        "Paired to take test inputs of shape [64, 1, 8, 8]",
+    ),
+    "searching": (("--model.network", f"{OWN}.Searching"), "--model.network Searching to take test inputs of shape"),
     "detached": (("--model.network", f"{OWN}.Detached"), "--model.network Detached, but a first step fails"),
+    "assisted": (
+        ("--model.network", f"{OWN}.Assisted"),
+        "[2, 10] in training, as in evaluation, but got tuple",
+    ),
+    "crashing": (
+        ("--model.network", f"{OWN}.Crashing"),
+        "in training, but it fails: KeyError: 'logits' (own.py, line",
+    ),
+    "nameless": (
+        ("--model.optimizer", f"{OWN}.Nameless"),
+        "Nameless to keep its learning rate as lr in its param",
+    ),
     "stately": (("--model.network", f"{OWN}.Stately"), "state_dict, but _extra_state is of type dict; have get_extra"),
     "unmade": (("--model.network", f"{OWN}.Unmade"), "Unmade to take the options that it is given, but AttributeError"),
     "no such class": (("--model.network", f"{OWN}.Nope"), f"--model.network to be a class, but got {OWN}.Nope"),
@@ -92,6 +108,12 @@ def test_a_class_that_does_not_fit(rffl: Run, here: Path, mistake: str) -> None:
     words, expected = CLASSES[mistake]
     assert_refused(rffl(*FIT, *words), expected)
     assert below(here) == set()
+
+
+def test_a_network_that_needs_two_examples(rffl: Run) -> None:
+    """Trying a step refuses nobody who can be trained."""
+    ended = rffl(*FIT, "--model.network", f"{OWN}.Unnormalised")
+    assert ended.code == 0, ended.err
 
 
 @pytest.mark.parametrize("what", CUTS)
