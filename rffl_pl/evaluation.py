@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -14,13 +15,16 @@ from torchmetrics import Metric
 from rffl_pl.adversaries import Adversary
 from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.reading import Batches
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, reason
 from rffl_pl.metrics import ParticipantScores
 from rffl_pl.round import Precision
+from rffl_pl.runs.records import SHARES
 
 Scores = dict[str, Tensor]
 """Measured of the hosted participants' models, ``[n]`` each, by name: ``accuracy``, ``loss``, and what the user and the
 attacks measure beside them."""
+
+_TAKEN = SHARES | {"accuracy", "loss", "train_loss", "member"}
 
 
 class Evaluation:
@@ -32,14 +36,17 @@ class Evaluation:
         attacked: The attacks' own metrics by name, each with the attack that says on which examples.
 
     Raises:
-        UserError: If two measures have one name.
+        UserError: If two measures have one name, or one has that of something else that is known of a round.
     """
 
     def __init__(self, measures: Sequence[Metric], attacked: Mapping[str, tuple[Metric, Adversary]]) -> None:
         names = [_snake(type(measure).__name__) for measure in measures]
         for name in names:
-            if names.count(name) > 1 or name in attacked or name in ("accuracy", "loss", "train_loss"):
-                raise UserError(f"Expected --model.measures to have different names, but got {name} twice; leave one.")
+            if names.count(name) > 1 or name in attacked or name in _TAKEN:
+                raise UserError(
+                    f"Expected --model.measures to have names of their own, but {name} is what something else is "
+                    "called; leave one, or call the class otherwise."
+                )
         self.measures: dict[str, tuple[Metric, Adversary | None]] = {
             **dict(zip(names, ((measure, None) for measure in measures), strict=True)),
             **attacked,
@@ -47,6 +54,31 @@ class Evaluation:
         self._first: list[int] = []
         self._scores = ParticipantScores(0)
         self._metrics: dict[int, dict[str, Metric]] = {}
+
+    def rehearse(self, logits: Tensor, y: Tensor) -> None:
+        """Have the user's metrics measure one batch, so that one that does not fit is told before training.
+
+        Args:
+            logits: ``[B, C]``.
+            y: Classes ``[B]``.
+
+        Raises:
+            UserError: If one cannot.
+        """
+        for name in (name for name, (_, attack) in self.measures.items() if attack is None):
+            metric = self._fresh(name, logits.device)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # say, of a class that one batch does not have
+                    metric.update(logits, y)
+                    _number(name, metric)
+            except UserError:
+                raise
+            except Exception as error:  # whatever a user's own code meets
+                raise UserError(
+                    f"Expected every one of --model.measures to take logits {list(logits.shape)} and classes "
+                    f"{list(y.shape)}, but {name} fails: {reason(error)}; give it the options that fit, or leave it."
+                ) from error
 
     def start(self, cohort: Cohort) -> None:
         """Begin to measure a cohort's models as they are now."""
@@ -142,6 +174,8 @@ def _number(name: str, metric: Metric) -> float:
     if not metric.update_called:
         return float("nan")
     value = metric.compute()
+    if isinstance(value, int | float):
+        return float(value)
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise UserError(
             f"Expected every one of --model.measures to give one number, but {name} gives "

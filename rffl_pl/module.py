@@ -121,7 +121,7 @@ class FederatedModule(Configured, LightningModule):
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device)
         check_state(self.network)
-        self._check_network(self.data.test_dataloader(), "test")
+        tried = self._check_network(self.data.test_dataloader(), "test")
         if self.data.sources is not None and self.data.sources.validation is not None:
             with random_stream(0, self.exchange.device):
                 self._check_network(self.data.held_out_dataloader(), "validation")
@@ -136,6 +136,8 @@ class FederatedModule(Configured, LightningModule):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
         self.cast.prepare(self.data.num_classes)
         self.evaluation = Evaluation(self._measures[0], self.cast.measures(self.data.num_classes))
+        with random_stream(0, self.exchange.device):
+            self.evaluation.rehearse(*tried)
         self._identity: Identity | None = None
 
     @property
@@ -294,14 +296,18 @@ class FederatedModule(Configured, LightningModule):
                 "its own participants on all examples."
             )
 
-    def _check_network(self, batches: Batches | None, which: str) -> None:
-        """One batch through the network, so that a misfit is told before training and in the user's words."""
+    def _check_network(self, batches: Batches | None, which: str) -> tuple[Tensor, Tensor]:
+        """One batch through the network, so that a misfit is told before training and in the user's words.
+
+        Returns:
+            Its logits ``[B, C]`` and classes ``[B]``.
+        """
         assert batches is not None
         data = self.data
         name = type(self.network).__name__
         training = self.network.training
         try:
-            x, _ = next(iter(batches))
+            x, y = next(iter(batches))
         except UserError:
             raise
         except (StopIteration, TypeError, ValueError, RuntimeError) as error:
@@ -311,7 +317,8 @@ class FederatedModule(Configured, LightningModule):
             ) from error
         try:
             with torch.inference_mode():
-                shape = list(self.network.eval()(x).shape)
+                logits: Tensor = self.network.eval()(x)
+                shape = list(logits.shape)
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
                 f"Expected --model.network {name} to take {which} inputs of shape {list(x.shape)}, but it fails: "
@@ -324,3 +331,4 @@ class FederatedModule(Configured, LightningModule):
                 f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for {which} "
                 f"inputs of shape {list(x.shape)}, but got {shape}; give it {data.num_classes} outputs."
             )
+        return logits.float(), y.long()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torchmetrics import Metric
 
 from rffl_pl import launch
 from rffl_pl.adversaries import Adversary
@@ -212,6 +213,45 @@ class Unmade(nn.Module):
 
     def __init__(self) -> None:
         self.linear = nn.Linear(64, 10)
+
+
+class _Measure(Metric):
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("seen", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, y: Tensor) -> None:
+        self.seen = self.seen + len(y)
+
+    def compute(self) -> Any:
+        return self.seen
+
+
+class Reputation(_Measure):
+    """Is called as something else."""
+
+
+class Eleventh(_Measure):
+    """Looks for a class too many."""
+
+    def update(self, logits: Tensor, y: Tensor) -> None:
+        self.seen = self.seen + logits[:, 10].sum()
+
+
+class Every(_Measure):
+    """Gives more than one number."""
+
+    def compute(self) -> Any:
+        return self.seen.expand(10)
+
+
+class Seen(_Measure):
+    """Nothing is wrong with it: it gives a number of Python's."""
+
+    def compute(self) -> Any:
+        return int(self.seen)
 
 
 class Cut(Split):

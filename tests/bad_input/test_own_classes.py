@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input.refusal import FIT, Row, assert_refused, below
-from tests.cli.folders import Run
+from tests.cli.folders import Run, rows
 from tests.conftest import QUICK
 
 pytestmark = pytest.mark.timeout(60)
@@ -78,6 +78,17 @@ CLASSES: dict[str, Row] = {
     ),
 }
 
+MEASURES: dict[str, Row] = {
+    "too few classes": (
+        ("torchmetrics.classification.MulticlassAccuracy", "--model.measures.num_classes", 3),
+        "--model.measures to take logits [64, 10] and classes [64], but multiclass_accuracy fails: ",
+    ),
+    "another task": (("torchmetrics.MeanSquaredError",), "but mean_squared_error fails: RuntimeError: "),
+    "eleventh": ((f"{OWN}.Eleventh",), "but eleventh fails: IndexError: "),
+    "every": ((f"{OWN}.Every",), "--model.measures to give one number, but every gives [10]; have it average."),
+    "taken": ((f"{OWN}.Reputation",), "names of their own, but reputation is what something else is called; leave"),
+}
+
 CUTS = {
     "nothing": "split Cut to cut a list of index vectors, but got another NoneType.",
     "none": "split Cut to cut 5 shards, but got 0.",
@@ -114,6 +125,22 @@ def test_a_network_that_needs_two_examples(rffl: Run) -> None:
     """Trying a step refuses nobody who can be trained."""
     ended = rffl(*FIT, "--model.network", f"{OWN}.Unnormalised")
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("mistake", MEASURES)
+def test_a_measure_that_does_not_fit(rffl: Run, here: Path, mistake: str) -> None:
+    """It is told before a round is trained."""
+    (measure, *options), expected = MEASURES[mistake]
+    assert_refused(rffl(*FIT, f"--model.measures+={measure}", *options), expected)
+    assert below(here) == set()
+
+
+def test_a_measure_that_is_a_number_of_pythons(rffl: Run, tmp_path: Path) -> None:
+    """As good as a tensor; what was tried before the run does not count."""
+    ended = rffl(*FIT, f"--model.measures+={OWN}.Seen")
+    assert ended.code == 0, ended.err
+    (row,) = rows(next((tmp_path / "runs").rglob("metrics.csv")))
+    assert float(row["seen/mean"]) == 144
 
 
 @pytest.mark.parametrize("what", CUTS)
