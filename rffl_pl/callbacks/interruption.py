@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from rffl_pl.callbacks.ending import limits
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.strategy import FederatedStrategy
@@ -17,16 +20,29 @@ class Interruption(Callback):
     A signal may reach one rank alone, or all at different moments, and a signal handler must not wait for others. So
     it is kept in mind until the end of the round, when all ranks ask each other. Whoever waits for longer than the
     strategy's ``grace`` gives up the round; the final evaluation and the standalone reference end at once, since a
-    run that goes on from its last round makes them again.
+    run that goes on from its last round makes them again. Checkpoints say whether that was the last one, since who
+    stopped training early would not stop again.
     """
 
     def __init__(self) -> None:
         self._agreed = False
+        self._stopped = False  # by somebody else, before all agreed
+        self._limits: Any = None  # of the checkpoint's run, if it had come to its end
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Hear the signal, before Lightning does."""
-        self._agreed = False
+        self._agreed, self._stopped, self._limits = False, False, None
         STOP.listen()
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Train no further where training had come to its end, unless the user gives it another one."""
+        assert isinstance(pl_module, FederatedModule)
+        if self._limits == limits(trainer):
+            trainer.should_stop = True
+            rank_zero_warn(
+                f"Training came to its end after round {pl_module.round} and is not gone on with; to train on, give "
+                "another limit, a higher --trainer.max_epochs say."
+            )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Keep it in mind from now on; not as Lightning does, whose handler waits for other ranks."""
@@ -47,6 +63,7 @@ class Interruption(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Agree to end here, if anybody was asked to."""
         assert isinstance(pl_module, FederatedModule)
+        self._stopped = trainer.should_stop
         if pl_module.exchange.anybody(STOP.heard is not None):
             trainer.should_stop = True  # the checkpoint of this round is written now, whatever its cadence
             self._agreed = True
@@ -56,6 +73,19 @@ class Interruption(Callback):
         STOP.deferred = False
         if self._agreed or STOP.heard is not None:
             raise Stopped(STOP.number)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Tell that training ended with this round, if it did for a reason of its own."""
+        assert isinstance(pl_module, FederatedModule)
+        loop = trainer.fit_loop
+        # Unlike a checkpoint that a user's callback asks for after validation, which lacks the round's record.
+        whole = loop.epoch_progress.current.processed == pl_module.round  # type: ignore[attr-defined]  # Lightning's own
+        stopped = self._stopped or (trainer.should_stop and not self._agreed)
+        checkpoint["ended"] = limits(trainer) if whole and stopped and loop._can_stop_early else None
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._limits = checkpoint.get("ended")
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Outside of training there is nothing to save."""

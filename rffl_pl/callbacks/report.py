@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rffl_pl.callbacks import loggers
 from rffl_pl.callbacks.collecting import collected, gathered, scores
+from rffl_pl.callbacks.ending import over
 from rffl_pl.callbacks.faults import Faults
 from rffl_pl.callbacks.find import find
 from rffl_pl.callbacks.reputation import ReputationExchange
@@ -44,6 +45,7 @@ class RunReport(Callback):
         self._faults = Faults()
         self._stopwatch = Stopwatch()
         self._wandb_run: str | None = None  # that of the checkpoint
+        self._before = 0  # rounds completed when Lightning's epoch began
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Have every rank write into rank 0's folder; training begins without a past, if no checkpoint brings one."""
@@ -55,12 +57,15 @@ class RunReport(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take over the earlier rounds of a run that goes on; end what was interrupted after its last round."""
         assert isinstance(pl_module, FederatedModule)
+        self._before = pl_module.round
         if trainer.is_global_zero:
             loggers.begin(trainer.loggers, self.history, self._wandb_run)
-        if pl_module.round and pl_module.round == trainer.max_epochs:
+        if over(trainer, pl_module):
             self.on_train_end(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, FederatedModule)
+        self._before = pl_module.round
         self._stopwatch.start()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -70,6 +75,8 @@ class RunReport(Callback):
         """Gather the round's metrics on rank 0 and log them."""
         self._stopwatch.played()
         assert isinstance(pl_module, FederatedModule)
+        if pl_module.round == self._before:
+            return  # Lightning ends the epoch again that --trainer.max_steps ended, before it goes on
         exchange = find(trainer, ReputationExchange)
         assert exchange is not None
         this = collected(pl_module, exchange)

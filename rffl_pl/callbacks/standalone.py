@@ -14,6 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from tqdm import tqdm
 
+from rffl_pl.callbacks.ending import over
 from rffl_pl.cohort import random_stream
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
@@ -49,7 +50,7 @@ class StandaloneReference(Callback):
         if self.enabled:  # now: while the run lasts somebody may write on
             kinds = {type(layer) for layer in pl_module.network.modules()}
             self._sources = sources([*kinds, *map(type, pl_module.cohort.optimizers)])
-        if pl_module.round and pl_module.round == trainer.max_epochs:
+        if over(trainer, pl_module):
             self.on_train_end(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

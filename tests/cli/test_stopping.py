@@ -62,6 +62,32 @@ def test_sigterm_after_the_last_round(rffl: Run, tmp_path: Path) -> None:
     assert json.loads((stopped / "summary.json").read_text())["fairness"] is not None
 
 
+STEPS = ("--trainer.max_epochs", 5, "--trainer.max_steps", 2)
+EARLY = (
+    "--trainer.max_epochs", 6, "--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "accuracy/mean",
+    "--trainer.callbacks.mode", "max", "--trainer.callbacks.patience", 1, "--trainer.callbacks.min_delta", 1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [STEPS, EARLY], ids=["steps", "early"])
+def test_sigterm_after_a_last_round_that_was_not_the_last_epoch(
+    rffl: Run, tmp_path: Path, limit: tuple[object, ...]
+) -> None:
+    """Whoever goes on gets the result of the rounds that there were, to the same bits; a higher limit trains on."""
+    args = (*DIGITS, *limit, "--run.name", "stopped")
+    ended = rffl(*args, TERMINATED, "--trainer.callbacks.at", "end")
+    assert ended.code == 143, ended.err
+    assert "Stopped by SIGTERM after round 2" in ended.err
+    (stopped,) = (tmp_path / "runs" / "stopped").iterdir()
+    again = rffl(*args, "--ckpt_path", "last")
+    assert again.code == 0, again.err
+    assert len(rows(stopped / "metrics.csv")) == json.loads((stopped / "summary.json").read_text())["rounds"] == 2
+    assert_same_bits(whole(rffl, tmp_path, 2), stopped)
+    more = ("--trainer.max_steps", 3) if limit is STEPS else ("--trainer.max_epochs", 7)
+    assert rffl(*args, "--ckpt_path", "last", *more).code == 0
+    assert [row["round"] for row in rows(stopped / "metrics.csv")] == ["1", "2", "3"]
+
+
 def test_an_older_handler_hears_it_too() -> None:
     """A scheduler's or a study's own; while rounds are played nothing is raised."""
     heard: list[int] = []
