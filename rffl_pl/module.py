@@ -321,14 +321,14 @@ class FederatedModule(Configured, LightningModule):
                 shape = list(logits.shape)
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
-                f"Expected --model.network {name} to take {which} inputs of shape {list(x.shape)}, but it fails: "
-                f"{' '.join(str(error).split())}; give a network for these inputs."
+                f"Expected --model.network {name} to take inputs of shape {list(x.shape)}, the {which} set's, but it "
+                f"fails: {' '.join(str(error).split())}; give a network for these inputs."
             ) from error
         finally:
             self.network.train(training)
         if shape != [len(x), data.num_classes]:
             raise UserError(
-                f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for {which} "
-                f"inputs of shape {list(x.shape)}, but got {shape}; give it {data.num_classes} outputs."
+                f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for inputs "
+                f"of shape {list(x.shape)}, the {which} set's, but got {shape}; give it {data.num_classes} outputs."
             )
         return logits.float(), y.long()

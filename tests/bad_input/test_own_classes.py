@@ -36,7 +36,7 @@ LOADED = {
     "half a class": "labels of Data to be whole numbers, but training example 0",
     "three tensors": "training examples of Data to be pairs (x, y), but its TensorDataset has 3",
     "other inputs than the test's": "SGD to train --model.network Perceptron, but a first step fails",
-    "other inputs to validate": "--model.network Perceptron to take validation inputs of shape [64, 1], but it fails",
+    "other inputs to validate": "--model.network Perceptron to take inputs of shape [64, 1], the validation set's, but",
     "complex inputs": "SGD to train --model.network Perceptron, but a first step fails",
     "ragged inputs": "every x of one shape, but a batch with example 0 is not",
     "names of classes": "with y a class number, but got",
@@ -52,9 +52,9 @@ CLASSES: dict[str, Row] = {
     "double": (("--model.network", f"{OWN}.Double"), "parameters that train, all of them float32, but Double has 2"),
     "paired": (
         ("--model.network", f"{OWN}.Paired"),
-        "Paired to take test inputs of shape [64, 1, 8, 8]",
+        "Paired to take inputs of shape [64, 1, 8, 8]",
     ),
-    "searching": (("--model.network", f"{OWN}.Searching"), "--model.network Searching to take test inputs of shape"),
+    "searching": (("--model.network", f"{OWN}.Searching"), "--model.network Searching to take inputs of shape"),
     "detached": (("--model.network", f"{OWN}.Detached"), "--model.network Detached, but a first step fails"),
     "assisted": (
         ("--model.network", f"{OWN}.Assisted"),
