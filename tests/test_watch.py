@@ -36,6 +36,7 @@ def test_who_is_silent_is_given_up_and_who_speaks_is_not(monkeypatch: pytest.Mon
     assert three[2]() is None
 
 
+@pytest.mark.slow
 def test_a_store_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine is, or the way there; what it answers late is not taken for an answer."""
     now = [1000.0]

@@ -67,7 +67,7 @@ STUDIES: dict[str, tuple[str | bytes, str]] = {
     "a list": ("- 1\n", "s.yaml to have the keys name, base,"),
     "nested without end": ("a: " + "[" * 3000 + "]" * 3000, "s.yaml to be the YAML file of a study, but"),
     "axes in a list": (STUDY.replace("    RFFL: --server RFFL", "    - RFFL"), "axes.server to have a name and a val"),
-    "a number for words": (STUDY.replace("--config digits.yaml", "3"), "base to be words of a command line"),
+    "a list for words": (STUDY.replace("--config digits.yaml", "[3]"), "base to be words of a command line"),
     "a quotation mark": (STUDY.replace("--server RFFL", "--server 'RFFL"), "words of a command line, but got"),
     "a name outside": ("name: ../../x\n" + STUDY[12:], "name to be letters, digits, dots and dashes"),
     "a negative seed": (STUDY.replace("[1]", "[-1]"), "seeds to be different whole numbers from 0 on"),

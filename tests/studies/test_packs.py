@@ -92,6 +92,7 @@ def assert_same_results(root: Path, other: Path) -> None:
                 )
 
 
+@pytest.mark.slow
 def test_packed_cells_are_those_run_alone(
     rffl: Run, tmp_path: Path, unions: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
