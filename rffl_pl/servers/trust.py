@@ -124,11 +124,6 @@ class Trust:
             averaged = moving_average(self.recent, now, self.steps.short_memory)
             self.recent = torch.where(scored, averaged, self.recent)
 
-    def miss(self, quiet: Tensor) -> None:
-        """Take in who told nothing, int64, in a round in which others did: it counts as 0 of late, and no further."""
-        if self.steps.short_memory != "off":
-            self.recent = self.recent.index_copy(0, quiet, self.steps.short_memory * self.recent[quiet])
-
     def limits(self) -> Tensor:
         """Below what contribution everybody is removed, ``[P]``: lower for whoever was confirmed as no free-rider."""
         assert self.contributions is not None

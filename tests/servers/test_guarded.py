@@ -83,19 +83,6 @@ def test_reputation_of_long_ago_pays_for_nothing() -> None:
     assert with_it.quotas[:5].min() > 0.5
 
 
-def test_silence_ends_the_downloads() -> None:
-    """Whoever contributes once and then sends nothing is paid for ever, loses its place, or the others pay for it."""
-    server = started(6)
-    for now in range(12):
-        rows = updates(now, 6, 0)
-        rows[5] *= now == 0
-        verdict = step(server, rows)
-        assert (verdict.quotas[5] > 0.5) == (now < 2)
-        assert verdict.quotas[:5].min() > 0.5
-    assert verdict.quotas[5] < 0.01
-    assert server.members.all()
-
-
 def test_whoever_was_confirmed_stays_and_can_come_back() -> None:
     """Somebody whose examples say nothing new any more is removed or goes on downloading, or never downloads again."""
     server = started(6)
