@@ -290,7 +290,7 @@ class Cohort:
     def _fingerprint(self, index: int) -> tuple[int, ...]:
         """Sums of the bits of weights and buffers."""
         tensors = [self.weights[index], *self.networks[index].buffers()]
-        return tuple(int(t.view(torch.int32).sum() if t.dtype == torch.float32 else _bytes(t).sum()) for t in tensors)
+        return tuple(int(t.view(torch.int32).sum() if t.dtype == torch.float32 else bytes_of(t).sum()) for t in tensors)
 
     def _same_model(self, a: int, b: int) -> bool:
         pairs = zip(self.networks[a].buffers(), self.networks[b].buffers(), strict=True)
@@ -354,7 +354,7 @@ def _aligned_rows(row: Tensor, count: int) -> Tensor:
     return rows.copy_(row)
 
 
-def _bytes(t: Tensor) -> Tensor:
+def bytes_of(t: Tensor) -> Tensor:
     """A tensor's bytes, whatever its type: sums of complex numbers are none, and those of masks may be infinite."""
     return t.contiguous().view(-1).view(torch.uint8)
 

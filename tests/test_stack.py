@@ -244,9 +244,10 @@ def idle() -> nn.Module:
     [
         Keeping(nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5)), nn.Linear(8, 3)),
         nn.Sequential(nn.Linear(6, 8), nn.Dropout(1.0), nn.Linear(8, 3)),
+        nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.0), nn.Linear(8, 3)),
         idle(),
     ],
-    ids=["dropout in evaluation", "all dropped", "idle parameter"],
+    ids=["dropout in evaluation", "all dropped", "none dropped", "idle parameter"],
 )
 def test_rare_networks(network: nn.Module) -> None:
     """Dropout that is switched off drops all the same, or one of everything gives NaN."""

@@ -15,7 +15,17 @@ from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneRefere
 from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.reserved import Reserved
-from rffl_pl.cli.run import ConfigKeeper, Opening, Run, callbacks, metrics_file, ranks_and_precision, wandb_loggers
+from rffl_pl.cli.run import (
+    ConfigKeeper,
+    Opening,
+    Run,
+    callbacks,
+    check_rounds,
+    leave_if_complete,
+    metrics_file,
+    ranks_and_precision,
+    wandb_loggers,
+)
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
@@ -74,7 +84,12 @@ class FederatedCLI(LightningCLI):
             federation.participants = Federation(**federation.as_dict()).honest
 
     def _go_on(self) -> None:
-        """Find the run that a restarted launch or ``--ckpt_path last`` goes on with, in its own folder."""
+        """Find the run that a restarted launch or ``--ckpt_path last`` goes on with, in its own folder.
+
+        Raises:
+            UserError: If what is gone on from has more rounds than are asked for.
+            SystemExit: If that run has exactly those, and its result.
+        """
         given = self._get(self.config, "ckpt_path")
         self.earlier = Run(**self._get(self.config, "run").as_dict()).earlier(given)
         if self.earlier is not None and self.earlier.newest_checkpoint() is not None:
@@ -82,6 +97,11 @@ class FederatedCLI(LightningCLI):
         elif given == "last":
             rank_zero_warn("There is no checkpoint of a run of this name and root yet: training begins.")
             self.config[self.subcommand].ckpt_path = None
+        source, asked = self._get(self.config, "ckpt_path"), self._get(self.config, "trainer").max_epochs
+        if source is not None:
+            check_rounds(source, asked)
+            if self.earlier is not None:
+                leave_if_complete(self.earlier, asked)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """A trainer whose ranks are torchrun's and whose results lie in one run folder."""

@@ -130,12 +130,8 @@ def leave_if_complete(run: RunFolder, asked: int | None) -> None:
     """End this process where a run that goes on in its folder has all that is asked for: nobody writes there again.
 
     Raises:
-        UserError: If it has more rounds than are asked for.
         SystemExit: With code 0, as a scheduler that starts a finished job again expects it.
     """
-    if run.newest_checkpoint() is None:
-        return
-    check_rounds(run.checkpoints, asked)
     if asked is not None and run.complete(asked):
         if launch.rank() == 0:
             print(
@@ -148,12 +144,6 @@ def leave_if_complete(run: RunFolder, asked: int | None) -> None:
 
 class ConfigKeeper(SaveConfigCallback):
     """Leaves the resolved configuration in the run folder and in W&B."""
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Keep no configuration beside rounds that it did not make."""
-        if stage == "fit" and self.config.get("ckpt_path") is not None:
-            check_rounds(self.config["ckpt_path"], trainer.max_epochs)
-        super().setup(trainer, pl_module, stage)
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
@@ -200,14 +190,7 @@ def ranks_and_precision(config: dict[str, Any], run: Run, exchange: Literal["cen
 
 
 def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Any]:
-    """The report, the progress, and what the command writes; the user's own stand in ``config``.
-
-    Raises:
-        UserError: If a run would go on in ``folder`` that has more rounds than are asked for.
-        SystemExit: If it has exactly those, and its result.
-    """
-    if command == "fit":  # before anything is opened in the folder
-        leave_if_complete(RunFolder(folder), config["max_epochs"])
+    """The report, the progress, and what the command writes; the user's own stand in ``config``."""
     chosen: list[Any] = [RunReport(folder, run.figures)]
     if config["enable_progress_bar"] is not False:
         chosen.append(RoundProgress())

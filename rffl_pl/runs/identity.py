@@ -6,10 +6,10 @@ import hashlib
 import inspect
 from collections.abc import Iterable, Mapping
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from rffl_pl.cohort import bytes_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -87,7 +87,7 @@ def _described(parameter: nn.Parameter) -> str:
 
 def raw(tensor: Tensor) -> bytes:
     """A tensor's bytes, whatever its type and its place."""
-    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    return bytes_of(tensor.detach().cpu()).numpy().tobytes()
 
 
 def _shared(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:

@@ -124,7 +124,8 @@ class Unnumbered(Data):
 class _Network(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.flat, self.linear = nn.Flatten(), nn.Linear(64, 10)
+        self.flat: nn.Module = nn.Flatten()
+        self.linear: nn.Module = nn.Linear(64, 10)
 
     def forward(self, x: Tensor) -> Any:
         return self.linear(self.flat(x))
@@ -188,7 +189,7 @@ class Unnormalised(_Network):
 
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Sequential(nn.Linear(64, 10), nn.BatchNorm1d(10, track_running_stats=False))  # type: ignore[assignment]
+        self.linear = nn.Sequential(nn.Linear(64, 10), nn.BatchNorm1d(10, track_running_stats=False))
 
 
 class Nameless(torch.optim.Optimizer):

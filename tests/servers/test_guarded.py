@@ -152,10 +152,10 @@ def test_why_somebody_was_removed() -> None:
         ("gamma", float("inf")),
     ],
 )
-def test_guards_out_of_range(option: str, value: float) -> None:
+def test_guards_out_of_range(option: str, value: Any) -> None:
     """A guard that cannot work is accepted, or the sentence does not name the option and the value."""
     with pytest.raises(UserError, match=f"Expected --server.{option} .*{value}"):
-        RFFL(preset="guarded", **{option: value})  # type: ignore[arg-type]
+        RFFL(preset="guarded", **{option: value})
 
 
 def test_released_falls_to_one_free_rider() -> None:

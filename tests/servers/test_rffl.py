@@ -345,9 +345,9 @@ def test_keeps_the_last_valid_reputations_and_says_so_once() -> None:
 @pytest.mark.filterwarnings("ignore:Round .*no positive sum")
 @pytest.mark.parametrize("preset", ["released", "altruism"])
 @pytest.mark.parametrize("tilt", [0.0, 1e-3, 0.03])
-def test_opposite_uploads_leave_reputations_in_bounds(preset: str, tilt: float) -> None:
+def test_opposite_uploads_leave_reputations_in_bounds(preset: Any, tilt: float) -> None:
     """Whoever sends the opposite of another makes reputations, and with them the next aggregate, huge."""
-    server = RFFL(preset=preset)  # type: ignore[arg-type]
+    server = RFFL(preset=preset)
     server.start(task([70, 100], LAYERS[37]))
     for now in range(3):
         rows = local_updates(2, 37, seed=now)
