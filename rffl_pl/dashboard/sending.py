@@ -8,8 +8,8 @@ from wandb.errors import AuthenticationError
 from rffl_pl.dashboard.specification import Specification
 from rffl_pl.errors import UserError
 
-PATIENCE = 8
-"""Seconds until a server that does not answer is given up."""
+TRIES, PATIENCE, PAUSE = 2, 8, 4
+"""How often a server is asked, how many seconds it has each time, and at most lie between two times."""
 
 
 def send(dashboard: Specification) -> dict[str, str]:
@@ -23,7 +23,10 @@ def send(dashboard: Specification) -> dict[str, str]:
     """
     workspace, report = dashboard.workspace, dashboard.report
     try:
-        wandb.Api(timeout=PATIENCE)  # it checks the login; saving would wait for a server longer
+        # W&B's service process is to give up before its client does: one whose client went first, in the middle of
+        # a request, sometimes never ends (wandb 0.31), and the command with it.
+        wandb.setup(wandb.Settings(x_graphql_retry_max=TRIES - 1, x_graphql_timeout_seconds=PATIENCE))
+        wandb.Api(timeout=TRIES * (PATIENCE + PAUSE))  # it checks the login
         report.save()  # the first: it makes a project that is not there
         workspace.save()
     except AuthenticationError as error:
@@ -37,5 +40,5 @@ def send(dashboard: Specification) -> dict[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """What W&B says, in one line."""
-    return " ".join(str(error).split())
+    """What W&B says, in one line; a second try's is the first one's again."""
+    return " ".join(str(error).split("\nwhile retrying")[0].split())
