@@ -81,7 +81,7 @@ class CollaborationGain(_Comparison):
     r"""Mean and standard deviation of the gains :math:`b_i = y_i - x_i` over training alone.
 
     The mean collaboration gain :math:`\frac{1}{N} \sum_i b_i` and its spread :math:`\sqrt{\frac{1}{N} \sum_i (b_i -
-    \bar b)^2}` (Tastan et al. 2025, https://arxiv.org/abs/2410.12377), in shares of the test set. NaN without
+    \bar b)^2}` (Tastan et al. 2025, https://arxiv.org/abs/2501.12344), in shares of the test set. NaN without
     participants.
 
     Example:

@@ -67,7 +67,8 @@ class RFFL(Server):
             ``off``. Whoever's is downloads nothing; with `probation`, who was confirmed before stays all the same and
             is removed only below minus a half.
         short_memory: Weight of the past in a second, faster average of similarities: a quota is at most what that would
-            give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``.
+            give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``. With it, whoever has
+            told nothing in more rounds than it was scored in downloads nothing.
         earned: Quotas are at most one's similarities added up since the beginning over the largest such sum, so that
             nobody is paid ahead of what it contributed.
 
@@ -84,8 +85,8 @@ class RFFL(Server):
     confirms nor denies anybody; without members everybody trains alone.
 
     Late rounds: an update at the level of rounding of its own model (`rffl_pl.functional.rounding`) is sent as zeros.
-    It tells nothing: whoever told something before is not scored and keeps its reputation and its downloads. Where
-    nobody's upload tells anything the round changes nothing (a warning, once).
+    It tells nothing: whoever told something before is not scored and keeps its reputation and, within `short_memory`,
+    its downloads. Where nobody's upload tells anything the round changes nothing (a warning, once).
 
     Participants clip their own updates; an upload that is longer than :math:`\gamma` all the same is clipped here.
 
@@ -171,7 +172,10 @@ class RFFL(Server):
         similarities = torch.full_like(weights, torch.nan)
         similarities[evidence.asked] = 0.0  # where an upload is set aside, or zeros from the start
         similarities[senders] = self._similarities(evidence, terms, same)
-        similarities[evidence.silent[self.told[evidence.silent]]] = torch.nan
+        resting = evidence.silent[self.told[evidence.silent]]
+        similarities[resting] = torch.nan
+        if len(senders):
+            self.trust.rest(resting)
         self.told = self.told.index_fill(0, senders, True)
 
         if self.trust.confirmations is not None and len(senders):

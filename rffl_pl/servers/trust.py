@@ -113,6 +113,7 @@ class Trust:
         self.confirmations = Confirmations(participants, sure) if steps.probation else None
         self.recent = torch.zeros(participants, dtype=torch.float64)
         self.earned = torch.zeros(participants, dtype=torch.float64)
+        self.rested = torch.zeros(participants, dtype=torch.int64)
 
     def add(self, similarities: Tensor, scored: Tensor) -> None:
         """Take in the similarities ``[P]`` of a round; ``scored`` says whose count."""
@@ -123,6 +124,10 @@ class Trust:
         if self.steps.short_memory != "off":
             averaged = moving_average(self.recent, now, self.steps.short_memory)
             self.recent = torch.where(scored, averaged, self.recent)
+
+    def rest(self, silent: Tensor) -> None:
+        """Take in who told nothing, by number ``[s]``, in a round in which others did."""
+        self.rested = self.rested.index_add(0, silent, torch.ones_like(silent))
 
     def limits(self) -> Tensor:
         """Below what contribution everybody is removed, ``[P]``: lower for whoever was confirmed as no free-rider."""
@@ -144,6 +149,8 @@ class Trust:
             # An average that began at 0 has not seen a whole round.
             seen = 1 - self.steps.short_memory ** rounds.double()
             quotas = torch.minimum(quotas, relative_quota(torch.where(seen > 0, self.recent / seen, 0.0) * members))
+            # A shard learnt by heart is silent too, late; one round of work and silence ever after is no contribution.
+            quotas = torch.where(self.rested > rounds, 0.0, quotas)
         if self.contributions is not None:
             quotas = torch.where(self.contributions.bound()[1] < self.contributions.least, 0.0, quotas)
         if self.steps.earned:
@@ -165,7 +172,7 @@ class Trust:
 
     def _owners(self) -> dict[str, object]:
         """Every tensor that lasts, by its name in a checkpoint, with the object it belongs to."""
-        owners: dict[str, object] = dict.fromkeys(("recent", "earned"), self)
+        owners: dict[str, object] = dict.fromkeys(("recent", "earned", "rested"), self)
         if self.contributions is not None:
             owners |= dict.fromkeys(
                 ("contributions.sums", "contributions.squares", "contributions.weights"), self.contributions

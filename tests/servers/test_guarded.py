@@ -83,6 +83,33 @@ def test_reputation_of_long_ago_pays_for_nothing() -> None:
     assert with_it.quotas[:5].min() > 0.5
 
 
+@pytest.mark.parametrize("worked", [1, 3, 10])
+def test_silence_is_paid_no_longer_than_work_was(worked: int) -> None:
+    """Whoever sends zeros downloads for ever, or not as often as it told something, or is never paid again."""
+    plain, guarded = started(6, short_memory="off"), started(6)
+    told = 0
+    for now in range(2 * worked + 6):
+        tells = now < worked or now > 2 * worked + 1  # silent in two rounds too many, then at work again
+        told += tells
+        rows = updates(now, 6, 0)
+        rows[5] *= tells
+        without, with_it = step(plain, rows), step(guarded, rows)
+        assert without.quotas[5] > 0.5
+        assert (with_it.quotas[5] > 0) == (now + 1 - told <= told)
+        assert (with_it.quotas[:5] > 0.5).all()
+    assert with_it.quotas[5] > 0.5
+    assert guarded.members.all()
+
+
+@pytest.mark.filterwarnings("ignore:Round .*nobody's upload tells anything")
+def test_rounds_in_which_nobody_tells_anything_are_no_silence() -> None:
+    """Where all have come to an end for a while, nobody is paid for going on."""
+    server = started(6)
+    for now in range(30):
+        verdict = step(server, updates(now, 6, 0) * (now < 3 or now == 29))
+    assert (verdict.quotas > 0.5).all()
+
+
 def test_whoever_was_confirmed_stays_and_can_come_back() -> None:
     """Somebody whose examples say nothing new any more is removed or goes on downloading, or never downloads again."""
     server = started(6)
