@@ -49,7 +49,8 @@ class StandaloneReference(Callback):
         assert isinstance(pl_module, FederatedModule)
         if self.enabled:  # now: while the run lasts somebody may write on
             kinds = {type(layer) for layer in pl_module.network.modules()}
-            self._sources = sources([*kinds, *map(type, pl_module.cohort.optimizers)])
+            data = (type(pl_module.data), type(pl_module.data.split))
+            self._sources = sources([*kinds, *map(type, pl_module.cohort.optimizers), *data])
         if over(trainer, pl_module):
             self.on_train_end(trainer, pl_module)
 
@@ -97,7 +98,8 @@ class StandaloneReference(Callback):
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
         """A digest of what the reference depends on: of the inputs, a sample.
 
-        Of the network, what it prints, keeps and starts from, and how a user's own classes are written.
+        Of the network, what it prints, keeps and starts from; of the data, its options; how a user's own classes are
+        written.
         """
         data = module.data
         parts = (
@@ -107,7 +109,7 @@ class StandaloneReference(Callback):
             repr(module.cohort.optimizers[0].defaults),
             type(module.cohort.optimizers[0]).__name__,
             module.round,
-            data.batch_size,
+            data.settings(),
             str(trainer.precision),
             str(trainer.limit_test_batches),
             module.exchange.device.type,

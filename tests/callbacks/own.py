@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
-from rffl_pl.datamodules import FederatedDataModule, Sources
+from rffl_pl.datamodules import Digits, FederatedDataModule, Sources
 
 
 class Functional(nn.Module):
@@ -50,3 +51,18 @@ class Arrays(FederatedDataModule):
 
     def load(self) -> Sources:
         return Sources(train=Points(80), test=Points(20))
+
+
+class Turned(Digits):
+    """The digits, some of them upside down: labels, shards and the first of them stay as they are."""
+
+    def __init__(self, *, after: int = 10**6, **options: Any) -> None:
+        super().__init__(**options)
+        self.after = after
+
+    def load(self) -> Sources:
+        sources = super().load()
+        assert isinstance(sources.train, TensorDataset)
+        x, y = sources.train.tensors
+        later = (torch.arange(len(x)) >= self.after).view(-1, 1, 1, 1)
+        return replace(sources, train=TensorDataset(torch.where(later, x.flip(2), x), y))

@@ -126,6 +126,15 @@ def test_a_reference_is_of_one_network(tmp_path: Path) -> None:
     assert counts == [1, 2, 3, 4, 4]
 
 
+def test_a_reference_is_of_data_as_it_was_asked_for(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Options that change inputs, though neither labels nor shards nor the first example, ask for another one."""
+    alone = []
+    for number, after in enumerate((10**6, 100, 10**6)):
+        words = ("--data", "tests.callbacks.own.Turned", "--data.after", after, "--standalone.enabled", "true")
+        alone.append(run_of(rffl, tmp_path, f"turned{number}", *words)[0].summary().standalone)
+    assert alone[0] == alone[2] != alone[1]
+
+
 def test_a_reference_is_of_a_network_as_it_was_written(tmp_path: Path) -> None:
     """A file that is edited between two runs makes another network, in the functions that it calls as well."""
     file, code = tmp_path / "my_written.py", Path(sys.modules[Functional.__module__].__file__ or "").read_text()
