@@ -56,7 +56,7 @@ def end(loggers: Iterable[Logger], history: Sequence[Round], summary: Summary, p
     for logger in loggers:
         if isinstance(logger, WandbLogger):
             result = asdict(summary)
-            numbers = {name: value for name, value in result.items() if not isinstance(value, list)}
+            numbers = {name: value for name, value in result.items() if not isinstance(value, list | dict)}
             logger.experiment.summary.update({**numbers, "result": result})
             media = _pictures(pictures) | (_tables(history) if len(summary.examples) > MOST else {})
             if media:

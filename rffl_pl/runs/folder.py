@@ -197,8 +197,9 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""
+        text = _text(self.config_file)
         try:
-            return dict(yaml.load(_text(self.config_file), Loader=_LOADER))
+            return dict(yaml.load(text, Loader=_LOADER))
         except (yaml.YAMLError, TypeError, ValueError) as error:
             raise UserError(f"Expected {self.config_file} to be the YAML of a run, but it is damaged.") from error
 
@@ -338,8 +339,9 @@ def _text(path: Path) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    text = _text(path)
     try:
-        return dict(json.loads(_text(path)))
+        return dict(json.loads(text))
     except (ValueError, TypeError) as error:
         raise UserError(f"Expected {path} to be JSON, but it is damaged ({error}).") from error
 

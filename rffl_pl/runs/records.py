@@ -128,6 +128,8 @@ class Summary:
         last_removal: Last such round.
         honest_removed: Number of honest participants that were removed; None of runs that did not count them.
         attacks: What each participant does, ``FreeRider`` and so on; None for the honest, empty if it is not known.
+        measured: What else was measured of the final models on the test set, by name: metrics of one's own and of
+            attacks.
     """
 
     rounds: int
@@ -161,6 +163,7 @@ class Summary:
     last_removal: int | None = None
     honest_removed: int | None = None
     attacks: list[str | None] = field(default_factory=list)
+    measured: dict[str, list[float | None]] = field(default_factory=dict)
 
     def table(self) -> str:
         """A row per participant, or of some of many, then what is measured of all."""
@@ -184,7 +187,7 @@ class Summary:
         lines.insert(1, "  ".join("-" * width for width in widths))
         if len(shown) < total:
             lines.append(f"{len(shown)} of {total} participants; summary.json has all")
-        return "\n".join([*lines, self._of_all(), *self._gains(), *self._of_adversaries()])
+        return "\n".join([*lines, self._of_all(), *self._gains(), *self._of_adversaries(), *self._of_ones_own()])
 
     def _of_all(self) -> str:
         if self.fairness is not None:
@@ -223,6 +226,12 @@ class Summary:
             yield (
                 f"label flips: success {percent(self.attack_success)}  target accuracy {percent(self.target_accuracy)}"
             )
+
+    def _of_ones_own(self) -> Iterable[str]:
+        for name, values in self.measured.items():
+            honest = [value for value in values[: self.honest] if value is not None]
+            if honest:
+                yield f"{name}: mean {mean(honest):.4f} of the honest"
 
     def _beside_the_smallest(self) -> str:
         if self.smallest_gain is None:

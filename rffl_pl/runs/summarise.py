@@ -50,11 +50,16 @@ def summarise(
         maximum=defined(accuracy[:honest].max().item()),
         initial=initial,
         attacks=list(attacks),
+        measured={name: _values(values, total) for name, values in final.items() if name not in _ELSEWHERE},
         **_detection(removed, honest, total),
         **_attack(final, honest),
         **_compared(alone, accuracy, honest),
         **_taken(alone, accuracy, examples, honest, initial, idle),
     )
+
+
+_ELSEWHERE = ("accuracy", "loss", "target_accuracy", "attack_success")
+"""Measures of final models that have a field of their own, or none."""
 
 
 def defined(value: float) -> float | None:

@@ -32,7 +32,8 @@ def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) ->
     """The rows of a finished cell, one per measure and participant that has a value."""
     content = asdict(summary)
     about = _about(study, cell) | {column: record.get(column, "") for column in COLUMNS[COLUMNS.index("seconds") :]}
-    for name, value in content.items():
+    own = content.pop("measured")
+    for name, value in (content | own).items():
         measured = enumerate(value) if isinstance(value, list) else [("", value)]
         for participant, number in measured:
             if number is not None and name not in _COUNTED:

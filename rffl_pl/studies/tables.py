@@ -15,11 +15,13 @@ from rffl_pl.studies.results import Row
 from rffl_pl.studies.study import Place, Study, said
 
 FORMATS = ("md", "csv", "tex")
-_NO_SHARES = (
-    "fairness", "rank_fairness", "reputation", "examples", "removed_in_round", "first_removal", "last_removal",
-    "honest_removed",
+_SHARES = (
+    "accuracy", "accuracy_mean", "accuracy_max", "standalone", "initial", "gain", "gain_spread", "quota",
+    "precision", "recall", "target_accuracy", "attack_success",
+    "adversary_final", "adversary_standalone", "adversary_gain", "adversary_over_initial",
+    "taken", "taken_most", "taken_share", "smallest_gain",
 )  # fmt: skip
-"""All others are in %."""
+"""They are shown in %; whatever else is measured, users' own metrics too, as it is."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Table:
         single = seeds == "1"
         mean = "mean difference of the same seeds" if self.paired else "mean"
         interval = "" if single else f"{mean} ± 95 % interval of Student's t over "
-        unit = "" if self.measure in _NO_SHARES else " in %"
+        unit = " in %" if self.measure in _SHARES else ""
         rounds = _range(entry.rounds for entry in self.entries.values())
         where = f"; {said(self.rest)}" if self.rest else ""
         effect = "; d is that mean over the differences' standard deviation" if self.paired and not single else ""
@@ -78,7 +80,7 @@ class Table:
         entry = self.entries.get((row, column))
         if entry is None:
             return "-"
-        factor, digits = (1, 3) if self.measure in _NO_SHARES else (100, 1)
+        factor, digits = (100, 1) if self.measure in _SHARES else (1, 3)
         fewer = entry.seeds < max(other.seeds for other in self.entries.values())
         return entry.text(factor, digits, "+" if self.paired else "") + (f" (n={entry.seeds})" if fewer else "")
 

@@ -1,0 +1,44 @@
+"""What a user's own metric measures of final models reaches whoever asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.runs import RunFolder
+from tests.conftest import Ended
+
+STUDY = """
+name: own
+base: >-
+  --config digits.yaml --run.wandb false --run.figures false --standalone.enabled false --trainer.max_epochs 1
+  --federation.participants 2 --federation.adversaries 1 --data.examples_per_participant 30
+  --trainer.enable_progress_bar false --model.measures+=torchmetrics.classification.MulticlassCalibrationError
+  --model.measures.num_classes 10
+axes:
+  server:
+    FedAvg: --server FedAvg
+seeds: [1]
+"""
+
+
+def test_ones_own_measure_of_final_models(
+    rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is measured on the test set, and neither the result, the run's last words nor a study's table have it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(STUDY)
+    assert rffl("study", "own.yaml", "--root", "results").code == 0
+    (folder,) = {path.parent for path in (tmp_path / "results").rglob("summary.json")}
+    summary = RunFolder.open(folder).summary()
+    ((name, values),) = summary.measured.items()
+    assert name == "multiclass_calibration_error"
+    assert [value is not None and 0 < value < 1 for value in values] == [True] * 3
+    mean = sum(value or 0 for value in values[:2]) / 2
+    assert f"{name}: mean {mean:.4f} of the honest" in summary.table()
+    table = rffl("study", "own.yaml", "--root", "results", "--table", "server", "--measure", name)
+    assert table.code == 0, table.err
+    assert f"{name}: 1 seed" in table.out
+    assert f"| {mean:.3f} |" in table.out
