@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.adversaries import Cast
-from rffl_pl.cohort import Cohort, Examples, Schedule
+from rffl_pl.cohort import Cohort, Examples, Schedule, random_stream
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange, Traffic
 from rffl_pl.federation import Federation
@@ -141,7 +141,9 @@ def _forge(table: Table, trained: Container[int], number: int) -> None:
         sent = update
         if participant in table.exchange.asked:
             forged = _forged(table, index, update, number)
-            sent = server.outgoing(forged, cohort.memories[index], cohort.weights[index])
+            seed = table.federation.seed_for("upload", participant, number)
+            with random_stream(seed, cohort.weights.device):  # noise that a rule adds is the participant's own
+                sent = server.outgoing(forged, cohort.memories[index], cohort.weights[index])
         cohort.integrate(index, own)  # which may be the very update: before it makes room
         update.copy_(sent)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.configured import Configured
+from rffl_pl.errors import UserError
 from rffl_pl.functional import wire
 from rffl_pl.functional.blocks import Rows
 from rffl_pl.functional.reputation import empty, sound
@@ -95,6 +96,8 @@ class ParticipantSide(Configured):
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
         """What a participant makes of its local update ``[D]`` before it sends it: by default nothing else.
+
+        What it draws at random, noise say, comes from a stream of this participant and round.
 
         Args:
             update: ``[D]``.
@@ -229,12 +232,31 @@ class Server(ParticipantSide, ABC):
         self.round = state["round"]
 
     def whole_state(self) -> dict[str, Any]:
-        """What `state_dict` gives, with all coordinates, on rank 0: the same however they are spread over ranks."""
-        return self._by_coordinate(self.state_dict(), self.coordinates.gathered)
+        """What `state_dict` gives, with all coordinates, on rank 0: the same however they are spread over ranks.
+
+        Raises:
+            UserError: If a vector of a part of the coordinates is not named in `by_coordinate`.
+        """
+        state = self.state_dict()
+        self._check_named(state)
+        return self._by_coordinate(state, self.coordinates.gathered)
 
     def load_whole_state(self, state: dict[str, Any]) -> None:
         """Restore what `whole_state` gave."""
         self.load_state_dict(self._by_coordinate(state, self.coordinates.of))
+
+    def _check_named(self, state: dict[str, Any]) -> None:
+        """See that nobody takes a part for the whole, who saves one rank's vector for all."""
+        here = self.coordinates.size
+        if here == sum(self.layers):
+            return
+        for name in state.keys() - {*(self.by_coordinate or ())}:
+            values = state[name].values() if isinstance(state[name], dict) else [state[name]]
+            if any(isinstance(value, Tensor) and value.shape == (here,) for value in values):
+                raise UserError(
+                    f"Expected by_coordinate of --server {type(self).__name__} to name all that has an entry per "
+                    f"coordinate, but {name} of its state_dict is not among them; add it."
+                )
 
     def _by_coordinate(self, state: dict[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         """A state in which every vector that has an entry for each coordinate is changed."""
