@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import islice
 from typing import Any
 
@@ -18,13 +19,16 @@ from rffl_pl.datamodules.reading import Batches
 from rffl_pl.errors import UserError, reason
 from rffl_pl.metrics import ParticipantScores
 from rffl_pl.round import Precision
-from rffl_pl.runs.records import SHARES
+from rffl_pl.runs.records import SHARES, Summary
 
 Scores = dict[str, Tensor]
 """Measured of the hosted participants' models, ``[n]`` each, by name: ``accuracy``, ``loss``, and what the user and the
 attacks measure beside them."""
 
-_TAKEN = SHARES | {"accuracy", "loss", "train_loss", "member"}
+TAKEN = SHARES | {"accuracy", "loss", "train_loss", "member"}
+"""Names that no measure of anybody's own can have."""
+_OF_RESULTS = {field.name for field in fields(Summary)} - {"target_accuracy", "attack_success"}
+"""Names that one which is measured of final models cannot have either."""
 
 
 class Evaluation:
@@ -42,11 +46,16 @@ class Evaluation:
     def __init__(self, measures: Sequence[Metric], attacked: Mapping[str, tuple[Metric, Adversary]]) -> None:
         names = [_snake(type(measure).__name__) for measure in measures]
         for name in names:
-            if names.count(name) > 1 or name in attacked or name in _TAKEN:
+            if names.count(name) > 1 or name in attacked or name in TAKEN | _OF_RESULTS:
                 raise UserError(
                     f"Expected --model.measures to have names of their own, but {name} is what something else is "
                     "called; leave one, or call the class otherwise."
                 )
+        for name in attacked.keys() & (TAKEN | _OF_RESULTS):
+            raise UserError(
+                f"Expected the measures of --adversaries to have names of their own, but {name} is what something else "
+                f"is called; have {type(attacked[name][1]).__name__}.measures call it otherwise."
+            )
         self.measures: dict[str, tuple[Metric, Adversary | None]] = {
             **dict(zip(names, ((measure, None) for measure in measures), strict=True)),
             **attacked,

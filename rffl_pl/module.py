@@ -135,6 +135,10 @@ class FederatedModule(Configured, LightningModule):
         if stage == "fit" or not hasattr(self, "cohort"):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
         self.cast.prepare(self.data.num_classes)
+        if stage == "fit":
+            with random_stream(0, self.exchange.device):
+                for i in self.cast.attacks.keys() & {*self.exchange.hosted}:
+                    self.cast.rehearse(i, self.data.example(i)[0], self.data.num_classes)
         self.evaluation = Evaluation(self._measures[0], self.cast.measures(self.data.num_classes))
         with random_stream(0, self.exchange.device):
             self.evaluation.rehearse(*tried)

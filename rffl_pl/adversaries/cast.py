@@ -11,7 +11,7 @@ from torchmetrics import Metric
 
 from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.cohort import Examples
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, reason
 from rffl_pl.federation import Federation
 
 
@@ -51,6 +51,32 @@ class Cast:
         for attack in self.attacks.values():
             attack.prepare(num_classes)
 
+    def rehearse(self, participant: int, x: Tensor, num_classes: int) -> None:
+        """Have an attack make the examples that it trains with, so that what cannot be trained is told before a run.
+
+        Args:
+            participant: Its number.
+            x: Inputs ``[1, ...]``; they are tried with every class.
+            num_classes: C.
+
+        Raises:
+            UserError: If it fails, or makes other classes.
+        """
+        attack = self.attacks[participant]
+        try:
+            x, y = attack.poison(x.expand(num_classes, *x.shape[1:]).clone(), torch.arange(num_classes))
+            fits = len(x) == len(y) and not y.is_floating_point() and bool(((y >= 0) & (y < num_classes)).all())
+        except (ValueError, TypeError, RuntimeError, LookupError, AttributeError) as error:
+            raise UserError(
+                f"Expected --adversaries {_described(attack)} to make the examples that it trains with, but it fails: "
+                f"{reason(error)}."
+            ) from error
+        if not fits:
+            raise UserError(
+                f"Expected --adversaries {_described(attack)} to train with a class in 0 .. {num_classes - 1} for "
+                f"every example, but got {y.tolist()} of {list(range(num_classes))}; mend its labels or poison."
+            )
+
     def trains(self, participant: int, round_index: int) -> bool:
         """Whether a participant trains in a round when it is asked to."""
         attack = self.attacks.get(participant)
@@ -66,11 +92,12 @@ class Cast:
         attack = self.attacks.get(situation.participant)
         if attack is None or isinstance(attack, OmniscientAdversary):
             return situation.update
-        return _shaped(attack.upload(situation), like=situation.update)
+        return _sent(attack, attack.upload(situation), situation)
 
     def collude(self, situation: Situation) -> Tensor:
         """What an omniscient adversary uploads, ``[D]``."""
-        return _shaped(self.omniscient[situation.participant].collude(situation), like=situation.update)
+        attack = self.omniscient[situation.participant]
+        return _sent(attack, attack.collude(situation), situation)
 
     def remember(self, participant: int, memory: dict[str, Tensor], download: Tensor) -> None:
         """Keep the step ``[D]`` that an adversary has received, if its attack goes by it."""
@@ -136,8 +163,19 @@ class Poisoned:
 _DOWNLOAD = "download"
 
 
-def _shaped(upload: Any, like: Tensor) -> Tensor:
-    """An upload in the dtype of ``like``, or NaN if it has another shape: nothing of it can be used."""
+def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
+    """An upload in the dtype of the update, or NaN if it has another shape: nothing of it can be used.
+
+    Raises:
+        UserError: If the attack remembers what no checkpoint keeps.
+    """
+    for name, value in situation.memory.items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"Expected --adversaries {_described(attack)} to remember tensors, which a checkpoint keeps, but its "
+                f"memory has {name} of type {type(value).__name__}; give torch.tensor(...)."
+            )
+    like = situation.update
     fits = isinstance(upload, Tensor) and upload.shape == like.shape
     return upload.to(like) if fits else torch.full_like(like, torch.nan)
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from rffl_pl.callbacks.reputation import ReputationExchange
+from rffl_pl.errors import UserError
+from rffl_pl.evaluation import TAKEN
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round
 
@@ -33,7 +35,11 @@ def scores(module: FederatedModule) -> dict[str, Tensor]:
 
 
 def collected(module: FederatedModule, exchange: ReputationExchange) -> Round:
-    """The round that has just ended; a transfer, so every rank asks, and rank 0 alone gets all of it."""
+    """The round that has just ended; a transfer, so every rank asks, and rank 0 alone gets all of it.
+
+    Raises:
+        UserError: If a measure of the server's own has the name of another.
+    """
     losses = [module.losses.get(i) for i in module.cohort.participants]
     # NaN stands for "did not train", so a loss that is not finite shows as infinite.
     train_loss = torch.tensor([math.nan if x is None else x if math.isfinite(x) else math.inf for x in losses])
@@ -48,6 +54,11 @@ def collected(module: FederatedModule, exchange: ReputationExchange) -> Round:
         verdict, traffic = exchange.verdict, exchange.traffic
         entry.removed, entry.set_aside = list(verdict.removed), list(verdict.set_aside)
         entry.silent = list(verdict.silent)
+        for name in verdict.measures.keys() & (TAKEN | measured.keys()):
+            raise UserError(
+                f"Expected the measures of --server to have names of their own, but {name} is what something else is "
+                f"called; have {type(exchange.server).__name__} call it otherwise."
+            )
         of_server = verdict.measures | {
             "weight": verdict.weights,
             "similarity": verdict.similarities,

@@ -96,7 +96,7 @@ class ReputationExchange(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint.setdefault("server", {}).update(
-            name=type(self.server).__name__, rule=self.server.whole_state(), colluders=_copied(self._colluders, "cpu")
+            name=_named(self.server), rule=self.server.whole_state(), colluders=_copied(self._colluders, "cpu")
         )
         checkpoint["server"]["settings"] = training_settings(trainer, self.server)
 
@@ -110,8 +110,8 @@ class ReputationExchange(Callback):
         if not pl_module.exchange.serves or trainer.state.fn != TrainerFn.FITTING:
             return
         with sound(trainer.ckpt_path):
-            saved, here = checkpoint["server"]["name"], type(self.server).__name__
-            if saved != here:
+            saved, here = checkpoint["server"]["name"], _named(self.server)
+            if saved not in (here, type(self.server).__name__):  # older checkpoints have the class's name alone
                 raise UserError(
                     f"Expected --server to be the checkpoint's, {saved}, but got {here}; give --server {saved}."
                 )
@@ -119,6 +119,12 @@ class ReputationExchange(Callback):
             self._colluders = _copied(checkpoint["server"]["colluders"], pl_module.exchange.device)
             if trainer.is_global_zero:
                 warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))
+
+
+def _named(server: Server) -> str:
+    """As users type it: a rule of the package by its name, one's own by its path."""
+    kind = type(server)
+    return kind.__name__ if kind.__module__.startswith("rffl_pl.") else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _check_shardable(server: Server, cast: Cast) -> None:

@@ -1,0 +1,133 @@
+"""Mistakes of rules, attacks and measures of one's own that only a federation shows: each is one sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAccuracy
+
+from rffl_pl.adversaries import Adversary, Situation
+from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder
+from rffl_pl.servers import Evidence, FedAvg, Verdict
+from rffl_pl.servers.coordinates import Coordinates
+from tests.bad_input.refusal import FIT, assert_refused, below
+from tests.cli.folders import Run
+from tests.servers.tasks import task
+
+HERE = __name__
+ATTACKED = (*FIT, "--federation.adversaries", 1, "--adversaries")
+
+
+class Shifted(Adversary):
+    """Trains with classes that there are not."""
+
+    def labels(self, y: Tensor) -> Tensor:
+        return y + 5
+
+
+class Halved(Adversary):
+    """Has half a class."""
+
+    def labels(self, y: Tensor) -> Tensor:
+        return y / 2
+
+
+class Blind(Adversary):
+    """Makes no examples."""
+
+    def poison(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        raise KeyError("trigger")
+
+
+class Measured(Adversary):
+    """Reports what it achieves as what everybody achieves."""
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        return {"accuracy": MulticlassAccuracy(num_classes)}
+
+
+class Counting(Adversary):
+    """Remembers a number."""
+
+    def upload(self, situation: Situation) -> Tensor:
+        situation.memory["rounds"] = 1  # type: ignore[assignment]  # as somebody does who has not read what it holds
+        return situation.update
+
+
+class Boasting(FedAvg):
+    """Measures seven of everybody."""
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        verdict = super().rule(evidence)
+        return Verdict(**{**vars(verdict), "measures": {"accuracy": torch.full_like(verdict.weights, 7.0)}})
+
+
+class Forgetful(FedAvg):
+    """Keeps a vector of the coordinates that it has, and does not say so."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"momentum": torch.zeros(self.coordinates.size)}
+
+
+ATTACKS = {
+    "Shifted": "Shifted to train with a class in 0 .. 9 for every example, but got [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]",
+    "Halved": "Halved to train with a class in 0 .. 9 for every example, but got [0.0, 0.5",
+    "Blind": "Blind to make the examples that it trains with, but it fails: KeyError: 'trigger' (test_extending.py, ",
+    "Measured": "measures of --adversaries to have names of their own, but accuracy is what something else is called",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_that_does_not_fit(rffl: Run, here: Path, attack: str) -> None:
+    """It is found in the middle of training, in a line of ours; or its success is shown as everybody's accuracy."""
+    assert_refused(rffl(*ATTACKED, f"[{HERE}.{attack}]"), ATTACKS[attack])
+    assert below(here) == set()
+
+
+def test_a_memory_that_no_checkpoint_keeps(rffl: Run) -> None:
+    """The first checkpoint fails, and nobody says who."""
+    ended = rffl(*ATTACKED, f"[{HERE}.Counting]")
+    assert_refused(
+        ended, "Counting to remember tensors, which a checkpoint keeps, but its memory has rounds of type int"
+    )
+
+
+def test_a_server_that_measures_what_is_measured(rffl: Run) -> None:
+    """Its numbers stand where accuracies do."""
+    ended = rffl(*FIT, "--server", f"{HERE}.Boasting")
+    assert_refused(ended, "measures of --server to have names of their own, but accuracy is what something else is")
+
+
+def test_a_rule_of_ones_own_is_known_by_its_path(rffl: Run) -> None:
+    """Training goes on under another rule of the same name as if it were the checkpoint's."""
+    own = f"{HERE}.Forgetful"
+    assert rffl(*FIT, "--server", own, "--run.name", "a").code == 0
+    on = (*FIT, "--run.name", "a", "--ckpt_path", "last", "--trainer.max_epochs", 2)
+    assert_refused(rffl(*on, "--server", "FedAvg"), f"the checkpoint's, {own}, but got FedAvg; give --server {own}.")
+    assert rffl(*on, "--server", own).code == 0
+
+
+def test_a_part_that_passes_for_the_whole() -> None:
+    """A checkpoint has one rank's part of a vector, and nobody can go on from it."""
+    server, coordinates = Forgetful(), Coordinates(20)
+    coordinates.where = slice(0, 12)
+    server.start(task([1, 1], [8, 12], coordinates=coordinates))
+    with pytest.raises(
+        UserError, match=re.escape("of --server Forgetful to name all that has an entry per coordinate")
+    ):
+        server.whole_state()
+
+
+@pytest.mark.parametrize("what", ["config", "summary", "scores"])
+def test_a_file_that_is_not_there_is_not_called_damaged(tmp_path: Path, what: str) -> None:
+    """Runs from Python have no configuration; somebody looks for the damage."""
+    (tmp_path / "rounds.jsonl").touch()
+    with pytest.raises(UserError, match="but there is no such file"):
+        getattr(RunFolder(tmp_path), what)()
