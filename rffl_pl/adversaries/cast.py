@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ class Cast:
             attack.prepare(num_classes)
 
     def rehearse(self, participant: int, x: Tensor, num_classes: int) -> None:
-        """Have an attack make the examples that it trains with, so that what cannot be trained is told before a run.
+        """Have a copy of an attack make examples to train with, so that what cannot be trained is told before a run.
 
         Args:
             participant: Its number.
@@ -64,7 +65,7 @@ class Cast:
         """
         attack = self.attacks[participant]
         try:
-            x, y = attack.poison(x.expand(num_classes, *x.shape[1:]).clone(), torch.arange(num_classes))
+            x, y = copy.deepcopy(attack).poison(x.expand(num_classes, *x.shape[1:]).clone(), torch.arange(num_classes))
             fits = len(x) == len(y) and not y.is_floating_point() and bool(((y >= 0) & (y < num_classes)).all())
         except (ValueError, TypeError, RuntimeError, LookupError, AttributeError) as error:
             raise UserError(
