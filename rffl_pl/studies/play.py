@@ -23,6 +23,7 @@ from typing import Literal
 
 import torch
 
+from rffl_pl.launch.stopping import Stopped
 from rffl_pl.strategy import leave_process_group
 from rffl_pl.studies.cells import Cell, CellFolder
 from rffl_pl.studies.pack import Clock, together
@@ -108,14 +109,22 @@ def _sentence(run: Run, words: list[str]) -> str:
     try:
         run(words)
     except SystemExit as stop:
-        if stop.code != 2:  # Lightning ends so when it is interrupted, by Ctrl-C or SIGTERM
+        if _interrupted(stop):
             raise KeyboardInterrupt from stop
+        if stop.code != 2:
+            traceback.print_exc()
+            return f"A callback or a library of its ended it by sys.exit({stop.code!r})."
     except Exception as error:
         traceback.print_exc()
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     finally:
         gc.collect()  # trainers are cycles: the models of this cell would wait for those of the next
     return ""
+
+
+def _interrupted(stop: SystemExit) -> bool:
+    """Whether a run ended because it was asked to; Lightning makes code 1 of Ctrl-C, as anybody may for a failure."""
+    return isinstance(stop, Stopped) or isinstance(stop.__context__, KeyboardInterrupt | Stopped)
 
 
 @contextlib.contextmanager
