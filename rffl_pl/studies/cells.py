@@ -269,7 +269,7 @@ class CellFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / "lock").open("a+")
+            file = (self.path / "lock").open("ab", buffering=0)
         except OSError as error:
             raise UserError(
                 f"Expected --root to be a folder that can be written to, but {error.strerror}: {error.filename}."
@@ -277,9 +277,9 @@ class CellFolder:
         with file:
             mine = _locked(file.fileno(), time.monotonic() + patience)
             if mine:
-                file.truncate(0)
-                file.write(f"{os.getpid()} on {platform.node()}\n")
-                file.flush()
+                with suppress(OSError):  # on a full disk it holds all the same, without a name
+                    file.truncate(0)
+                    file.write(f"{os.getpid()} on {platform.node()}\n".encode())
             yield mine
 
     def finished(self) -> RunFolder | None:
@@ -311,11 +311,12 @@ class CellFolder:
             return {}
 
     def note(self, seconds: float, words: list[str]) -> None:
-        """Add an attempt to the record."""
+        """Add an attempt to the record, where the disk has room for one."""
         seconds = round(self.record().get("seconds", 0.0) + seconds, 3)
         partial = self.path / ".cell.json"
-        partial.write_text(json.dumps({"seconds": seconds, **_circumstances(), "words": words}, indent=1) + "\n")
-        partial.replace(self.path / "cell.json")
+        with suppress(OSError):  # how the attempt ended matters more
+            partial.write_text(json.dumps({"seconds": seconds, **_circumstances(), "words": words}, indent=1) + "\n")
+            partial.replace(self.path / "cell.json")
 
 
 def _locked(descriptor: int, until: float) -> bool:

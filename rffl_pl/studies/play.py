@@ -24,6 +24,7 @@ from typing import Literal
 import torch
 
 from rffl_pl.launch.stopping import Stopped
+from rffl_pl.runs.durable import why_not_written
 from rffl_pl.strategy import leave_process_group
 from rffl_pl.studies.cells import Cell, CellFolder
 from rffl_pl.studies.pack import Clock, together
@@ -75,16 +76,23 @@ def play(cell: Cell, root: Path, run: Run, patience: float = 0, clock: Clock = t
             return Outcome("busy")
         if folder.finished() is None:
             start, words, spoken = clock(), folder.words(cell), _size(folder.log)
+            sentence: str | None = ""
             try:
                 with _undisturbed(folder.log):
                     sentence = _sentence(run, words)
             except KeyboardInterrupt:
-                return Outcome("interrupted")
+                sentence = None
+            except OSError as error:  # of the log, maybe as it is closed; the run's own are in its sentence
+                if sentence == "":
+                    why = why_not_written(error)
+                    sentence = f"Expected to write its log, but {why}; make room, and give the same command again."
             finally:
                 folder.note(clock() - start, words)
+            if sentence is None:
+                return Outcome("interrupted")
             if folder.finished() is None:
                 said = sentence or _last_error(folder.log, spoken) or "The run left no result; it says why in log.txt."
-                return Outcome("failed", folder.record()["seconds"], said)
+                return Outcome("failed", folder.record().get("seconds", 0.0), said)
         return Outcome("done", folder.record().get("seconds", 0.0))
 
 
@@ -104,13 +112,19 @@ def play_all(pack: Pack, root: Path, run: Run, patience: float = 0) -> Outcomes:
             yield pack[number], outcome
 
 
-def _sentence(run: Run, words: list[str]) -> str:
-    """Run, and say what ended it before its time if it is no user's mistake: those are told in the log."""
+def _sentence(run: Run, words: list[str]) -> str | None:
+    """Run, and say what ended it before its time if it is no user's mistake: those are told in the log.
+
+    Returns:
+        None if it was interrupted.
+    """
     try:
         run(words)
+    except KeyboardInterrupt:
+        return None
     except SystemExit as stop:
         if _interrupted(stop):
-            raise KeyboardInterrupt from stop
+            return None
         if stop.code != 2:
             traceback.print_exc()
             return f"A callback or a library of its ended it by sys.exit({stop.code!r})."

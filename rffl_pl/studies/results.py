@@ -164,9 +164,9 @@ def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = 
             _write(file, ["study", *study.axes, *columns], rows)
             return len(rows)
     except OSError as error:
-        raise UserError(
-            f"Expected {file} to be a file that can be written, but {error.strerror}: {error.filename}."
-        ) from error
+        from rffl_pl.runs.durable import why_not_written  # torch is imported by what needs it alone
+
+        raise UserError(f"Expected {file} to be a file that can be written, but {why_not_written(error)}.") from error
 
 
 def _write(file: Path, header: Sequence[str], rows: Iterable[Row]) -> None:

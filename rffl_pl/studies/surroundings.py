@@ -48,10 +48,15 @@ class Surroundings:
 _State = dict[str, Any]
 
 
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # what a full disk did not take is told of where the log is closed
+            stream.flush()
+
+
 def _taken() -> _State:
     """What the process has now; its two streams under numbers of their own, which `_put` closes."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     return {
         "environment": dict(os.environ),
         "streams": (sys.stdout, sys.stderr),
@@ -66,8 +71,7 @@ def _taken() -> _State:
 
 
 def _put(state: _State) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     for name in os.environ.keys() - state["environment"].keys():
         del os.environ[name]
     os.environ.update(state["environment"])

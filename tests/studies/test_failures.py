@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from rffl_pl.studies import play
+from rffl_pl.studies.cells import Cell
+from rffl_pl.studies.pack import together
 from tests.cli.folders import Run
+from tests.cli.test_stopping import files_of_at_most
 from tests.interruption import PowerCut
 from tests.studies.files import DIGITS, rows, study
 
@@ -36,3 +41,26 @@ axes:
     assert sentence == "Failed: what=left seed=1: A callback or a library of its ended it by sys.exit(1)."
     assert "in on_train_batch_start" in Path(log.rstrip(")")).read_text()
     assert {row["what"] for row in rows(root / "two" / "results.csv")} == {"fine"}
+
+
+def chatty(words: list[str]) -> None:
+    print("x")
+
+
+def interrupted(words: list[str]) -> None:
+    chatty(words)
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("run", "state"), [(chatty, "failed"), (interrupted, "interrupted")])
+def test_a_full_disk_fails_a_cell_in_a_sentence(tmp_path: Path, run: play.Run, state: str) -> None:
+    """What has no room, its log, its record and its name in the lock, ends nobody else; Ctrl-C stays what it is."""
+    cell = Cell(place={}, seed=1, rounds=1, words=[], settings="", digest="one")
+    with files_of_at_most(1):
+        alone = play.play(cell, tmp_path / "alone", run)
+        ((_, packed),) = together([partial(play.play, cell, tmp_path / "packed", run, 0)])
+    assert (alone.state, packed.state) == (state, state)
+    if state == "failed":
+        expected = "Expected to write its log, but File too large; make room, and give the same command again."
+        assert alone.sentence == packed.sentence == expected
+    assert play.play(cell, tmp_path / "alone", run).state == state
