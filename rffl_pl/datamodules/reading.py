@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -75,6 +78,7 @@ class Reader:
             batch_size=None,
             num_workers=self.num_workers,
             persistent_workers=True,
+            worker_init_fn=_end_with_this_process,
             generator=torch.Generator(),  # of its own, so that starting workers takes nothing from the stream
         )
 
@@ -140,6 +144,22 @@ class _AtWork(Dataset[Any]):
             assert worker is not None
             _start_streams(seed + worker.id)
         return collected(self.dataset, indices)
+
+
+def _end_with_this_process(worker: int) -> None:
+    """Have a worker process hear SIGTERM of the process that started it alone.
+
+    A scheduler asks every process of a job to end, and a round can only be finished with its workers. What ends them
+    for good is their own process, by SIGTERM as torch and Python do, or by its death, after which they look.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    threading.Thread(target=_await_own_end, daemon=True).start()
+
+
+def _await_own_end() -> None:
+    while signal.sigwaitinfo([signal.SIGTERM]).si_pid != os.getppid():
+        pass
+    os._exit(0)
 
 
 def _start_streams(seed: int) -> None:

@@ -1,0 +1,25 @@
+"""Worker processes that are asked to end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+
+import torch
+
+from rffl_pl.datamodules.reading import Reader
+from rffl_pl.datamodules.rounds import Shard
+from tests.datamodules.test_reading import Noisy, passes
+
+
+def test_workers_end_with_the_process_that_reads_alone() -> None:
+    """A scheduler asks every process of a job: workers go on, since the round does; their own process ends them."""
+    shard = Shard(Reader(Noisy(40), 2), torch.arange(40), 8)
+    _, processes = passes(shard, [5])
+    subprocess.run(["kill", "-TERM", *map(str, processes)], check=True, timeout=60)
+    assert passes(shard, [6])[1] == processes
+    for process in multiprocessing.active_children():
+        if process.pid in processes:
+            process.terminate()
+            process.join(60)
+            assert process.exitcode == 0
