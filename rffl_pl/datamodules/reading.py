@@ -40,7 +40,7 @@ class Reader:
         self.dataset, self.check = dataset, check
         self.in_memory = isinstance(dataset, TensorDataset | Sentences)
         self.num_workers = 0 if self.in_memory else num_workers
-        self._idle: DataLoader[Any] | None = None
+        self._idle: list[DataLoader[Any]] = []
 
     def batches(self, indices: Tensor, batch_size: int) -> Batches:
         """Mini-batches of exactly these examples in this order; the last one may be smaller."""
@@ -64,12 +64,12 @@ class Reader:
         return self.dataset[indices] if self.in_memory else collected(self.dataset, indices.tolist())
 
     def _from_workers(self, order: Sequence[Tensor], seed: int) -> Iterator[Any]:
-        # Taken while the pass lasts: another one beside it, or after one that was left early, starts its own.
-        loader, self._idle = self._idle or self._started(), None
+        # Taken while the pass lasts: another one beside it, or after one that was left early, has or starts its own.
+        loader = self._idle.pop() if self._idle else self._started()
         assert isinstance(loader.sampler, _Order)
         loader.sampler.requests = [(seed, indices.tolist()) for indices in order]
         yield from loader
-        self._idle = loader
+        self._idle.append(loader)
 
     def _started(self) -> DataLoader[Any]:
         return DataLoader(

@@ -1,4 +1,4 @@
-"""Worker processes that are asked to end."""
+"""How long worker processes last."""
 
 from __future__ import annotations
 
@@ -23,3 +23,16 @@ def test_workers_end_with_the_process_that_reads_alone() -> None:
             process.terminate()
             process.join(60)
             assert process.exitcode == 0
+
+
+def test_passes_beside_each_other_keep_their_workers() -> None:
+    """As participants have whose models are trained as one stack, epoch after epoch."""
+    reader = Reader(Noisy(40), 1)
+
+    def epoch() -> set[float]:
+        walks = [reader.batches(indices, 5) for indices in torch.arange(40).split(20)]
+        return {float(process) for batches in zip(*walks, strict=True) for x, _ in batches for process in x[:, 2]}
+
+    first = epoch()
+    assert len(first) == 2
+    assert epoch() == epoch() == first
