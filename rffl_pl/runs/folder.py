@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import itertools
 import json
 import re
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 from functools import partial
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from rffl_pl import launch
 from rffl_pl.errors import UserError
+from rffl_pl.launch.locks import locked
 from rffl_pl.runs.checkpoint import RUN, choices
 from rffl_pl.runs.durable import put
 from rffl_pl.runs.records import Round, Summary
@@ -88,7 +87,7 @@ class RunFolder:
         """
         if launch.rank() == 0 and self.path not in _taken.files:
             file = self.launch_file.open("a+")
-            if not _locked(file):
+            if not locked(file, PATIENCE):
                 raise UserError(
                     f"Expected the run in {self.path} to have ended, but another process goes on with it; end that one "
                     "first, or give another --run.name."
@@ -294,22 +293,6 @@ def _round(row: dict[str, str], before: list[bool] | None, honest: int | None) -
         removed=[i for i in range(total) if started[i] and not members[i]],
         measures={name: [values.get(i, float("nan")) for i in range(total)] for name, values in cells.items()},
     )
-
-
-def _locked(file: TextIO) -> bool:
-    """Whether this process has a file to itself now; an orphan of an earlier launch gets the time to end."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.2)
-        except OSError:  # a file system without locks
-            return True
-        else:
-            return True
 
 
 def _make_parents(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -11,7 +10,6 @@ import json
 import os
 import platform
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ import torch
 from rffl_pl import __version__
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
+from rffl_pl.launch.locks import locked
 from rffl_pl.runs import RunFolder
 from rffl_pl.studies.settings import PACKAGE, digest_of, settings_of
 from rffl_pl.studies.study import Place, Study, lies_in, said
@@ -275,7 +274,7 @@ class CellFolder:
                 f"Expected --root to be a folder that can be written to, but {error.strerror}: {error.filename}."
             ) from error
         with file:
-            mine = _locked(file.fileno(), time.monotonic() + patience)
+            mine = locked(file, patience)
             if mine:
                 with suppress(OSError):  # on a full disk it holds all the same, without a name
                     file.truncate(0)
@@ -317,18 +316,6 @@ class CellFolder:
         with suppress(OSError):  # how the attempt ended matters more
             partial.write_text(json.dumps({"seconds": seconds, **_circumstances(), "words": words}, indent=1) + "\n")
             partial.replace(self.path / "cell.json")
-
-
-def _locked(descriptor: int, until: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.1)
-        else:
-            return True
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import gzip
 import io
 import math
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rffl_pl.errors import UserError
+from rffl_pl.launch.locks import locked
 from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS, Place, Study, lies_in
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with (file.parent / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the same study
+            locked(lock, math.inf)  # another process of the same study
             fresh = {_which(study, row) for row in new}
             before = _every(study, file, columns) if file.exists() else []
             kept = [row for row in before if _which(study, row) not in fresh]

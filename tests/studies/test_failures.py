@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from functools import partial
 from pathlib import Path
 
@@ -64,3 +67,16 @@ def test_a_full_disk_fails_a_cell_in_a_sentence(tmp_path: Path, run: play.Run, s
         expected = "Expected to write its log, but File too large; make room, and give the same command again."
         assert alone.sentence == packed.sentence == expected
     assert play.play(cell, tmp_path / "alone", run).state == state
+
+
+def test_a_file_system_without_locks(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some network file systems are: a study runs there as a single run does."""
+
+    def refused(file: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    text = f"base: {DIGITS} --trainer.max_epochs 1\naxes: {{what: {{fine: ''}}}}\n"
+    ended = rffl("study", study(tmp_path, text, "one.yaml"), "--root", tmp_path / "studies")
+    assert ended.code == 0, ended.err
+    assert {row["what"] for row in rows(tmp_path / "studies" / "one" / "results.csv")} == {"fine"}
