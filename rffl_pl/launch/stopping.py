@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -22,13 +23,52 @@ class Stopped(SystemExit):
         self.signal = signal.Signals(number).name
 
 
+class _Arrivals:
+    """The numbers of signals as the kernel delivers them, which needs no main thread that comes to hear them.
+
+    Somebody else who reads them, as an event loop does, keeps them to himself.
+    """
+
+    def __init__(self) -> None:
+        self._pipe: tuple[int, int] | None = None  # for good: a number that is closed may be another file's already
+        self._open = False
+
+    def open(self) -> None:
+        """Begin; what came before is forgotten."""
+        if self._pipe is None:
+            self._pipe = os.pipe()
+            for end in self._pipe:
+                os.set_blocking(end, False)
+        self.read()
+        older = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        self._open = older == -1
+        if not self._open:
+            signal.set_wakeup_fd(older)
+
+    def close(self) -> None:
+        """End, in the thread that began."""
+        if self._open:
+            signal.set_wakeup_fd(-1)
+            self._open = False
+
+    def read(self) -> bytes:
+        """What has come since the last time."""
+        if self._pipe is None:
+            return b""
+        try:
+            return os.read(self._pipe[0], 1 << 16)
+        except BlockingIOError:
+            return b""
+
+
 class StopSignal:
     """Hears SIGTERM; an older handler hears it too.
 
     While rounds are played it is kept in mind, since ranks have to end together; else `Stopped` is raised at once.
+    A main thread that waits for another rank hears nothing before it has come back: other threads ask `came`.
 
     Attributes:
-        heard: When it came first, by the monotonic clock in seconds.
+        heard: When the main thread heard it first, by the monotonic clock in seconds.
         deferred: Whether it is kept in mind.
     """
 
@@ -38,6 +78,8 @@ class StopSignal:
         self.heard: float | None = None
         self.deferred = False
         self._older: signal._HANDLER = None
+        self._arrivals = _Arrivals()
+        self._seen: float | None = None
 
     def listen(self) -> None:
         """Hear the signal from now on, though somebody else took it over since the last time."""
@@ -45,6 +87,8 @@ class StopSignal:
             return
         if self._older is None:
             self.heard, self._older = None, signal.getsignal(self.number)
+            self._seen = None
+            self._arrivals.open()
         if self._older is not signal.SIG_IGN:
             signal.signal(self.number, self._hear)
 
@@ -52,8 +96,20 @@ class StopSignal:
         """Leave the signal to the older handler."""
         if self._older is not None and threading.current_thread() is threading.main_thread():
             signal.signal(self.number, self._older)
+            self._arrivals.close()
             self._older = None
         self.deferred = False
+
+    def forget(self) -> None:
+        """Hear no more of what comes to the process that this one was forked from: they would share the pipe."""
+        self._arrivals.close()
+        self._arrivals = _Arrivals()
+
+    def came(self) -> float | None:
+        """When it came first, whether the main thread has heard it or not; for one thread that asks again and again."""
+        if self.number in self._arrivals.read():
+            self._seen = self._seen or time.monotonic()
+        return self.heard or self._seen
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -75,3 +131,6 @@ class StopSignal:
 
 STOP = StopSignal()
 """This process's."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=STOP.forget)

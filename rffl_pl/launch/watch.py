@@ -75,10 +75,15 @@ def leave(code: int) -> None:
 
 
 def stopped_late(grace: float) -> Check:
-    """Ends a process that was asked to end and did not come to the end of its round within ``grace`` seconds."""
+    """Ends a process that was asked to end and did not come to the end of its round within ``grace`` seconds.
+
+    It may have been asked while it waited for another rank, and not have come to hear it at all.
+    """
 
     def check() -> Ending | None:
-        if STOP.heard is None or not STOP.deferred or time.monotonic() - STOP.heard < grace:
+        came = STOP.came()
+        ends_by_itself = STOP.heard is not None and not STOP.deferred
+        if came is None or ends_by_itself or time.monotonic() - came < grace:
             return None
         return Ending(
             f"Stopped by {STOP.number.name}: the round did not end within {grace:g} s and is given up; go on from the "

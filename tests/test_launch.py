@@ -1,0 +1,80 @@
+"""What a process knows of its launch: signals that came, who launched it, and who it is among the ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from rffl_pl.launch.stopping import STOP
+from rffl_pl.launch.watch import stopped_late
+
+
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """SIGTERM is kept in mind."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    STOP.listen()
+    STOP.deferred = True
+    yield
+    STOP.ignore()
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("listening")
+@pytest.mark.parametrize("deferred", [True, False], ids=["in a round", "after the rounds"])
+def test_a_signal_that_the_main_thread_does_not_come_to_hear(deferred: bool) -> None:
+    """It waits in a library for another rank, for ever: the grace is over and it is not ended."""
+    STOP.deferred = deferred
+    signal.signal(signal.SIGTERM, lambda number, frame: None)  # stands for a handler that is never called
+    assert stopped_late(0)() is None
+    signal.raise_signal(signal.SIGTERM)
+    assert STOP.heard is None
+    assert stopped_late(1000)() is None
+    ending = stopped_late(0)()
+    assert ending is not None
+    assert ending.code == 143
+
+
+@pytest.mark.usefixtures("listening")
+def test_what_a_child_is_told_is_not_for_its_parent() -> None:
+    """A forked child inherits the way by which signals are noticed, and ends what it works for."""
+    child = os.fork()
+    if child == 0:
+        signal.raise_signal(signal.SIGTERM)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert STOP.came() is None
+    signal.raise_signal(signal.SIGTERM)
+    assert STOP.came() is not None
+
+
+@pytest.mark.usefixtures("listening")
+def test_the_next_run_begins_anew() -> None:
+    """What one run was asked ends the next one of the same process."""
+    signal.raise_signal(signal.SIGTERM)
+    assert STOP.came() is not None
+    STOP.ignore()
+    signal.raise_signal(signal.SIGTERM)
+    STOP.listen()
+    assert STOP.came() is None
+
+
+def test_an_event_loop_keeps_its_signals() -> None:
+    """Whoever looked for them before finds them no more, while a run listens or after it."""
+
+    async def loop() -> bool:
+        came = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, came.set)
+        STOP.listen()
+        signal.raise_signal(signal.SIGUSR1)
+        await asyncio.wait_for(came.wait(), 20)
+        STOP.ignore()
+        came.clear()
+        signal.raise_signal(signal.SIGUSR1)
+        return await asyncio.wait_for(came.wait(), 20)
+
+    assert asyncio.run(loop())
