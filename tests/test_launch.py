@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.launch.watch import stopped_late
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -78,3 +81,18 @@ def test_an_event_loop_keeps_its_signals() -> None:
         return await asyncio.wait_for(came.wait(), 20)
 
     assert asyncio.run(loop())
+
+
+def test_what_ends_a_process_ends_it_though_it_cannot_say_so() -> None:
+    """Standard error and output lie on a full disk, and the watch dies of that instead."""
+    program = """
+import sys, time
+from pathlib import Path
+from rffl_pl.launch.watch import Ending, Watch
+sys.stdout, sys.stderr = Path("/dev/full").open("w"), Path("/dev/full").open("w")
+print("something")
+Watch([lambda: Ending("It is over.", 7)]).start()
+time.sleep(60)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=120)
+    assert ended.returncode == 7

@@ -8,11 +8,14 @@ import logging
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 
 class Outlasting:
-    """A stream that goes on when its reader leaves, as ``head`` does: what is written from then on goes nowhere.
+    """A stream that goes on when nobody takes what is written: from then on it goes nowhere.
+
+    Its reader has left, as ``head`` does, its terminal is gone, or its disk is full; the work is what counts.
 
     Args:
         stream: Standard output or standard error; all that is not writing stays its own.
@@ -28,7 +31,7 @@ class Outlasting:
         """Write, whether anybody reads it or not."""
         try:
             return self._stream.write(text)
-        except BrokenPipeError:
+        except OSError:
             self._let_go()
             return len(text)
 
@@ -36,7 +39,7 @@ class Outlasting:
         """Likewise."""
         try:
             self._stream.flush()
-        except BrokenPipeError:
+        except OSError:
             self._let_go()
 
     def _let_go(self) -> None:
@@ -51,7 +54,9 @@ def outlast_readers() -> None:
         sys.stdout.reconfigure(errors="replace")
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is not None and not isinstance(stream, Outlasting):
+        if stream is None:  # closed before this process began
+            stream = Path(os.devnull).open("w", errors="replace")  # noqa: SIM115  # it lasts as long as the process
+        if not isinstance(stream, Outlasting):
             setattr(sys, name, cast(TextIO, Outlasting(stream)))
 
 

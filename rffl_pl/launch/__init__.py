@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -76,4 +77,13 @@ def tell(text: str) -> None:
             return
         except OSError:  # no folder to write to: better twice than never
             pass
-    print(f"Error: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a full disk, a terminal that is gone
+        print(f"Error: {text}", file=sys.stderr, flush=True)
+
+
+def flush() -> None:
+    """Have written what was printed, where anything can be written."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # as in a process without standard output
+            with contextlib.suppress(OSError):
+                stream.flush()

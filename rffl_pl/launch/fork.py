@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from rffl_pl.errors import UserError, check_number
+from rffl_pl.launch import flush
 
 RANKS = "--ranks"
 """The option, which is the launch's and no run's: it stands in no configuration."""
@@ -77,8 +78,7 @@ def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:
         "TORCHELASTIC_RESTART_COUNT": "0",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     gc.collect()
     gc.freeze()  # the collector would write to every object, and no page would be shared for long
     ranks: dict[int, int] = {}

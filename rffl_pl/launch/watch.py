@@ -8,13 +8,12 @@ which one of them is given up; how long a round takes does not matter.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from rffl_pl.launch import tell
+from rffl_pl.launch import flush, tell
 from rffl_pl.launch.stopping import STOP
 
 
@@ -69,8 +68,7 @@ class Watch:
 
 def leave(code: int) -> None:
     """End this process now, whatever its other threads wait for."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os._exit(code)
 
 
