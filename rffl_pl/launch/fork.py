@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -12,7 +13,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -82,18 +82,22 @@ def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:
     gc.collect()
     gc.freeze()  # the collector would write to every object, and no page would be shared for long
     ranks: dict[int, int] = {}
-    for rank in range(count):
-        process = os.fork()
-        if process == 0:
-            listener.close()
-            _be(rank, common, folder)
-            return
-        ranks[process] = rank
-    try:
-        code = _see_through(ranks, listener, serve)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    os._exit(code)  # what was imported for the ranks has nothing to close here
+    with _signals_passed_on(ranks) as heard:
+        for rank in range(count):
+            process = os.fork()
+            if process == 0:
+                break
+            ranks[process] = rank
+        else:
+            if heard:  # before all were there
+                _send(ranks, signal.SIGTERM)
+            try:
+                code = _see_through(ranks, listener, serve)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            os._exit(code)  # what was imported for the ranks has nothing to close here
+    listener.close()
+    _be(rank, common, folder)
 
 
 def _be(rank: int, common: dict[str, str], folder: Path) -> None:
@@ -111,14 +115,14 @@ def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable
     """Serve the ranks' store until all have ended; the exit code of the first that failed, or 0."""
     store = serve(listener)  # noqa: F841  # while it lives
     failed = 0
-    with _signals_passed_on(ranks):
-        while ranks:
-            process, status = os.wait()
-            code = os.waitstatus_to_exitcode(status)
-            ranks.pop(process, None)
-            if code and not failed:
-                failed = code if code > 0 else 128 - code
-                _end(ranks)
+    while ranks:
+        process, status = os.wait()
+        if ranks.pop(process, None) is None:  # a shell's, say, that became this process
+            continue
+        code = os.waitstatus_to_exitcode(status)
+        if code and not failed:
+            failed = code if code > 0 else 128 - code
+            _end(ranks)
     return failed
 
 
@@ -135,14 +139,17 @@ def _end(ranks: dict[int, int]) -> None:
 
 def _send(ranks: dict[int, int], number: int) -> None:
     for process in list(ranks):
-        os.kill(process, number)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended, and is taken from the list next
+            os.kill(process, number)
 
 
-@contextmanager
-def _signals_passed_on(ranks: dict[int, int]) -> Iterator[None]:
-    """SIGTERM goes on to the ranks; Ctrl-C they hear themselves, from the terminal."""
+@contextlib.contextmanager
+def _signals_passed_on(ranks: dict[int, int]) -> Iterator[list[int]]:
+    """SIGTERM goes on to the ranks, and is noted; Ctrl-C they hear themselves, from the terminal."""
+    heard: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
         _send(ranks, number)
 
     before = {
@@ -150,7 +157,7 @@ def _signals_passed_on(ranks: dict[int, int]) -> Iterator[None]:
         signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
     }
     try:
-        yield
+        yield heard
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
