@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rffl_pl.launch.stopping import STOP
-from rffl_pl.launch.watch import stopped_late
+from rffl_pl.launch.watch import orphaned, stopped_late
 from tests.conftest import ROOT
 
 
@@ -81,6 +82,25 @@ def test_an_event_loop_keeps_its_signals() -> None:
         return await asyncio.wait_for(came.wait(), 20)
 
     assert asyncio.run(loop())
+
+
+def test_who_loses_its_launcher_before_it_looks(tmp_path: Path) -> None:
+    """It takes whoever adopts it for its launcher, and lives on for ever."""
+    said = tmp_path / "said"
+    middle = os.fork()
+    if middle == 0:
+        launching = os.getpid()
+        if os.fork() == 0:
+            while os.getppid() == launching:
+                os.sched_yield()
+            (tmp_path / "saying").write_text(str(orphaned()()))
+            (tmp_path / "saying").rename(said)
+        os._exit(0)
+    os.waitpid(middle, 0)
+    while not said.exists():
+        os.sched_yield()
+    assert "launcher of this run is gone" in said.read_text()
+    assert orphaned()() is None
 
 
 def test_what_ends_a_process_ends_it_though_it_cannot_say_so() -> None:

@@ -34,6 +34,23 @@ def identity() -> str | None:
     return os.environ.get("SLURM_JOB_ID") or os.environ.get("TORCHELASTIC_RUN_ID")
 
 
+_parent, _own = os.getppid(), os.getpid()
+
+
+def _note_fork() -> None:
+    global _parent, _own
+    _parent, _own = _own, os.getpid()
+
+
+if hasattr(os, "register_at_fork"):  # what is inherited names the parent, whether that still lives or not
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def launcher() -> int:
+    """The process that started this one; who asks the system after its end is told another one's number."""
+    return _parent
+
+
 def restarted() -> bool:
     """Whether torchrun or Slurm started this launch before: after a failure, or as a job that was put back."""
     counts = (os.environ.get(name, "0") for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))

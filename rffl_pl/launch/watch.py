@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from rffl_pl.launch import flush, tell
+from rffl_pl.launch import flush, launcher, tell
 from rffl_pl.launch.stopping import STOP
 
 
@@ -94,10 +94,9 @@ def stopped_late(grace: float) -> Check:
 
 def orphaned() -> Check:
     """Ends a process whose launcher is gone: nobody would end it when another rank fails."""
-    launcher = os.getppid()
 
     def check() -> Ending | None:
-        if os.getppid() == launcher:
+        if os.getppid() == launcher():
             return None
         return Ending("The launcher of this run is gone; go on from the last checkpoint with --ckpt_path last.", 1)
 
