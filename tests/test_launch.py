@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rffl_pl import launch
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.launch.watch import orphaned, stopped_late
 from tests.conftest import ROOT
@@ -116,3 +117,26 @@ time.sleep(60)
 """
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=120)
     assert ended.returncode == 7
+
+
+ONE_NODE = {"TORCHELASTIC_ERROR_FILE": "/tmp/torchelastic_a/none_b/attempt_1/0/error.json"}
+TWO_NODES = ONE_NODE | {"WORLD_SIZE": "2", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
+AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({"TORCHELASTIC_RUN_ID": "mine"} | ONE_NODE, "mine"),
+        ({"TORCHELASTIC_RUN_ID": "none"} | ONE_NODE, "none_b"),
+        ({"TORCHELASTIC_RUN_ID": "none"} | TWO_NODES | AGENT, "first:29500"),
+        ({"TORCHELASTIC_RUN_ID": "none"} | TWO_NODES, "none"),
+        ({"TORCHELASTIC_RUN_ID": "none", "SLURM_JOB_ID": "7"} | ONE_NODE, "7"),
+        ({}, None),
+    ],
+)
+def test_the_name_of_a_launch(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str | None) -> None:
+    """Launches that torchrun was given no name for have one, and a restart goes on in another one's folder."""
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    assert launch.identity() == name

@@ -31,7 +31,21 @@ def local_rank() -> int:
 
 def identity() -> str | None:
     """The name of the launch, the same after a restart: Slurm's job or torchrun's run; None for a process alone."""
-    return os.environ.get("SLURM_JOB_ID") or os.environ.get("TORCHELASTIC_RUN_ID")
+    named = os.environ.get("SLURM_JOB_ID") or os.environ.get("TORCHELASTIC_RUN_ID")
+    return _unnamed() if named == "none" else named
+
+
+def _unnamed() -> str:
+    """What all ranks of a torchrun without ``--rdzv-id`` have in common, before a restart and after it.
+
+    That is the folder which torchrun makes for its ranks; of several nodes, which have one each, where they meet.
+    """
+    folder = node_folder()
+    if world_size() == local_world_size() and folder is not None:
+        return folder.parent.name
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # else the port is another one after a restart
+        return f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    return "none"
 
 
 _parent, _own = os.getppid(), os.getpid()
