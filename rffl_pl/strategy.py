@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+from lightning.fabric.plugins import ClusterEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -62,6 +62,47 @@ def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.de
     return [torch.device("cuda", i % gpus) for i in range(ranks)], "gloo"
 
 
+class LaunchEnvironment(ClusterEnvironment):
+    """What Lightning hears of the launch: what `rffl_pl.launch` says of it.
+
+    Else it would expect a process alone to be one of a Slurm job's tasks, and believe what another launcher left.
+    """
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        return os.environ.get("MASTER_ADDR", "127.0.0.1")
+
+    @property
+    def main_port(self) -> int:
+        return int(os.environ.get("MASTER_PORT", "0"))
+
+    @staticmethod
+    def detect() -> bool:
+        return True
+
+    def world_size(self) -> int:
+        return launch.world_size()
+
+    def set_world_size(self, size: int) -> None:
+        """The launcher has."""
+
+    def global_rank(self) -> int:
+        return launch.rank()
+
+    def set_global_rank(self, rank: int) -> None:
+        """The launcher has."""
+
+    def local_rank(self) -> int:
+        return launch.local_rank()
+
+    def node_rank(self) -> int:
+        return launch.rank() // launch.local_world_size()
+
+
 # How long a rank waits for one that is alive but does not come; the watch sees to those that are not.
 _PATIENCE = timedelta(hours=12)
 _ARRIVAL = timedelta(minutes=30)
@@ -78,7 +119,7 @@ class FederatedStrategy(DDPStrategy):
             the same bits.
 
     Raises:
-        UserError: If a GPU is asked for and there is none.
+        UserError: If a GPU is asked for and there is none, or what the launcher says does not go together.
     """
 
     def __init__(
@@ -89,6 +130,7 @@ class FederatedStrategy(DDPStrategy):
         grace: float = 20,
         exchange: Literal["central", "sharded"] = "central",
     ) -> None:
+        launch.check()
         ranks = launch.local_world_size()
         gpus = torch.cuda.device_count()
         devices, backend = plan_devices(accelerator, ranks, gpus)
@@ -99,10 +141,7 @@ class FederatedStrategy(DDPStrategy):
             )
         super().__init__(
             parallel_devices=devices,
-            # Ranks are torchrun's; Lightning would expect a process alone to be one of a Slurm job's tasks.
-            cluster_environment=(
-                TorchElasticEnvironment() if TorchElasticEnvironment.detect() else LightningEnvironment()
-            ),
+            cluster_environment=LaunchEnvironment(),
             # With gloo beside NCCL what lies in the CPU's memory does not travel over the GPU.
             process_group_backend="cpu:gloo,cuda:nccl" if backend == "nccl" else backend,
             timeout=_PATIENCE,

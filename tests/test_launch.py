@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from rffl_pl import launch
+from rffl_pl.errors import UserError
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.launch.watch import orphaned, stopped_late
+from rffl_pl.strategy import LaunchEnvironment
 from tests.conftest import ROOT
 
 
@@ -140,3 +142,37 @@ def test_the_name_of_a_launch(monkeypatch: pytest.MonkeyPatch, environment: dict
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     assert launch.identity() == name
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"RANK": "1"}, r"Expected RANK below WORLD_SIZE, which is not set, but got 1; unset RANK"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, r"Expected RANK below WORLD_SIZE, which is 2, but got 2"),
+        ({"LOCAL_RANK": "1"}, r"Expected LOCAL_RANK below LOCAL_WORLD_SIZE, which is not set, but got 1"),
+        ({"WORLD_SIZE": ""}, r"Expected WORLD_SIZE to be a whole number, .* but got ''; unset"),
+        ({"RANK": "x"}, r"Expected RANK to be a whole number, .* but got 'x'"),
+        ({"WORLD_SIZE": "2"}, r"Expected RANK from the launcher of 2 ranks, but it is not set; unset WORLD_SIZE"),
+        ({"WORLD_SIZE": "2", "RANK": "1"}, r"Expected MASTER_ADDR from the launcher of 2 ranks"),
+    ],
+)
+def test_what_another_launcher_left(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str
+) -> None:
+    """It is believed, or not named."""
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(UserError, match=f"^{expected}"):
+        launch.check()
+
+
+@pytest.mark.parametrize("variable", ["NODE_RANK", "GROUP_RANK", "SLURM_PROCID"])
+def test_lightning_hears_of_one_launch(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """It counts ranks by variables that nobody else reads."""
+    monkeypatch.setenv(variable, "1")
+    launch.check()
+    heard = LaunchEnvironment()
+    assert (heard.node_rank(), heard.global_rank(), heard.local_rank(), heard.world_size()) == (0, 0, 0, 1)
+    for name, value in {"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert (heard.node_rank(), heard.global_rank(), heard.local_rank(), heard.world_size()) == (2, 5, 1, 6)

@@ -201,7 +201,7 @@ def test_a_restart_that_is_not_counted_is_seen(tmp_path: Path, monkeypatch: pyte
         subprocess.run(
             [sys.executable, "-c", ask],
             cwd=ROOT,
-            env={**os.environ, "LOCAL_RANK": rank},
+            env={**os.environ, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2"},
             stdout=subprocess.PIPE,
             check=True,
         )

@@ -6,10 +6,10 @@ import os
 import sys
 import time
 
+from rffl_pl import launch
 from rffl_pl.cli import catalogue, help
 from rffl_pl.cli.process import be_quiet, keep_freed_memory, outlast_readers
 from rffl_pl.errors import UserError
-from rffl_pl.launch import tell
 from rffl_pl.launch.fork import become_ranks, take_ranks
 
 
@@ -45,8 +45,10 @@ def main(args: list[str] | None = None) -> None:
 
             answer = completion.answer(args[1:], run)
         ranks, words = take_ranks(args)
+        if answer is None and ranks == 1:  # libraries that read the same variables say less of them
+            launch.check()
     except UserError as mistake:
-        tell(str(mistake))
+        launch.tell(str(mistake))
         sys.exit(2)
     if answer is not None:
         print(answer)
@@ -77,12 +79,12 @@ def run(args: list[str], ranks: int = 1) -> None:
         if mistake is None and not lost_a_rank(error):
             raise
         if mistake is not None:
-            tell(sentence(mistake))
+            launch.tell(sentence(mistake))
             end(2)
         if STOP.heard is not None:
             end(128 + STOP.number)
         time.sleep(10)  # the launcher ends this process meanwhile, and whoever failed says why
-        tell(
+        launch.tell(
             "Lost the connection to another rank: it failed, or its machine or network is gone. Go on from the last "
             "checkpoint with --ckpt_path last."
         )

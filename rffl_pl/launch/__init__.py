@@ -8,25 +8,77 @@ import os
 import sys
 from pathlib import Path
 
+from rffl_pl.errors import UserError
+
 
 def world_size() -> int:
-    """Ranks of the run."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """Ranks of the run.
+
+    Raises:
+        UserError: If the launcher says no number.
+    """
+    return _number("WORLD_SIZE", "1")
 
 
 def rank() -> int:
-    """This process's number in the run."""
-    return int(os.environ.get("RANK", "0"))
+    """This process's number in the run.
+
+    Raises:
+        UserError: If the run has no rank of that number, as with a variable that another launcher left.
+    """
+    return _number_below("RANK", "WORLD_SIZE")
 
 
 def local_world_size() -> int:
-    """Ranks of this node."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    """Ranks of this node.
+
+    Raises:
+        UserError: If the launcher says no number.
+    """
+    return _number("LOCAL_WORLD_SIZE", "1")
 
 
 def local_rank() -> int:
-    """This process's number on its node."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+    """This process's number on its node.
+
+    Raises:
+        UserError: If the node has no rank of that number.
+    """
+    return _number_below("LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+def check() -> None:
+    """See that all that the launcher says goes together.
+
+    Raises:
+        UserError: If it does not, or something is missing without which ranks do not meet.
+    """
+    rank(), local_rank()
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if world_size() > 1 and missing:
+        raise UserError(
+            f"Expected {missing[0]} from the launcher of {world_size()} ranks, but it is not set; unset WORLD_SIZE, "
+            "or start ranks with --ranks or torchrun."
+        )
+
+
+def _number(name: str, default: str) -> int:
+    given = os.environ.get(name, default)
+    if not given.isdecimal():
+        raise UserError(
+            f"Expected {name} to be a whole number, as launchers set it, but got {given!r}; unset this variable."
+        )
+    return int(given)
+
+
+def _number_below(name: str, of: str) -> int:
+    number, count = _number(name, "0"), _number(of, "1")
+    if number >= count:
+        raise UserError(
+            f"Expected {name} below {of}, which is {os.environ.get(of, 'not set')}, but got {number}; unset {name} if "
+            "another launcher left it, or start ranks with --ranks or torchrun."
+        )
+    return number
 
 
 def identity() -> str | None:
