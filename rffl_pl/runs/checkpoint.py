@@ -187,7 +187,11 @@ def choices(path: Path) -> list[Path]:
     inside = [folder for folder in path.glob("*.ckpt") if (folder / RUN).is_file()]
     if (path / RUN).is_file() or not inside:
         return [path]
-    return sorted(inside, key=lambda folder: ((folder / RUN).stat().st_mtime, folder.name), reverse=True)
+
+    def age(folder: Path) -> tuple[float, bool, str]:  # clocks are coarse, and copies may all be of one moment
+        return (folder / RUN).stat().st_mtime, ".previous" not in folder.suffixes, folder.name
+
+    return sorted(inside, key=age, reverse=True)
 
 
 def _check_rounds(target: Path, run: State, parts: Mapping[str, State]) -> None:
