@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -92,8 +93,7 @@ class StandaloneReference(Callback):
         return [initial, *module.exchange.gather_rows(accuracies.unsqueeze(1)).flatten().tolist()]
 
     def _folder(self) -> Path:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(self.cache_dir) if self.cache_dir else Path(cache) / "rffl_pl" / "standalone"
+        return Path(self.cache_dir) if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
 
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
         """A digest of what the reference depends on: of the inputs, a sample.
@@ -144,3 +144,13 @@ class StandaloneReference(Callback):
             partial.replace(path)  # at once: a reader never sees half a file
         except OSError as error:
             warnings.warn(f"The standalone reference cannot be kept in {path.parent}: {error}.", stacklevel=2)
+
+
+def _user_cache() -> Path:
+    """The user's cache folder; in a container whose user has neither a name nor a home, that of what is temporary."""
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return Path(given)
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:
+        return Path(tempfile.gettempdir())
