@@ -111,6 +111,12 @@ def check_trainer(config: Mapping[str, Any]) -> None:
                 f"Expected --trainer.callbacks that watch a federation, but got {type(callback).__name__}, which "
                 "changes how a single model is trained; leave it out."
             )
+        if isinstance(callback, callbacks.OnExceptionCheckpoint) or getattr(callback, "save_on_exception", False):
+            raise UserError(
+                f"Expected --trainer.callbacks that save whole rounds, but got {type(callback).__name__} that saves "
+                "after a failure, when other ranks do not come to write their part; leave that out, since every round "
+                "leaves a checkpoint anyway."
+            )
 
 
 def constructed(kind: type, /, *args: Any, **kwargs: Any) -> Any:
