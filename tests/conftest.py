@@ -19,6 +19,10 @@ QUICK = (
     "--run.wandb", "false", "--run.figures", "false", "--standalone.enabled", "false", "--trainer.enable_progress_bar",
     "false",
 )  # fmt: skip
+RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+NOWHERE = "http://127.0.0.1:9"
+"""Refuses at once, so that a download fails as it does without a network."""
+PROXIES = {"http_proxy": NOWHERE, "https_proxy": NOWHERE, "no_proxy": "127.0.0.1,localhost"}
 
 
 @dataclass
@@ -28,6 +32,17 @@ class Ended:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nobodys_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whoever runs the tests is not logged in to W&B, is in no job of a cluster, and reaches no other machine."""
+    for name in list(os.environ):
+        if name.startswith(("WANDB_", "SLURM_", "TORCHELASTIC_", "MASTER_")) or name in RANK:
+            del os.environ[name]
+    os.environ["NETRC"] = str(tmp_path_factory.getbasetemp() / "no netrc")
+    for name, value in PROXIES.items():
+        os.environ[name] = os.environ[name.upper()] = value
 
 
 @pytest.fixture(autouse=True)

@@ -71,12 +71,8 @@ def test_writing_twice_replaces_the_file(rffl: Callable[..., Ended], written: Pa
         (["--entity", "me", "--out", "{}"], "Expected --out to be a file that can be written to"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
-) -> None:
+def test_a_mistake_is_one_sentence(rffl: Callable[..., Ended], tmp_path: Path, words: list[str], sentence: str) -> None:
     """No login, no entity, no such option, nowhere to write: exit code 2, and nothing is left."""
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
     before = sorted(tmp_path.rglob("*"))
     ended = rffl("dashboard", *(word.format(tmp_path) for word in words))
     assert ended.code == 2
