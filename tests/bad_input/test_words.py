@@ -9,7 +9,7 @@ import pytest
 from tests.bad_input.refusal import FIT, Row, assert_refused, below
 from tests.cli.folders import Run
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 HUGE = 10**9
 BEYOND = 10**30
@@ -105,15 +105,18 @@ OPTIONS: dict[str, Row] = {
     "no hidden": (("--model.network.hidden", 0), "--model.network.hidden to be at least 1, but got 0."),
     "negative hidden": (("--model.network.hidden", -1), "--model.network.hidden to be at least 1, but got -1."),
     "hidden null": (("--model.network.hidden", "null"), "--model.network.hidden to have a value, but got null"),
-    "hidden beyond memory": (("--model.network.hidden", HUGE), "Perceptron to fit into memory"),
+    "a layer beyond memory": (
+        ("--model.network.inputs", HUGE, "--model.network.hidden", HUGE),
+        "Perceptron to fit into memory",
+    ),
     "no inputs": (("--model.network.inputs", 0), "--model.network.inputs to be at least 1, but got 0."),
     "negative classes": (("--model.network.classes", -1), "--model.network.classes to be at least 1, but got -1."),
     "no vocabulary": (
         ("--model.network", "TextCNN", "--model.network.vocabulary", 0),
         "--model.network.vocabulary to be at least 1, but got 0.",
     ),
-    "vocabulary beyond memory": (
-        ("--model.network", "TextCNN", "--model.network.vocabulary", HUGE),
+    "an embedding beyond memory": (
+        ("--model.network", "TextCNN", "--model.network.vocabulary", HUGE, "--model.network.width", HUGE),
         "TextCNN to fit into memory",
     ),
     "negative size of a layer": (

@@ -10,6 +10,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -239,12 +240,14 @@ def test_a_checkpoint_of_more_rounds_is_refused(rffl: Run, tmp_path: Path) -> No
 @contextlib.contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     """The kernel refuses to write more than so many bytes into a file."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, compiled = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # what is imported meanwhile would be cut off as well, in the checkout and for good
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = compiled
 
 
 def test_no_room_for_a_checkpoint(rffl: Run, tmp_path: Path) -> None:
