@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,17 @@ class KilledOnce(Killed):
         if not self.mark.exists():
             self.mark.touch()
             super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
+
+
+class Awaits(Callback):
+    """Begins once a file is there."""
+
+    def __init__(self, file: str) -> None:
+        self.file = Path(file)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        while not self.file.exists():
+            time.sleep(0.02)
 
 
 class Signalled(Callback):

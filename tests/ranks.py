@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from torch.distributed import TCPStore
 
 from tests.conftest import ROOT, Ended
 
@@ -35,11 +35,11 @@ def forked(
     context = multiprocessing.get_context("forkserver")
     words = [*map(str, args), *(() if root is None else ("--run.root", str(root)))]
     with TemporaryDirectory() as folder:
-        port = _free_port()
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # lives here, as under torchrun
         said = [Path(folder) / f"{rank}" for rank in range(ranks)]
         processes = [
             context.Process(
-                target=_run, args=(module, words, cwd, _environment(rank, ranks, port, folder), str(said[rank]))
+                target=_run, args=(module, words, cwd, _environment(rank, ranks, store.port, folder), str(said[rank]))
             )
             for rank in range(ranks)
         ]
@@ -60,7 +60,8 @@ def _environment(rank: int, ranks: int, port: int, folder: str) -> dict[str, str
     return own | {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
         "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "TORCHELASTIC_RUN_ID": "tests", "TORCHELASTIC_ERROR_FILE": str(attempt / "error.json"),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_RUN_ID": "tests",
+        "TORCHELASTIC_ERROR_FILE": str(attempt / "error.json"),
     }  # fmt: skip
 
 
@@ -99,9 +100,3 @@ def _ended(processes: Sequence[multiprocessing.process.BaseProcess], until: floa
     if late and not failed:
         raise TimeoutError(f"{len(late)} of {len(processes)} ranks did not end")
     return max(abs(process.exitcode or 0) for process in processes)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

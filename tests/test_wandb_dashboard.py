@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -95,28 +96,32 @@ def test_without_the_extra_it_says_what_to_install(
     assert not (tmp_path / "dashboard.json").exists()
 
 
-def test_what_is_sent_is_what_is_written(written: Path) -> None:
+def test_what_is_sent_is_what_is_written(written: Path, tmp_path: Path) -> None:
     """W&B's own client sends both to a server; one that refuses, or does not answer, is one sentence."""
-    with wandb_server() as server:
+    with ExitStack() as stack:
+        server = stack.enter_context(wandb_server())
 
-        def sent(entity: str, url: str) -> subprocess.Popen[str]:
+        def sent(name: str, entity: str, url: str) -> Callable[[], Ended]:
             words = ("dashboard", "--entity", entity, "--project", "digits")
             known = {**os.environ, "WANDB_BASE_URL": url, "WANDB_API_KEY": KEY}
-            return subprocess.Popen(
-                [sys.executable, "-m", "rffl_pl", *words], env=known,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )  # fmt: skip
+            said = [tmp_path / f"{name}.{stream}" for stream in ("out", "err")]  # W&B's service may hold pipes open
+            out, err = (stack.enter_context(path.open("w")) for path in said)
+            process = subprocess.Popen([sys.executable, "-m", "rffl_pl", *words], env=known, stdout=out, stderr=err)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return lambda: Ended(process.wait(timeout=120), *(path.read_text() for path in said))
 
-        taken, refused, alone = sent("me", server.url), sent(STRANGER, server.url), sent("me", "http://127.0.0.1:9")
-        out, err = taken.communicate(timeout=120)
-        assert (taken.returncode, err) == (0, "")
-        for process, sentence in ((refused, "permission denied"), (alone, "Expected W&B to answer")):
-            _, err = process.communicate(timeout=120)
-            assert process.returncode == 2, err
-            assert sentence in err
-            assert len(err.splitlines()) == 1
-    assert f"workspace: {server.url}/me/digits" in out
-    assert f"report: {server.url}/me/digits/reports" in out
+        taken = sent("taken", "me", server.url)
+        refused = sent("refused", STRANGER, server.url)
+        alone = sent("alone", "me", "http://127.0.0.1:9")
+        told = taken()
+        assert (told.code, told.err) == (0, "")
+        for ended, sentence in ((refused(), "permission denied"), (alone(), "Expected W&B to answer")):
+            assert ended.code == 2, ended.err
+            assert sentence in ended.err
+            assert len(ended.err.splitlines()) == 1
+    assert f"workspace: {server.url}/me/digits" in told.out
+    assert f"report: {server.url}/me/digits/reports" in told.out
     kept = json.loads(written.read_text())
     views = {view["type"]: view for view in server.views}
     assert views.keys() == {"project-view", "runs"}

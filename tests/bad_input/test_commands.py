@@ -9,7 +9,7 @@ import pytest
 from tests.bad_input.refusal import Row, assert_refused, below
 from tests.cli.folders import Run
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 LONG = "n" * 300
 STUDY = "name: small\nbase: --config digits.yaml\naxes:\n  server:\n    RFFL: --server RFFL\nseeds: [1]\n"

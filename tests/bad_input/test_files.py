@@ -11,7 +11,7 @@ from tests.bad_input.refusal import FIT, assert_refused, below
 from tests.cli.folders import Run
 from tests.conftest import QUICK
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 BINARY = bytes(range(256)) * 20
 

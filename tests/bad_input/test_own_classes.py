@@ -10,7 +10,7 @@ from tests.bad_input.refusal import FIT, Row, assert_refused, below
 from tests.cli.folders import Run, rows
 from tests.conftest import QUICK
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 OWN = "tests.bad_input.own"
 DATA = (

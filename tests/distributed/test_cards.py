@@ -49,7 +49,7 @@ REFUSALS = {
 
 def told(folder: Path, what: str, ranks: int) -> list[dict[str, Any]]:
     """What every rank of the program has to say."""
-    ended = forked(ranks, what, folder, module="tests.distributed.on_cards", timeout=120)
+    ended = forked(ranks, what, folder, module="tests.distributed.on_cards")
     assert ended.code == 0, ended.err
     return [torch.load(folder / f"rank_{rank}.pt") for rank in range(ranks)]
 
@@ -84,7 +84,7 @@ def test_what_nccl_takes_passes(refusals: list[dict[str, str]]) -> None:
 def test_two_ranks_on_one_card_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the communicator is made, which for a group that is told its device is at once."""
     monkeypatch.setenv("CARD_BUS_ID", "0000:17:00.0")
-    ended = forked(2, "refusals", tmp_path, module="tests.distributed.on_cards", timeout=60)
+    ended = forked(2, "refusals", tmp_path, module="tests.distributed.on_cards")
     assert ended.code != 0
     assert ended.err.count("RuntimeError: ncclInvalidUsage: Multiple Ranks are using the same GPU/Partition") == 2
 

@@ -23,6 +23,6 @@ def test_a_part_that_another_rank_cannot_read_ends_all(rffl: Callable[..., Ended
     part = run.checkpoints / "last.ckpt" / f"participant_{hosted}.pt"
     part.write_bytes(part.read_bytes()[:-100])
     given = ("--config", run.config_file, "--ckpt_path", run.checkpoints / "last.ckpt")
-    ended = forked(2, "test", *given, root=tmp_path / "two", timeout=90)
+    ended = forked(2, "test", *given, root=tmp_path / "two")
     assert ended.code == 2
     assert ended.err.count(f"Error: Expected --ckpt_path {part} to be a whole checkpoint") == 1

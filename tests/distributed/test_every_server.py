@@ -82,6 +82,7 @@ def flatten(state: Any) -> Any:
     return state
 
 
+@pytest.mark.timeout(900)
 def test_ranks_and_checkpoints_do_not_matter(tmp_path: Path) -> None:
     """Four rounds in one process, and two on four ranks followed by two on two ranks, end in the same bits."""
     four, two = ("--trainer.max_epochs", 4), ("--trainer.max_epochs", 2)

@@ -79,11 +79,11 @@ def test_a_mistake_is_told_once(tmp_path: Path) -> None:
 def test_asked_to_end(tmp_path: Path, launcher: str) -> None:
     """One rank or the process that started them is asked to end, and not all end with the round and its checkpoint."""
     to_whom = ("--trainer.callbacks.launcher", launcher)
-    ended = forked(1, *DIGITS, "--trainer.max_epochs", 9, *SIGNALLED, *to_whom, "--ranks", 2, root=tmp_path)
+    ended = forked(1, *DIGITS, "--trainer.max_epochs", 100, *SIGNALLED, *to_whom, "--ranks", 2, root=tmp_path)
     assert ended.code == 128 + signal.SIGTERM, ended.err
     assert ended.err.count("Stopped by SIGTERM after round") == 1
     run = RunFolder.open(only_run(tmp_path))
-    assert read(run.checkpoints / "last.ckpt")["federation"]["round"] in (3, 4)
+    assert 3 <= read(run.checkpoints / "last.ckpt")["federation"]["round"] < 100
     assert not run.summary_file.exists()
 
 
@@ -92,7 +92,7 @@ def test_a_rank_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """The others go on or hang, the code is 0, or the folder of the launch is left."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     words = (*SIGNALLED, "--trainer.callbacks.number", int(signal.SIGKILL), "--ranks", 2)
-    ended = forked(1, *DIGITS, "--trainer.max_epochs", 9, *words, root=tmp_path / "runs", timeout=90)
+    ended = forked(1, *DIGITS, "--trainer.max_epochs", 9, *words, root=tmp_path / "runs")
     assert ended.code == 128 + signal.SIGKILL, ended.err
     assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["runs"]
     assert read(RunFolder.open(only_run(tmp_path / "runs")).checkpoints / "last.ckpt")["federation"]["round"] == 2
@@ -103,7 +103,7 @@ def test_the_launcher_is_killed(tmp_path: Path) -> None:
     """Its ranks are left behind."""
     words = (*SIGNALLED, "--trainer.callbacks.number", int(signal.SIGKILL), "--trainer.callbacks.launcher", "true")
     endless = ("--trainer.max_epochs", 100_000)
-    ended = forked(1, *DIGITS, *endless, *words, "--ranks", 2, root=tmp_path, timeout=90)
+    ended = forked(1, *DIGITS, *endless, *words, "--ranks", 2, root=tmp_path)
     assert ended.code == signal.SIGKILL
     run = only_run(tmp_path)
     sizes = []

@@ -101,9 +101,7 @@ def test_evaluation_from_a_checkpoint_on_another_number_of_ranks(
 
 def test_more_ranks_than_participants_is_one_sentence(tmp_path: Path) -> None:
     """Said once, by rank 0, and every rank ends with exit code 2."""
-    ended = torchrun(
-        3, *DIGITS, "--federation.participants", 2, "--federation.adversaries", 0, root=tmp_path, timeout=90
-    )
+    ended = torchrun(3, *DIGITS, "--federation.participants", 2, "--federation.adversaries", 0, root=tmp_path)
     assert ended.code != 0
     assert ended.err.count("Error: Expected at most one rank per participant, but got 3 ranks for 2 participants") == 1
     assert (
@@ -115,7 +113,7 @@ def test_more_ranks_than_participants_is_one_sentence(tmp_path: Path) -> None:
 
 def test_ranks_that_start_differently_are_refused(tmp_path: Path) -> None:
     """Without a seed every rank draws its own initial weights: one sentence instead of models that differ."""
-    ended = forked(2, *DIGITS, "--seed_everything", "false", root=tmp_path, timeout=120)
+    ended = forked(2, *DIGITS, "--seed_everything", "false", root=tmp_path)
     assert ended.code != 0
     sentence = "Error: Expected all ranks to start alike, but the initial weights of rank 1 differ"
     assert ended.err.count(sentence) == 1
@@ -136,7 +134,6 @@ def test_a_mistake_in_the_data_ends_all_ranks(tmp_path: Path) -> None:
         "--data.data_dir",
         tmp_path / "none",
         root=tmp_path,
-        timeout=120,
     )
     assert ended.code != 0
     assert ended.err.count("Error: Expected the files of MNIST in") == 1
@@ -144,7 +141,7 @@ def test_a_mistake_in_the_data_ends_all_ranks(tmp_path: Path) -> None:
 
 def test_a_failing_rank_ends_the_run(tmp_path: Path) -> None:
     """No rank waits for one that is gone; what went wrong is shown."""
-    ended = torchrun(2, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Crash", root=tmp_path, timeout=90)
+    ended = torchrun(2, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Crash", root=tmp_path)
     assert ended.code != 0
     assert "rank 1 gave up" in ended.err
 
@@ -158,6 +155,6 @@ def test_one_participant_per_rank_is_the_default(tmp_path: Path) -> None:
 
 def test_a_mistake_that_one_rank_alone_sees_is_told(tmp_path: Path) -> None:
     """Whichever rank it is, the sentence is printed once and every rank ends."""
-    ended = forked(2, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Mistaken", root=tmp_path, timeout=90)
+    ended = forked(2, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Mistaken", root=tmp_path)
     assert ended.code != 0
     assert ended.err.count("Error: Expected this of rank 1 alone.") == 1

@@ -76,7 +76,7 @@ def test_shards_are_one_server(tmp_path: Path) -> None:
 def test_ranks_that_decide_otherwise_end_the_run(tmp_path: Path) -> None:
     """Verdicts that differ in a last bit would let models drift apart, and nobody would notice."""
     contrary = ("--server", "tests.distributed.probe.Contrary", *SHARDED)
-    ended = forked(2, "fit", "--config", "configs/digits.yaml", *QUICK, *contrary, root=tmp_path, timeout=120)
+    ended = forked(2, "fit", "--config", "configs/digits.yaml", *QUICK, *contrary, root=tmp_path)
     assert ended.code == 2
     assert ended.err.count("Error: Expected all ranks to decide alike under --exchange sharded, but rank 1") == 1
 

@@ -17,6 +17,7 @@ from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, assert_same_bits
 from tests.conftest import ROOT, Ended, only_run
+from tests.processes import living
 from tests.ranks import forked
 from tests.test_wandb import history, of_kind, records
 
@@ -27,7 +28,7 @@ SIGNALLED = ("--trainer.callbacks+=tests.interruption.Signalled", "--trainer.cal
 
 def test_one_rank_that_is_asked_to_end_ends_all(tmp_path: Path) -> None:
     """Together, at the end of the round, with its checkpoint."""
-    ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *SIGNALLED, root=tmp_path, timeout=90)
+    ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *SIGNALLED, root=tmp_path)
     assert ended.code == 143, ended.err
     assert ended.err.count("Stopped by SIGTERM after round 3; go on with") == 1
     run = RunFolder.open(only_run(tmp_path))
@@ -37,10 +38,10 @@ def test_one_rank_that_is_asked_to_end_ends_all(tmp_path: Path) -> None:
 
 def test_a_rank_that_is_stopped_is_given_up(tmp_path: Path) -> None:
     """The others say which one and in which round, and end; the last round's checkpoint is whole."""
-    stopped = (*SIGNALLED, "--trainer.callbacks.number", int(signal.SIGSTOP), "--run.patience", 3)
-    ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *stopped, root=tmp_path, timeout=90)
+    stopped = (*SIGNALLED, "--trainer.callbacks.number", int(signal.SIGSTOP), "--run.patience", 10)
+    ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *stopped, root=tmp_path)
     assert ended.code == 9  # what is stopped has to be killed
-    assert "Error: Rank 1 has not been heard of for 3 s, in round 3: its process is stopped" in ended.err
+    assert "Error: Rank 1 has not been heard of for 10 s, in round 3: its process is stopped" in ended.err
     assert read(RunFolder.open(only_run(tmp_path)).checkpoints / "last.ckpt")["federation"]["round"] == 2
 
 
@@ -62,8 +63,7 @@ class Torchrun:
 
     def ranks(self) -> list[int]:
         """Their process numbers."""
-        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False)
-        return [int(number) for number in found.stdout.split()]
+        return sorted(process.number for process in living() if process.parent == self.process.pid)
 
     def wait_for_rounds(self, more: int, timeout: float = 120) -> bool:
         """Until so many more rounds have been logged; whether they were before the run ended."""
@@ -84,17 +84,10 @@ def gone(numbers: list[int], within: float) -> bool:
     """Whether processes end."""
     until = time.monotonic() + within
     while time.monotonic() < until:
-        if not any(_alive(number) for number in numbers):
+        if not {process.number for process in living()}.intersection(numbers):
             return True
         time.sleep(0.1)
     return False
-
-
-def _alive(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import pytest
 from rffl_pl.studies import play
 from tests.cli.folders import Run, assert_same_bits
 from tests.conftest import QUICK, ROOT, only_run
+from tests.processes import group_lives
 from tests.studies.files import DIGITS, rows, study
 
 
@@ -136,11 +137,13 @@ def test_cells_wait_where_memory_is_short(rffl: Run, tmp_path: Path, monkeypatch
         patch.setattr(play, "_available", lambda: 0)
         assert rffl("study", study(tmp_path, text, "two.yaml"), "--root", tmp_path / "short", "--jobs", 2).code == 0
     assert len(started) == 1
-    once = f"--trainer.callbacks+=tests.interruption.KilledOnce --trainer.callbacks.mark {tmp_path / 'mark'}"
-    text = f"base: {DIGITS}\naxes: {{n: {{killed: --trainer.max_epochs 1 {once}, long: --trainer.max_epochs 20}}}}\n"
+    mark = tmp_path / "mark"
+    once = f"--trainer.callbacks+=tests.interruption.KilledOnce --trainer.callbacks.mark {mark}"
+    long = f"--trainer.max_epochs 20 --trainer.callbacks+=tests.interruption.Awaits --trainer.callbacks.file {mark}"
+    text = f"base: {DIGITS}\naxes: {{n: {{killed: --trainer.max_epochs 1 {once}, long: {long}}}}}\n"
     ended = rffl("study", study(tmp_path, text, "killed.yaml"), "--root", tmp_path / "again", "--jobs", 2)
     assert ended.code == 0, ended.err
-    assert (tmp_path / "mark").exists()
+    assert mark.exists()
 
 
 @pytest.mark.distributed
@@ -197,20 +200,12 @@ def test_a_scheduler_ends_a_study_and_its_workers(tmp_path: Path) -> None:
         assert started.returncode == 130
         assert "Interrupted; the same command goes on where every cell was." in err
         until = time.monotonic() + 30
-        while _alive(started.pid):
+        while group_lives(started.pid):
             assert time.monotonic() < until
             time.sleep(0.1)
     finally:
-        if _alive(started.pid):
+        if group_lives(started.pid):
             os.killpg(started.pid, signal.SIGKILL)
-
-
-def _alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def wait_for(folder: Path, pattern: str, seconds: float = 120) -> None:
