@@ -68,7 +68,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         measurements: At most so many pairs of a participant and an example are measured at a time: with more, all
             participants are measured on the same share of the examples, drawn once, and the run says so; after a
             round, of which there are many, on half of that share; None for all.
-        num_workers: Loader processes, for datasets that are not tensors in memory.
+        num_workers: Loader processes, for datasets that are not tensors in memory; as many for each participant where
+            all train as one stack.
 
     Raises:
         UserError: If an argument is out of range, in `setup` if the data does not fit them or cannot be trained or
