@@ -39,7 +39,9 @@ def test_what_cannot_be_written_goes_nowhere(lost: Callable[[], TextIO], text: s
 
 def test_no_standard_output_at_all() -> None:
     """A process that was started without has no stream, not one that is closed."""
-    program = "from rffl_pl.cli.process import outlast_readers\noutlast_readers()\nprint('3 · 4', flush=True)"
+    program = (
+        "import sys\nfrom rffl_pl.cli.process import outlast_readers\noutlast_readers()\nsys.stdout.write('3 · 4')"
+    )
     ended = subprocess.run(
         ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, program],
         cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False, timeout=120,
