@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.loggers import CSVLogger
 
 from rffl_pl import launch
 from rffl_pl.callbacks import (
@@ -17,6 +16,7 @@ from rffl_pl.callbacks import (
     RunReport,
     StandaloneReference,
 )
+from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
@@ -79,7 +79,7 @@ def federated_trainer(
         "accelerator": strategy.root_device_type,
         "num_nodes": launch.world_size() // launch.local_world_size(),
         "callbacks": [*callbacks, ReputationExchange(server), *ours, *kept, *shown],
-        "logger": CSVLogger(folder.path, name="", version="", flush_logs_every_n_steps=1),
+        "logger": MetricsFile(folder.path),
         "default_root_dir": str(folder.path),
         "use_distributed_sampler": False,
         "enable_model_summary": False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -12,6 +13,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneReference
+from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.reserved import Reserved
@@ -22,7 +24,6 @@ from rffl_pl.cli.run import (
     callbacks,
     check_rounds,
     leave_if_complete,
-    metrics_file,
     ranks_and_precision,
     wandb_loggers,
 )
@@ -122,20 +123,24 @@ class FederatedCLI(LightningCLI):
         if command != "fit":
             decided["logger"] = False if given in (None, True) else given
         elif given in (None, True):
-            decided["logger"] = metrics_file(folder)
+            decided["logger"] = MetricsFile(folder)
             if not config["fast_dev_run"]:  # Lightning lets no logger write then
                 later = wandb_loggers(self.config.get(command, self.config).as_dict(), run, folder)
         elif given:  # the user's own, and what the run folder is read by
-            decided["logger"] = [*(given if isinstance(given, list) else [given]), metrics_file(folder)]
+            decided["logger"] = [*(given if isinstance(given, list) else [given]), MetricsFile(folder)]
         # Before anybody begins an evaluation, or logs.
         decided["callbacks"] = [Interruption(), Opening(later), *(config["callbacks"] or [])]
         # These come last: the report needs what the exchange and the reference leave.
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}
         try:
-            return super().instantiate_trainer(**decided)
+            trainer = super().instantiate_trainer(**decided)
         except (ValueError, TypeError) as error:
             raise UserError(f"Expected options that Lightning's Trainer takes, but {sentence(error)}") from error
+        # These may take long before a first round, or instead of one; the configuration is kept before them.
+        late = (StandaloneReference, *map(type, ours), Checkpoint)
+        trainer.callbacks.sort(key=lambda one: isinstance(one, late))  # type: ignore[attr-defined]  # Lightning's own
+        return trainer
 
     def _set_seed(self) -> None:
         """As the base class does, once the seed is known to be one."""

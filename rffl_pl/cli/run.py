@@ -16,7 +16,7 @@ import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import SaveConfigCallback
-from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
+from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
@@ -143,7 +143,12 @@ def leave_if_complete(run: RunFolder, asked: int | None) -> None:
 
 
 class ConfigKeeper(SaveConfigCallback):
-    """Leaves the resolved configuration in the run folder and in W&B."""
+    """Leaves the resolved configuration in the run folder and in W&B; where a run goes on, once nothing is refused."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Not yet where there is training: the checkpoint has not been read."""
+        if stage != "fit":
+            super().setup(trainer, pl_module, stage)
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
@@ -152,8 +157,10 @@ class ConfigKeeper(SaveConfigCallback):
         if kept.get("ckpt_path") == str(RunFolder(folder).checkpoints):  # the whole run is in this folder
             kept["ckpt_path"] = None
         self.parser.save(kept, folder / self.config_filename, skip_unset=False, overwrite=True)
+        RunFolder(folder).sign()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().setup(trainer, pl_module, "fit")
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 config = self.config.as_dict()
@@ -222,11 +229,6 @@ def wandb_loggers(config: dict[str, Any], run: Run, folder: Path) -> list[Logger
     wandb = WandbLogger(**place, **_found_by(config))
     wandb._wandb_init.pop("anonymous")  # Lightning always passes it, and W&B warns whoever does
     return [wandb]
-
-
-def metrics_file(folder: Path) -> CSVLogger:
-    """Writes ``metrics.csv`` in the run folder."""
-    return CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)
 
 
 def _found_by(config: dict[str, Any]) -> dict[str, Any]:

@@ -80,25 +80,34 @@ class RunFolder:
         raise AssertionError("unreachable")
 
     def take(self) -> RunFolder:
-        """Have the folder to oneself until it is freed (`free`), and leave the launch's name in it; rank 0 alone.
+        """Have the folder to oneself until it is freed (`free`); rank 0 alone.
 
         Raises:
             UserError: If another process still writes into it.
         """
-        if launch.rank() == 0 and self.path not in _taken.files:
+        if launch.rank() == 0 and self._place not in _taken.files:
             file = self.launch_file.open("a+")
             if not locked(file, PATIENCE):
                 raise UserError(
                     f"Expected the run in {self.path} to have ended, but another process goes on with it; end that one "
                     "first, or give another --run.name."
                 )
+            _taken.files[self._place] = file
+        return self
+
+    def sign(self) -> None:
+        """Leave the launch's name in the folder, if this thread has taken it: from now on the launch writes there."""
+        if (file := _taken.files.get(self._place)) is not None:
             file.seek(0)
             if file.read()[-1:] not in ("", "\n"):  # earlier releases ended no line
                 file.write("\n")
             file.write(f"{launch.identity() or ''}\n")
             file.flush()
-            _taken.files[self.path] = file
-        return self
+
+    @property
+    def _place(self) -> Path:
+        """The folder by the name that it has whoever asks: Lightning writes paths its own way."""
+        return self.path.resolve()
 
     @staticmethod
     def free() -> None:

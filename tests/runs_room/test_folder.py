@@ -42,16 +42,19 @@ def test_a_run_that_ends_leaves_those_beside_it_alone(tmp_path: Path, monkeypatc
 
 
 def test_every_launch_leaves_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one without any, and behind what earlier releases left."""
+    """Once it writes there, not before; also one without any, and behind what earlier releases left."""
     run = RunFolder.make(tmp_path / "run")
     assert (run.launches(), run.launch()) == ([], None)
     run.launch_file.write_text("one")
     monkeypatch.setenv("SLURM_JOB_ID", "two")
     run.take()
+    assert run.launch() == "one"
+    run.sign()
     assert run.launch() == "two"
-    run.take().free()
+    run.free()
     monkeypatch.delenv("SLURM_JOB_ID")
-    run.take().free()
+    run.take().sign()
+    run.free()
     assert (run.launches(), run.launch()) == (["one", "two", ""], None)
 
 

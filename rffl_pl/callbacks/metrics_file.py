@@ -1,0 +1,44 @@
+"""The logger that writes ``metrics.csv``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.loggers.csv_logs import ExperimentWriter
+from lightning.pytorch.loggers.logger import rank_zero_experiment
+
+
+class MetricsFile(CSVLogger):
+    """Writes ``metrics.csv`` in a run folder; one that is there already stays until there is a row to write.
+
+    Lightning opens every logger before it reads the checkpoint, which may yet be refused.
+
+    Args:
+        folder: The run folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__(folder, name="", version="", flush_logs_every_n_steps=1)
+        self._rows: _Rows | None = None
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> ExperimentWriter:
+        """The writer, on rank 0."""
+        if self._rows is None:
+            self._rows = _Rows(self.log_dir)
+        return self._rows
+
+
+class _Rows(ExperimentWriter):
+    """Lightning's, which would remove the file that is there as soon as it is made."""
+
+    def _check_log_dir_exists(self) -> None:
+        """Later."""
+
+    def save(self) -> None:
+        """Write the rows that are new, the first of them into a file of their own."""
+        if self.metrics and not self.metrics_keys:
+            Path(self.metrics_file_path).unlink(missing_ok=True)
+        super().save()

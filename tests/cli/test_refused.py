@@ -1,0 +1,54 @@
+"""A run that is not gone on with: every byte of its folder stays, until nothing is refused any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.runs import RunFolder
+from tests.cli.folders import DIGITS, Run, rows
+from tests.conftest import only_run
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "interrupted"])
+def test_a_refusal_leaves_the_run_as_it_was(rffl: Run, tmp_path: Path, finished: bool) -> None:
+    """Whoever is refused for the server, the network, the participants or the rounds has changed nothing."""
+    args = (*DIGITS, "--run.name", "run", "--trainer.max_epochs")
+    if finished:
+        assert rffl(*args, 2).code == 0
+    else:
+        with pytest.raises(RuntimeError, match="power cut"):
+            rffl(*args, 4, "--trainer.callbacks+=tests.interruption.PowerCut")
+    run = only_run(tmp_path / "runs")
+    before = contents(run)
+    for others in (
+        (4, "--server", "FedAvg"),
+        (4, "--model.network.init_args.hidden", 32),
+        (4, "--federation.participants", 4),
+        (1,),
+    ):
+        ended = rffl(*args, *others, "--ckpt_path", "last")
+        assert ended.code == 2, ended.err
+        assert ended.err.startswith("Error: Expected"), ended.err
+        assert contents(run) == before, others
+    assert [entry.number for entry in RunFolder(run).rounds()] == [1, 2]
+    assert rffl(*args, 3, "--ckpt_path", "last").code == 0
+    assert [row["round"] for row in rows(run / "metrics.csv")] == ["1", "2", "3"]
+    assert len(RunFolder(run).launches()) == 2
+
+
+def test_a_run_that_fails_in_its_first_round_can_be_found(
+    rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its configuration and its launch's name are there: a restart begins again in its folder."""
+    monkeypatch.setenv("SLURM_JOB_ID", "mine")
+    with pytest.raises(RuntimeError, match="power cut"):
+        rffl(*DIGITS, "--trainer.callbacks+=tests.interruption.PowerCut", "--trainer.callbacks.after", 0)
+    run = RunFolder.open(only_run(tmp_path / "runs"))
+    assert run.launch() == "mine"
+    assert run.config()["trainer"]["max_epochs"] == 30
