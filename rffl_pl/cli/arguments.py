@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import yaml
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -23,6 +24,7 @@ from rffl_pl.cli.run import (
     Run,
     callbacks,
     check_rounds,
+    has_options,
     leave_if_complete,
     ranks_and_precision,
     wandb_loggers,
@@ -77,12 +79,12 @@ class FederatedCLI(LightningCLI):
             raise UserError("Expected --server to be a class, but got null; `rffl list servers` names all.")
         if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
             raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
-        if self.subcommand == "fit":
-            self._go_on()
         federation = self._get(self.config, "federation")
         federation.seed = int(self._get(self.config, "seed_everything"))  # `true` has been replaced by a number
         if federation.participants is None:
             federation.participants = Federation(**federation.as_dict()).honest
+        if self.subcommand == "fit":
+            self._go_on()
 
     def _go_on(self) -> None:
         """Find the run that a restarted launch or ``--ckpt_path last`` goes on with, in its own folder.
@@ -92,7 +94,7 @@ class FederatedCLI(LightningCLI):
             SystemExit: If that run has exactly those, and its result.
         """
         given = self._get(self.config, "ckpt_path")
-        self.earlier = Run(**self._get(self.config, "run").as_dict()).earlier(given)
+        self.earlier = Run(**self._get(self.config, "run").as_dict()).earlier(given, self._fits)
         if self.earlier is not None and self.earlier.newest_checkpoint() is not None:
             self.config[self.subcommand].ckpt_path = str(self.earlier.checkpoints)
         elif given == "last":
@@ -103,6 +105,11 @@ class FederatedCLI(LightningCLI):
             check_rounds(source, asked)
             if self.earlier is not None:
                 leave_if_complete(self.earlier, asked)
+
+    def _fits(self, run: RunFolder) -> bool:
+        """Whether a run is of these options, spelt as a run folder keeps them."""
+        parser, config = self._parser(self.subcommand), self.config[self.subcommand]
+        return has_options(run, yaml.safe_load(parser.dump(config, skip_unset=False)))
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """A trainer whose ranks are torchrun's and whose results lie in one run folder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -22,6 +22,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from rffl_pl import launch
 from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
 from rffl_pl.cli.login import offline_without_login
+from rffl_pl.comparison.reading import options_of
 from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import RUN, header, sound, wandb_run
@@ -81,19 +82,22 @@ class Run:
         suffix = "" if command == "fit" else f"-{command}"
         return RunFolder.make(Path(self.root) / self.name / f"{stamp}{suffix}")
 
-    def earlier(self, ckpt_path: str | None) -> RunFolder | None:
+    def earlier(self, ckpt_path: str | None, fits: Callable[[RunFolder], bool]) -> RunFolder | None:
         """The folder in which training goes on, if the launch was restarted or ``--ckpt_path last`` is given.
 
         It is the last that was written to, whatever its name: users rename folders.
+
+        Args:
+            ckpt_path: What is gone on from, as the user says it.
+            fits: Whether a run is of the options that are given: a job may have several of one name.
         """
         runs = [RunFolder(folder) for folder in (Path(self.root) / self.name).glob("*/")]
+        written: dict[RunFolder, Path] = {}
         if launch.restarted():
-            written = {run: run.launch_file for run in runs if run.launch() == launch.identity()}
-        elif ckpt_path == "last":
+            written = {run: run.launch_file for run in runs if run.launch() == launch.identity() and fits(run)}
+        if not written and ckpt_path == "last":  # also of a launch that ended before it wrote anywhere
             checkpoints = {run: run.newest_checkpoint() for run in runs}
             written = {run: checkpoint / RUN for run, checkpoint in checkpoints.items() if checkpoint is not None}
-        else:
-            return None
         return max(written, key=lambda run: (written[run].stat().st_mtime, run.path.name), default=None)
 
 
@@ -140,6 +144,14 @@ def leave_if_complete(run: RunFolder, asked: int | None) -> None:
                 flush=True,
             )
         sys.exit(0)
+
+
+def has_options(run: RunFolder, config: Mapping[str, Any]) -> bool:
+    """Whether a run was asked for what a configuration says, but for what changes no result."""
+    try:
+        return options_of(run.config()) == options_of(config)
+    except UserError:  # it has no configuration, or a damaged one
+        return False
 
 
 class ConfigKeeper(SaveConfigCallback):

@@ -79,7 +79,7 @@ def read(path: Path) -> Result:
     done = summary.rounds if summary else len(run.rounds()) if run.metrics_file.is_file() else 0
     asked = config.get("trainer", {}).get("max_epochs", done)
     rounds = f"{done}" if summary else f"{done} of {asked}"
-    options = dict(_options(config))
+    options = options_of(config)
     return Result(path=path, options=options, settings=options, rounds=rounds, summary=summary)
 
 
@@ -109,11 +109,13 @@ def _moment(path: Path) -> datetime | None:
         return None
 
 
-def _options(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def options_of(config: Mapping[str, Any]) -> dict[str, str]:
     """Every option that may change the result as it is typed: ``--server.gamma``; a class by its own name."""
-    for option, value in _typed(config, "-"):
-        if not any(option == aside or option.startswith(f"{aside}.") for aside in _ASIDE):
-            yield option, value
+    return {
+        option: value
+        for option, value in _typed(config, "-")
+        if not any(option == aside or option.startswith(f"{aside}.") for aside in _ASIDE)
+    }
 
 
 def _typed(value: Any, name: str) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lightning.pytorch import Callback
 
 from rffl_pl.cli.run import Run as Options
 from rffl_pl.launch.stopping import STOP
@@ -127,10 +128,10 @@ def test_last_is_what_was_written_last(tmp_path: Path) -> None:
     checkpointed(tmp_path / "digits" / "2026-01-02_00-00-00", 2)
     newest = checkpointed(tmp_path / "digits" / "2026-01-02_00-00-00_2", 2)
     (tmp_path / "digits" / "without").mkdir()
-    found = Options(name="digits", root=str(tmp_path)).earlier("last")
+    found = Options(name="digits", root=str(tmp_path)).earlier("last", lambda run: True)
     assert found is not None
     assert found.path == newest.path
-    assert Options(name="none", root=str(tmp_path)).earlier("last") is None
+    assert Options(name="none", root=str(tmp_path)).earlier("last", lambda run: True) is None
 
 
 def test_a_restart_is_of_the_run_that_the_launch_began_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +143,7 @@ def test_a_restart_is_of_the_run_that_the_launch_began_last(tmp_path: Path, monk
     for moment, name in enumerate(("renamed", "later")):
         (tmp_path / "digits" / name / "launch").write_text("mine")
         os.utime(tmp_path / "digits" / name / "launch", (moment, moment))
-    found = Options(name="digits", root=str(tmp_path)).earlier(None)
+    found = Options(name="digits", root=str(tmp_path)).earlier(None, lambda run: True)
     assert found is not None
     assert found.path.name == "later"
 
@@ -150,15 +151,16 @@ def test_a_restart_is_of_the_run_that_the_launch_began_last(tmp_path: Path, monk
 @pytest.mark.parametrize("launcher", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"])
 def test_a_restarted_launch_goes_on(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
     """In its own folder, not in another launch's of the same name, and to the same bits."""
-    args = (*DIGITS, "--trainer.max_epochs", 4, "--run.name", "cut")
     cut = "--trainer.callbacks+=tests.interruption.PowerCut"
+    args = (*DIGITS, "--trainer.max_epochs", 4, "--run.name", "cut", cut)
     alone = {"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     for name, value in alone.items():
         monkeypatch.setenv(name, value)
     for name in ("mine", "another"):
         monkeypatch.setenv(launcher, name)
         with pytest.raises(RuntimeError, match="power cut"):
-            rffl(*args, cut)
+            rffl(*args)
+    monkeypatch.setattr("tests.interruption.PowerCut.on_train_batch_start", Callback.on_train_batch_start)
     first = next(path for path in (tmp_path / "runs" / "cut").iterdir() if RunFolder(path).launch() == "mine")
     monkeypatch.setenv(launcher, "mine")
     monkeypatch.setenv({"TORCHELASTIC_RUN_ID": "TORCHELASTIC_RESTART_COUNT"}.get(launcher, "SLURM_RESTART_COUNT"), "1")

@@ -1,0 +1,42 @@
+"""A job that is put back and has several runs of one name: each goes on with its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rffl_pl.runs import RunFolder
+from tests.cli.folders import DIGITS, Run
+
+
+def test_a_restarted_job_goes_on_with_the_run_of_its_options(
+    rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another learning rate or seed is another run, which may not have begun; where data lie and results go is none."""
+    args = (*DIGITS, "--run.name", "run", "--trainer.max_epochs", 1)
+    monkeypatch.setenv("SLURM_JOB_ID", "mine")
+    assert rffl(*args).code == 0
+    (first,) = (tmp_path / "runs" / "run").iterdir()
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    done = "has its 1 rounds and its result: nothing is left to do"
+    assert f"The run in {first} {done}" in rffl(*args, "--run.patience", 50, "--data.num_workers", 0).out
+    for others in (("--model.optimizer.lr", 0.5), ("--seed_everything", 9)):
+        begun = rffl(*args, *others)
+        assert (begun.code, done in begun.out) == (0, False), begun.err
+        assert done in rffl(*args, *others).out
+    runs = [RunFolder(folder) for folder in (tmp_path / "runs" / "run").iterdir()]
+    assert sorted(run.config()["seed_everything"] for run in runs) == [1, 1, 9]
+
+
+def test_a_launch_that_ended_before_it_wrote_begins_where_it_began(
+    rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while it read its data, say: no folder has its name, but there is what it was told to go on with."""
+    args = (*DIGITS, "--run.name", "run", "--ckpt_path", "last", "--trainer.max_epochs")
+    assert rffl(*args, 1).code == 0
+    monkeypatch.setenv("SLURM_JOB_ID", "mine")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert rffl(*args, 2).code == 0
+    (run,) = (tmp_path / "runs" / "run").iterdir()
+    assert [entry.number for entry in RunFolder(run).rounds()] == [1, 2]
