@@ -9,6 +9,7 @@ from lightning.pytorch import Callback, Trainer
 
 from rffl_pl import launch
 from rffl_pl.callbacks import (
+    EndTogether,
     Interruption,
     ReputationExchange,
     RoundCheckpoint,
@@ -71,7 +72,7 @@ def federated_trainer(
     """
     check_whole_rounds(options)
     strategy = FederatedStrategy(options.pop("accelerator", "auto"), exchange=exchange)
-    ours = [Interruption(), StandaloneReference(), RunReport(folder.path, figures)]
+    ours = [Interruption(), StandaloneReference(), RunReport(folder.path, figures), EndTogether()]
     kept = [RoundCheckpoint(folder.checkpoints)] if options.get("enable_checkpointing") is not False else []
     shown = [RoundProgress()] if options.get("enable_progress_bar") is not False else []
     chosen: dict[str, Any] = {

@@ -1,14 +1,36 @@
-"""Whether training has come to its end, so that a run that goes on has its result left to give, and no round."""
+"""Where training ends: on all ranks at once, and whether a run that goes on has come there already."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, Timer
 
 from rffl_pl.callbacks.find import find
 from rffl_pl.module import FederatedModule
+
+
+class EndTogether(Callback):
+    """Ends training on all ranks where it is to end on one: that one alone would leave the others waiting for it.
+
+    Placed behind the callbacks that may set the trainer's `should_stop`, and before the checkpoint of the last round.
+    """
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Agree before Lightning measures models, as it does whenever training is to end."""
+        self._agree(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Agree before the checkpoint, and before the next round."""
+        self._agree(trainer, pl_module)
+
+    @staticmethod
+    def _agree(trainer: Trainer, module: LightningModule) -> None:
+        assert isinstance(module, FederatedModule)
+        trainer.should_stop = module.exchange.anybody(trainer.should_stop)
 
 
 def over(trainer: Trainer, module: FederatedModule) -> bool:

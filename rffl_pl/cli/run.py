@@ -20,7 +20,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
-from rffl_pl.callbacks import PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
+from rffl_pl.callbacks import EndTogether, PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.comparison.reading import options_of
 from rffl_pl.errors import UserError, check_folder, check_number
@@ -209,8 +209,8 @@ def ranks_and_precision(config: dict[str, Any], run: Run, exchange: Literal["cen
 
 
 def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Any]:
-    """The report, the progress, and what the command writes; the user's own stand in ``config``."""
-    chosen: list[Any] = [RunReport(folder, run.figures)]
+    """The report, the common end, the progress, and what the command writes; the user's own stand in ``config``."""
+    chosen: list[Any] = [RunReport(folder, run.figures), EndTogether()]
     if config["enable_progress_bar"] is not False:
         chosen.append(RoundProgress())
     if command == "predict":
