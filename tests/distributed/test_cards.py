@@ -130,13 +130,14 @@ def test_a_broken_exchange_is_found(exchanges: list[dict[str, Any]], name: str) 
 
 
 WHOLE = {2: ("rffl", "sign_sgd", "fedavg by halves"), 4: ("cffl", "q_ffl", "rffl attacked")}
-ENGINES = {"sign_sgd": "stacked", "cffl": "stacked"}
+STACKED = ("fedavg by halves", "q_ffl")
+"""Stacks of other sizes differ by rounding, on some processors; under a rule by signs that would not stay small."""
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_whole_runs_give_the_bits_of_one_process(ranks: int, tmp_path: Path) -> None:
     """Two rounds under several servers, with training, evaluation and checkpoints, where everything is on cards."""
-    engines = ((server, "--model.engine", ENGINES.get(server, "loop")) for server in WHOLE[ranks])
+    engines = ((server, "--model.engine", "stacked" if server in STACKED else "loop") for server in WHOLE[ranks])
     lines = [line(server, "cards", "--trainer.max_epochs", 2, *engine) for server, *engine in engines]
     run_all(1, lines, tmp_path / "alone")
     (tmp_path / "lines").write_text("\n".join(lines))
@@ -145,7 +146,12 @@ def test_whole_runs_give_the_bits_of_one_process(ranks: int, tmp_path: Path) -> 
     assert ended.out.count("over the card: all_to_all_single") == ranks * len(lines)
     for server in WHOLE[ranks]:
         alone, cards = (result(tmp_path / where, f"{named(server)}-cards")[0] for where in ("alone", "cards"))
-        assert_same_bits(alone, cards, server)
+        if server not in STACKED:
+            assert_same_bits(alone, cards, server)
+            continue
+        for i, mine in alone["federation"]["participants"].items():
+            theirs = cards["federation"]["participants"][i]["network"]
+            torch.testing.assert_close(theirs, mine["network"], rtol=1e-4, atol=1e-5)
 
 
 def test_every_card_serves_a_part(tmp_path: Path) -> None:
