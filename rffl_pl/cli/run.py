@@ -168,7 +168,9 @@ class ConfigKeeper(SaveConfigCallback):
         kept = self.config.clone()
         if kept.get("ckpt_path") == str(RunFolder(folder).checkpoints):  # the whole run is in this folder
             kept["ckpt_path"] = None
-        self.parser.save(kept, folder / self.config_filename, skip_unset=False, overwrite=True)
+        partial = folder / f".{self.config_filename}"
+        self.parser.save(kept, partial, skip_unset=False, overwrite=True)
+        partial.replace(folder / self.config_filename)  # at once: a restart finds its run by it
         RunFolder(folder).sign()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
