@@ -82,6 +82,8 @@ def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:
     gc.collect()
     gc.freeze()  # the collector would write to every object, and no page would be shared for long
     ranks: dict[int, int] = {}
+    # Held back while ranks are forked: each begins with this process's handler, which would take what it is sent.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     with _signals_passed_on(ranks) as heard:
         for rank in range(count):
             process = os.fork()
@@ -89,13 +91,15 @@ def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:
                 break
             ranks[process] = rank
         else:
-            if heard:  # before all were there
+            if heard:  # by a library's thread, before all were there
                 _send(ranks, signal.SIGTERM)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             try:
                 code = _see_through(ranks, listener, serve)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             os._exit(code)  # what was imported for the ranks has nothing to close here
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     listener.close()
     _be(rank, common, folder)
 
