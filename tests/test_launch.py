@@ -121,7 +121,7 @@ time.sleep(60)
     assert ended.returncode == 7
 
 
-ONE_NODE = {"TORCHELASTIC_ERROR_FILE": "/tmp/torchelastic_a/none_b/attempt_1/0/error.json"}
+ONE_NODE = {"TORCHELASTIC_ERROR_FILE": "torchelastic_a/none_b/attempt_1/0/error.json"}
 TWO_NODES = ONE_NODE | {"WORLD_SIZE": "2", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
 AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
 

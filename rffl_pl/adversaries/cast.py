@@ -66,16 +66,20 @@ class Cast:
         attack = self.attacks[participant]
         try:
             x, y = copy.deepcopy(attack).poison(x.expand(num_classes, *x.shape[1:]).clone(), torch.arange(num_classes))
-            fits = len(x) == len(y) and not y.is_floating_point() and bool(((y >= 0) & (y < num_classes)).all())
+            whole = len(x) == len(y) and not y.is_floating_point()
+            wrong = y[(y < 0) | (y >= num_classes)] if whole else y
+        except UserError:
+            raise
         except (ValueError, TypeError, RuntimeError, LookupError, AttributeError) as error:
             raise UserError(
                 f"Expected --adversaries {_described(attack)} to make the examples that it trains with, but it fails: "
                 f"{reason(error)}."
             ) from error
-        if not fits:
+        if not whole or len(wrong):
+            got = f"class {wrong[0]}" if whole else f"{y.dtype} of shape {list(y.shape)} for {len(x)} of them"
             raise UserError(
                 f"Expected --adversaries {_described(attack)} to train with a class in 0 .. {num_classes - 1} for "
-                f"every example, but got {y.tolist()} of {list(range(num_classes))}; mend its labels or poison."
+                f"every example, but got {got}; mend its labels or poison."
             )
 
     def trains(self, participant: int, round_index: int) -> bool:

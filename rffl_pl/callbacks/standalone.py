@@ -19,7 +19,7 @@ from rffl_pl.callbacks.ending import over
 from rffl_pl.cohort import random_stream
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
-from rffl_pl.runs.settings import attributes
+from rffl_pl.runs.settings import attributes, data_settings
 
 
 class StandaloneReference(Callback):
@@ -109,7 +109,7 @@ class StandaloneReference(Callback):
             repr(module.cohort.optimizers[0].defaults),
             type(module.cohort.optimizers[0]).__name__,
             module.round,
-            data.settings(),
+            data_settings(data),
             str(trainer.precision),
             str(trainer.limit_test_batches),
             module.exchange.device.type,

@@ -152,8 +152,9 @@ def _end_with_this_process(worker: int) -> None:
     A scheduler asks every process of a job to end, and a round can only be finished with its workers. What ends them
     for good is their own process, by SIGTERM as torch and Python do, or by its death, after which they look.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    threading.Thread(target=_await_own_end, daemon=True).start()
+    if hasattr(signal, "sigwaitinfo"):  # which macOS does not have, nor the schedulers
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        threading.Thread(target=_await_own_end, daemon=True).start()
 
 
 def _await_own_end() -> None:

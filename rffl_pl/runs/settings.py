@@ -39,7 +39,7 @@ def settings_of(
         rates: The options of the participants' optimizer.
         precision: Of local training.
     """
-    every = model.settings("--model") | data.settings("--data") | server.settings("--server")
+    every = model.settings("--model") | data_settings(data) | server.settings("--server")
     every |= federation.settings("--federation")
     every |= {f"--model.optimizer.{name}": value for name, value in rates.items()}
     every |= {f"--model.network.{name}": _printed(layer) for name, layer in network.named_modules() if _is_leaf(layer)}
@@ -54,8 +54,13 @@ def settings_of(
     return {
         name.replace("--model.adversaries", "--adversaries"): value
         for name, value in every.items()
-        if name not in (*_NO_MATTER, *_DECIDED, *classes)
+        if name not in (*_DECIDED, *classes)
     }
+
+
+def data_settings(data: Configured) -> Settings:
+    """Those of the data and its split, but for what changes no result: where it lies, and how it is read."""
+    return {name: value for name, value in data.settings("--data").items() if name not in _NO_MATTER}
 
 
 def attributes(layer: nn.Module) -> Settings:

@@ -77,8 +77,8 @@ class Forgetful(FedAvg):
 
 
 ATTACKS = {
-    "Shifted": "Shifted to train with a class in 0 .. 9 for every example, but got [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]",
-    "Halved": "Halved to train with a class in 0 .. 9 for every example, but got [0.0, 0.5",
+    "Shifted": "Shifted to train with a class in 0 .. 9 for every example, but got class 10; mend",
+    "Halved": "Halved to train with a class in 0 .. 9 for every example, but got torch.float32 of shape [10] for 10 of",
     "Blind": "Blind to make the examples that it trains with, but it fails: KeyError: 'trigger' (test_extending.py, ",
     "Measured": "measures of --adversaries to have names of their own, but accuracy is what something else is called",
 }
@@ -114,15 +114,26 @@ def test_a_rule_of_ones_own_is_known_by_its_path(rffl: Run) -> None:
     assert rffl(*on, "--server", own).code == 0
 
 
+def part_of(size: int) -> Forgetful:
+    """A server of two participants that has so many of 20 coordinates."""
+    server, coordinates = Forgetful(), Coordinates(20)
+    coordinates.where = slice(0, size)
+    server.start(task([1, 1], [8, 12], coordinates=coordinates))
+    return server
+
+
+@pytest.mark.parametrize("size", [0, 2, 20])
+def test_what_may_be_whole_is_let_pass(size: int) -> None:
+    """A rank without coordinates, or with as many as participants, is refused for what other vectors it keeps."""
+    assert len(part_of(size).whole_state()["momentum"]) == size
+
+
 def test_a_part_that_passes_for_the_whole() -> None:
     """A checkpoint has one rank's part of a vector, and nobody can go on from it."""
-    server, coordinates = Forgetful(), Coordinates(20)
-    coordinates.where = slice(0, 12)
-    server.start(task([1, 1], [8, 12], coordinates=coordinates))
     with pytest.raises(
         UserError, match=re.escape("of --server Forgetful to name all that has an entry per coordinate")
     ):
-        server.whole_state()
+        part_of(12).whole_state()
 
 
 @pytest.mark.parametrize("what", ["config", "summary", "scores"])

@@ -130,9 +130,11 @@ def test_a_reference_is_of_data_as_it_was_asked_for(rffl: Callable[..., Ended], 
     """Options that change inputs, though neither labels nor shards nor the first example, ask for another one."""
     alone = []
     for number, after in enumerate((10**6, 100, 10**6)):
-        words = ("--data", "tests.callbacks.own.Turned", "--data.after", after, "--standalone.enabled", "true")
-        alone.append(run_of(rffl, tmp_path, f"turned{number}", *words)[0].summary().standalone)
+        words = ("--data", "tests.callbacks.own.Turned", "--data.after", after, "--data.num_workers", number)
+        given = (*words, "--standalone.enabled", "true", "--standalone.cache_dir", tmp_path / "kept")
+        alone.append(run_of(rffl, tmp_path, f"turned{number}", *given)[0].summary().standalone)
     assert alone[0] == alone[2] != alone[1]
+    assert len(list((tmp_path / "kept").iterdir())) == 2  # how data is read changes nothing
 
 
 def test_a_reference_is_of_a_network_as_it_was_written(tmp_path: Path) -> None:

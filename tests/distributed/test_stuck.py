@@ -19,7 +19,7 @@ pytestmark = pytest.mark.distributed
 def test_who_waits_for_others_hears_it_too(tmp_path: Path) -> None:
     """The grace of a round is over and they wait on; or nobody says which round is given up."""
     words = ("--trainer.max_epochs", 9, "--run.grace", 1, "--trainer.callbacks+=tests.stuck.Stuck", "--ranks", 2)
-    ended = forked(1, *DIGITS, *words, root=tmp_path, timeout=60)
+    ended = forked(1, *DIGITS, *words, root=tmp_path)
     assert ended.code == 128 + signal.SIGTERM, ended.err
     assert ended.err.count("Stopped by SIGTERM: the round did not end within 1 s and is given up") == 1
     assert read(RunFolder.open(only_run(tmp_path)).checkpoints / "last.ckpt")["federation"]["round"] == 2
