@@ -22,6 +22,8 @@ from rffl_pl.federation import Federation
 from rffl_pl.round import Table, play
 from rffl_pl.servers import (
     CFFL,
+    CGSV,
+    NNM,
     QFFL,
     RFFL,
     CenteredClipping,
@@ -48,12 +50,15 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "rffl-paper": lambda: RFFL(preset="paper", removal_from="never"),
     "rffl-guarded": lambda: RFFL(preset="guarded"),
     "rffl-bare": lambda: RFFL(clip=False, normalise=False, earned=True, removal_from="never"),
+    "cgsv": CGSV,
     "fedavg": FedAvg,
     "fedavg-released": lambda: FedAvg(variant="released"),
     "median": Median,
     "trimmed_mean": TrimmedMean,
     "geometric_median": GeometricMedian,
     "centered_clipping": CenteredClipping,
+    "nnm": NNM,
+    "nnm-centered_clipping": lambda: NNM(rule=CenteredClipping()),
     "multi_krum": MultiKrum,
     "foolsgold": FoolsGold,
     "foolsgold-sum": lambda: FoolsGold(scale="sum"),
@@ -63,7 +68,7 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "cffl": lambda: CFFL(removal_share=0),
     "cffl-sum": lambda: CFFL(summation="sum", upload_share=1.0, compounding="none", selection="largest"),
 }
-CONSENSUS = [name for name in SERVERS if name.partition("-")[0] not in ("rffl", "cffl", "sign_sgd")]
+CONSENSUS = [name for name in SERVERS if name.partition("-")[0] not in ("rffl", "cgsv", "cffl", "sign_sgd")]
 every_server = pytest.mark.parametrize("name", SERVERS)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rffl_pl.federation import Federation
 from rffl_pl.functional import aggregation, blocks, contribution, order, reputation, sparsify, wire
-from rffl_pl.servers import CFFL, RFFL, FoolsGold, Server
+from rffl_pl.servers import CFFL, CGSV, RFFL, FoolsGold, Server
 from tests.hostile import BLANK, KINDS, UNFIT, Kind, hostile
 from tests.servers.tasks import downloads, shards, task
 from tests.test_hostile_uploads import CONSENSUS, SERVERS
@@ -259,6 +259,8 @@ def test_a_verdict_is_numbers(name: str, played: list[list[Kind | None]], sizes:
         if isinstance(server, RFFL):
             assert float(verdict.reputations.sum()) == pytest.approx(float(verdict.members.any()), abs=1e-6)
             counted(server, verdict)
+        elif isinstance(server, CGSV):
+            assert float(verdict.reputations.sum()) == pytest.approx(1)
         elif (
             name in CONSENSUS and verdict.weights.any() and not {"sum", "clipping", "ffl"} & set(re.split("[-_]", name))
         ):
@@ -300,5 +302,5 @@ def test_numbers_decide_nothing(name: str, order: list[int], sent: list[Kind | N
             values = getattr(one, field)
             expected = values[order] if isinstance(values, Tensor) else tuple(sorted(order.index(i) for i in values))
             assert str(getattr(other, field)) == str(expected)
-        if not isinstance(servers[0], RFFL | CFFL | FoolsGold):  # whose cuts and logits hang on last bits
+        if not isinstance(servers[0], RFFL | CGSV | CFFL | FoolsGold):  # whose cuts and logits hang on last bits
             torch.testing.assert_close(other.download(0), one.download(0), rtol=1e-4, atol=1e-6)

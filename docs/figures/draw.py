@@ -26,6 +26,8 @@ from rffl_pl.runs import RunFolder
 from rffl_pl.studies import Study, results
 
 HERE = Path(__file__).parent
+REWARDING = ("RFFL", "CFFL", "CGSV")
+"""Servers whose reputations decide what everybody receives."""
 HONEST, ADVERSARY, QUIET = "#2f6f9f", "#c1121f", "#8a8a8a"
 Values = dict[tuple[str, str], list[float]]
 """Values over seeds by server and attack."""
@@ -53,7 +55,7 @@ def of_a_server(server: str, attacks: list[str], accuracy: Values, run: RunFolde
     """What every upload weighs with two free-riders, and what every attack does to the honest."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.3), width_ratios=(1.1, 1), layout="constrained")
     rounds = run.rounds()
-    shown, name = ("reputation", "reputation") if server in ("RFFL", "CFFL") else ("weight", "weight of the upload")
+    shown, name = ("reputation", "reputation") if server in REWARDING else ("weight", "weight of the upload")
     if shown not in rounds[-1].measures:
         shown, name = "accuracy", "validation accuracy"
     curves(left, np.array([entry.measures[shown] for entry in rounds]), rounds[-1].honest)

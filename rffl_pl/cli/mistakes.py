@@ -24,10 +24,12 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.durable import why_not_written
+from rffl_pl.servers.nnm import MIXABLE
 
 # The classes that an option takes by name.
 CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "server": lambda: catalogue.listed("servers"),
+    "server.rule": lambda: MIXABLE,
     "adversaries": lambda: catalogue.listed("adversaries"),
     "data": lambda: catalogue.listed("datamodules"),
     "data.split": lambda: catalogue.listed("splits"),
@@ -185,12 +187,13 @@ def _wrong_kind(message: str) -> str | None:
 def _no_such_option(message: str) -> str | None:
     """What is said of an option that does not exist, with the nearest that does."""
     option = re.search(r"Option '([\w.]+)' is not accepted", message)
-    of_class = re.search(r"class_path[ =]'([\w.]+)\.(\w+)'", message)
-    if option is not None and of_class is not None:
-        key, known = _key(message), _options(getattr(importlib.import_module(of_class[1]), of_class[2]))
+    classes = re.findall(r"class_path[ =]'([\w.]+)\.(\w+)'", message)  # from the outermost to that of the option
+    if option is not None and classes:
+        package, name = classes[-1]
+        key, known = _key(message), _options(getattr(importlib.import_module(package), name))
         near = catalogue.nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
-        rest = near or f"; see `rffl fit --{key}.help {of_class[2]}`."
-        return f"Expected --{key} {of_class[2]} to have every option that is given, but got --{key}.{option[1]}{rest}"
+        rest = near or f"; see `rffl fit --{key}.help {name}`."
+        return f"Expected --{key} {name} to have every option that is given, but got --{key}.{option[1]}{rest}"
     alone = re.search(r"(?:unrecognized arguments: |does not accept option ')((?:-*(\w+)\.\w+)?[^']*)", message, re.I)
     if alone is None:
         return None

@@ -29,6 +29,19 @@ def krum_scores(distances: Tensor, byzantine: int) -> Tensor:
     return distances.sort(dim=1).values[:, : len(distances) - byzantine - 2].sum(1)
 
 
+def nearest_mixing(distances: Tensor, count: int) -> Tensor:
+    r"""The matrix ``[m, m]`` that replaces every upload by the mean of the ``count`` nearest, itself among them.
+
+    Nearest-neighbour mixing (Allouah et al. 2023, https://arxiv.org/abs/2302.01772); ties go to the smaller index.
+
+    Args:
+        distances: Squared, as of `squared_distances`.
+        count: At least 1.
+    """
+    nearest = distances.clone().fill_diagonal_(-1).argsort(dim=1, stable=True)[:, :count]
+    return torch.zeros_like(distances).scatter(1, nearest, 1 / count)
+
+
 def geometric_median_weights(gram: Tensor, tolerance: float = 1e-10, most: int = 1000) -> Tensor:
     r"""Weights ``[m]``, of sum 1, with which uploads make their geometric median :math:`\arg\min_z \sum_i \|u_i - z\|`.
 

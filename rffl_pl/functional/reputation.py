@@ -106,6 +106,14 @@ def relative_quota(reputations: Tensor) -> Tensor:
     return (reputations / highest).clamp_min(0) if highest > 0 else torch.zeros_like(reputations)
 
 
+def settled(quotas: Tensor) -> Tensor:
+    """Quotas above a half to seven decimals: equal reputations differ by the rounding of sums, which must cost nothing.
+
+    One last bit below 1, a quota would leave an entry out.
+    """
+    return torch.where(quotas > 0.5, quotas.round(decimals=7), quotas)
+
+
 def altruistic(quotas: Tensor, degree: float = 2.0) -> Tensor:
     r""":math:`\tanh(\beta q_i) / \tanh(\beta)`: raises all quotas but the highest (issue #4 of the released code)."""
     return torch.tanh(degree * quotas) / torch.tanh(torch.tensor(degree, dtype=quotas.dtype, device=quotas.device))

@@ -3,6 +3,7 @@
 from rffl_pl.servers.base import ParticipantSide, Server, Task, Verdict
 from rffl_pl.servers.centered_clipping import CenteredClipping
 from rffl_pl.servers.cffl import CFFL
+from rffl_pl.servers.cgsv import CGSV
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.fedavg import FedAvg
@@ -10,6 +11,7 @@ from rffl_pl.servers.foolsgold import FoolsGold
 from rffl_pl.servers.geometric_median import GeometricMedian
 from rffl_pl.servers.krum import MultiKrum
 from rffl_pl.servers.median import Median
+from rffl_pl.servers.nnm import NNM
 from rffl_pl.servers.q_ffl import QFFL
 from rffl_pl.servers.rffl import RFFL
 from rffl_pl.servers.sign_sgd import SignSGD
@@ -17,6 +19,7 @@ from rffl_pl.servers.standalone import Standalone
 from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
-    "CFFL", "QFFL", "RFFL", "CenteredClipping", "Consensus", "Evidence", "FedAvg", "FoolsGold", "GeometricMedian",
-    "Median", "MultiKrum", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
+    "CFFL", "CGSV", "NNM", "QFFL", "RFFL", "CenteredClipping", "Consensus", "Evidence", "FedAvg", "FoolsGold",
+    "GeometricMedian", "Median", "MultiKrum", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task",
+    "TrimmedMean", "Verdict",
 ]  # fmt: skip

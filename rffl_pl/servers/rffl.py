@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional import contribution, reputation, sparsify
+from rffl_pl.functional import contribution, reputation
 from rffl_pl.functional.rounding import tells_nothing
 from rffl_pl.servers.base import Server, Task, Verdict
 from rffl_pl.servers.evidence import Evidence
+from rffl_pl.servers.rewards import largest_parts
 from rffl_pl.servers.steps import Steps
 from rffl_pl.servers.trust import Trust
 
@@ -317,30 +318,21 @@ class RFFL(Server):
         quotas = reputation.relative_quota(reputations * members)
         quotas = reputation.altruistic(quotas) if self.steps.altruism else quotas
         quotas = self.trust.capped(quotas, members, self.times_scored)
-        # Equal reputations differ by the rounding of sums; that must not cost an entry.
-        return torch.where(quotas > 0.5, quotas.round(decimals=7), quotas)
+        return reputation.settled(quotas)
 
     def _download(self, evidence: Evidence, terms: Tensor, weights: Tensor, quotas: Tensor) -> Callable[[int], Tensor]:
         """What cuts the aggregate to each participant's quota, ``[P]``; NaN for whoever is no member."""
         aggregate = evidence.combined(reputation.weighted_sum, terms)
         groups = list(self.layers) if self.steps.quota == "layer" else [evidence.dimension]
-        sizes = self.coordinates.sizes(groups)
-        ranks = sparsify.magnitude_ranks(aggregate, sizes)
-        counts = [
-            sparsify.group_counts(quota, groups, round_up=self.steps.quota == "layer")
-            for quota in quotas.nan_to_num(0.0).tolist()
-        ]
-        kept_here = self.coordinates.largest(aggregate, ranks, groups, torch.tensor(counts)).tolist()
-        subtracted = {}
-        if self.steps.subtract_own:
-            subtracted = dict(zip(evidence.senders.tolist(), evidence.uploads, strict=True))
+        cut = largest_parts(aggregate, quotas, groups, self.coordinates, round_up=self.steps.quota == "layer")
+        if not self.steps.subtract_own:
+            return cut
+        own = dict(zip(evidence.senders.tolist(), evidence.uploads, strict=True))
 
         def download(participant: int) -> Tensor:
-            if quotas[participant].isnan():
-                return torch.zeros_like(aggregate)
-            kept = sparsify.keep_largest(aggregate, ranks, kept_here[participant], sizes)
-            if participant in subtracted:
-                kept -= float(weights[participant]) * subtracted[participant]
+            kept = cut(participant)
+            if participant in own and not quotas[participant].isnan():
+                kept -= float(weights[participant]) * own[participant]
             return kept
 
         return download

@@ -57,7 +57,19 @@ OPTIONS: dict[str, Row] = {
     ),
     "none of the choices": (("--data.watch", "tests"), "to be one of validation, test, but got tests; did you mean te"),
     "unknown decay": (("--model.lr_decay_every", "step"), "--model.lr_decay_every to be one of epoch, round, but got"),
-    "unknown server": (("--server", "FedProx"), "but got FedProx; give one of CenteredClipping, CFFL, FedAvg,"),
+    "unknown server": (("--server", "FedProx"), "but got FedProx; give one of CenteredClipping, CFFL, CGSV,"),
+    "unknown rule of a server": (
+        ("--server", "NNM", "--server.rule", "RFFL"),
+        "--server.rule to be a class, but got RFFL; give one of CenteredClipping, FedAvg,",
+    ),
+    "a rule that is not mixed": (
+        ("--server", "NNM", "--server.rule", "FoolsGold"),
+        "--server.rule to be one of CenteredClipping, FedAvg, GeometricMedian, Median, MultiKrum, TrimmedMean or a",
+    ),
+    "unknown option of a rule": (
+        ("--server", "NNM", "--server.rule", "TrimmedMean", "--server.rule.trimm", "0.1"),
+        "Expected --server.rule TrimmedMean to have every option that is given, but got --server.rule.trimm; did you",
+    ),
     "a server near one": (("--server", "fedavg"), "but got fedavg; did you mean FedAvg?"),
     "a server of another module": (("--server", "nowhere.Server"), "--server to be a class, but got nowhere.Server"),
     "a module as a server": (("--server", "os"), "--server to be a class, but got os; give one of C"),

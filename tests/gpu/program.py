@@ -27,6 +27,7 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "FedAvg",
         "QFFL",
         "CFFL",
+        "CGSV",
         "MultiKrum",
         "FoolsGold",
         "SignSGD",
@@ -34,6 +35,7 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "TrimmedMean",
         "GeometricMedian",
         "CenteredClipping",
+        "NNM",
         "Standalone",
     )
 } | {preset: partial(rffl_pl.RFFL, preset=preset) for preset in ("guarded", "paper")}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rffl_pl.servers import (
     CFFL,
+    NNM,
     RFFL,
     CenteredClipping,
     FedAvg,
@@ -109,6 +110,7 @@ RULES: dict[str, Callable[[], Server]] = {
     "fedavg": FedAvg,
     "median": Median,
     "centered_clipping": CenteredClipping,
+    "nnm": lambda: NNM(rule=CenteredClipping()),
     "krum": lambda: MultiKrum(byzantine=0),
     "foolsgold": FoolsGold,
     "sign_sgd": SignSGD,

@@ -143,7 +143,7 @@ def test_a_removal_by_cffl_is_explained_with_its_own_options(compounding: Any, h
     assert "removal_from" not in verdict.reasons[0]
 
 
-class TrimmedMean(Consensus):
+class WithoutExtremes(Consensus):
     """A user's rule: without the highest and the lowest of every entry."""
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def test_a_rule_of_ones_own() -> None:
     rows = uploads(7, ENTRIES, 1)
     rows[2, 3] = torch.nan
     senders = [0, 1, 2, 3, 4, 6]
-    verdict = started(TrimmedMean(), 7).step(rows[senders], senders)
+    verdict = started(WithoutExtremes(), 7).step(rows[senders], senders)
     good = [0, 1, 3, 4, 6]
     close(verdict.download(5), rows[good].sort(0).values[1:-1].double().mean(0))
     lengths = verdict.measures["length"]
