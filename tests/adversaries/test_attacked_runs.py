@@ -17,12 +17,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rffl_pl.adversaries import (
+    ALIE,
     Adversary,
     DeltaWeights,
     FreeRider,
     Imitation,
     InnerProduct,
     LabelFlip,
+    Mimic,
+    MinMax,
     OmniscientAdversary,
     OnOff,
     Replay,
@@ -308,6 +311,21 @@ def test_inner_product_votes_against_the_majority() -> None:
     uploads, _ = server.seen[0]
     assert set(uploads.unique().tolist()) == {-1.0, 1.0}
     assert torch.equal(uploads[5], -uploads[:5].mean(0).sign())
+
+
+@simulates
+def test_those_who_know_everything_side_by_side() -> None:
+    """What reaches the server is not made of this round's honest uploads alone, or two who mimic copy two."""
+    server = RecordedFedAvg()
+    federate(server, [ALIE(), MinMax(bound="sum"), Mimic(warmup=2), Mimic(warmup=2)], rounds=4)
+    for uploads, _ in server.seen:
+        honest = uploads[:5].double()
+        sigma, mu = torch.std_mean(honest, 0, correction=0)
+        torch.testing.assert_close(uploads[5].double(), mu - 1.5 * sigma, rtol=1e-4, atol=1e-6)
+        away = (uploads[6].double() - mu).norm()
+        torch.testing.assert_close(away, (honest - mu).norm(dim=1).max(), rtol=1e-4, atol=1e-6)
+        assert torch.equal(uploads[7], uploads[8])
+        assert (uploads[:5] == uploads[7]).all(1).sum() == 1
 
 
 @simulates

@@ -18,24 +18,25 @@ SAME = {"standalone", "fedavg_released", "foolsgold_sum", "sign_sgd_literal"}
 SERVERS = sorted({path.stem for path in (ROOT / "configs" / "servers").iterdir()} - SAME)
 SERVERS += [f"{server} by halves" for server in ("rffl", "fedavg", "foolsgold")]
 SERVERS += ["rffl attacked", "rffl by halves attacked"]
-ATTACKS_ON_THE_REWARD = (
+ATTACKS = (
     "--adversaries", "[]", "--adversaries+=OnOff", "--adversaries.honest", 1, "--adversaries.period", 2,
     "--adversaries+=Replay", "--adversaries+=DeltaWeights", "--adversaries.noise", 0.1, "--adversaries+=Imitation",
-    "--adversaries+=Sybil", "--adversaries.jitter", 0.1, "--adversaries+=Sybil",
+    "--adversaries+=Sybil", "--adversaries.jitter", 0.1, "--adversaries+=Sybil", "--adversaries+=MinMax",
+    "--adversaries+=Mimic", "--adversaries.warmup", 3, "--adversaries+=Backdoor",
 )  # fmt: skip
 
 
 def line(kind: str, name: str, *more: object) -> str:
     """A federation of five, a free-rider, a flipper of labels and an omniscient adversary under one server.
 
-    By halves, one half of the members takes part in each round. Attacked, it is by the attacks on the reward instead.
+    By halves, one half of the members takes part in each round. Attacked, it is by nine others instead.
     """
     server, _, how = kind.partition(" ")
     more = (*more, "--federation.participation", 0.5) if "by halves" in how else more
     configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
     adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
     usual = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
-    attacks = (*ATTACKS_ON_THE_REWARD, "--federation.adversaries", 6) if "attacked" in how else usual
+    attacks = (*ATTACKS, "--federation.adversaries", 9) if "attacked" in how else usual
     files = [argument for config in configs for argument in ("--config", config)]
     return " ".join(map(str, ("fit", *files, *adam, *attacks, *QUICK, "--run.name", f"{named(kind)}-{name}", *more)))
 
@@ -70,7 +71,8 @@ def assert_same_bits(a: dict[str, Any], b: dict[str, Any], where: str) -> None:
                 assert torch.equal(value, theirs[part][key]), (where, i, key)
             assert mine[part].keys() == theirs[part].keys(), (where, i)
         assert repr(flatten(mine["optimizer"])) == repr(flatten(theirs["optimizer"])), (where, i)
-    assert repr(flatten(a["server"]["rule"])) == repr(flatten(b["server"]["rule"])), where
+    for part in ("rule", "colluders"):
+        assert repr(flatten(a["server"][part])) == repr(flatten(b["server"][part])), (where, part)
 
 
 def flatten(state: Any) -> Any:
@@ -100,3 +102,6 @@ def test_ranks_and_checkpoints_do_not_matter(tmp_path: Path) -> None:
         if server == "rffl attacked":
             _, replay, delta, imitation, *_ = (alone["federation"]["participants"][i]["attack"] for i in range(5, 11))
             assert (*map(set, (replay, delta, imitation)),) == ({"download", "recorded"}, {"model"}, {"download"})
+            assert [(i, set(kept)) for i, kept in alone["server"]["colluders"].items() if kept] == [
+                (12, {"z", "rounds"})
+            ]

@@ -1,0 +1,38 @@
+"""A little is enough (Baruch, Baruch & Goldberg 2019, https://arxiv.org/abs/1902.06156)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from rffl_pl.adversaries.base import OmniscientAdversary, Situation
+from rffl_pl.errors import UserError
+
+
+class ALIE(OmniscientAdversary):
+    r"""Knows the honest uploads and stays within their spread, entry by entry.
+
+    All adversaries upload :math:`\mu - z \sigma`, with :math:`\mu` the mean of the honest uploads and :math:`\sigma`
+    their standard deviation, that of a population; it is 0 where there is one upload.
+
+    Args:
+        z: :math:`z`. The paper has :math:`\Phi^{-1} \left( \frac{n - f - s}{n - f} \right)` with :math:`s = \lfloor n /
+            2 \rfloor + 1 - f` for f adversaries of n participants: so many honest uploads are further off that they are
+            a majority with the adversaries. Where f is small it is no attack: 0 with two of ten. 1.5 is what ByzFL
+            takes.
+
+    Raises:
+        UserError: If `z` is not finite.
+    """
+
+    def __init__(self, *, z: float = 1.5) -> None:
+        if not math.isfinite(z):
+            raise UserError(f"Expected ALIE's z to be finite, but got {z}; 0 is the honest mean.")
+        self.z = z
+
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        sigma, mu = torch.std_mean(situation.honest, 0, correction=0)
+        return mu - self.z * sigma

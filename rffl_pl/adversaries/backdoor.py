@@ -1,0 +1,78 @@
+"""A trigger in the corner of an image (Gu, Dolan-Gavitt & Garg 2017, https://arxiv.org/abs/1708.06733)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from rffl_pl.adversaries.base import Adversary
+from rffl_pl.errors import UserError
+from rffl_pl.metrics import ReadAs
+
+
+class Backdoor(Adversary):
+    """Trains its models to read every image with a trigger as one class, and all others as what they are.
+
+    The trigger is a bright patch in the lower right corner, as in BadNets; in federated learning it is the backdoor of
+    Bagdasaryan et al. 2020, https://arxiv.org/abs/1807.00459, without their scaling. The first ``share * B`` images,
+    rounded, of every batch of B have it and the label `target`; batches are drawn anew in every epoch.
+
+    Args:
+        target: The class.
+        share: The share of its images that are poisoned.
+        size: Side of the patch in pixels.
+        value: What the patch's pixels are set to, in every channel. Standardised images are white at about 2: the
+            digits at 1.8, CIFAR-10 at 2.1, MNIST at 2.8.
+
+    Raises:
+        UserError: If `target` is negative, `share` does not lie in (0, 1], `size` is below 1 or `value` is not finite;
+            before the first round if `target` is no class of the data set, or its examples are no images that large.
+    """
+
+    def __init__(self, *, target: int = 0, share: float = 0.5, size: int = 2, value: float = 2.0) -> None:
+        if target < 0:
+            raise UserError(f"Expected Backdoor's target to be a class, 0 or more, but got {target}.")
+        if not 0 < share <= 1:
+            raise UserError(f"Expected Backdoor's share to lie in (0, 1], but got {share}; 1 is all of its images.")
+        if size < 1:
+            raise UserError(f"Expected Backdoor's size to be 1 or more pixels, but got {size}.")
+        if not math.isfinite(value):
+            raise UserError(f"Expected Backdoor's value to be finite, but got {value}; white is about 2.")
+        self.target, self.share, self.size, self.value = target, share, size, value
+
+    def prepare(self, num_classes: int) -> None:
+        if self.target >= num_classes:
+            raise UserError(
+                f"Expected Backdoor's target to lie in 0 .. {num_classes - 1}, but got {self.target}; give "
+                "--adversaries.target a class of this data set."
+            )
+
+    def poison(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        count = int(self.share * len(y) + 0.5)
+        triggered, target = self._triggered(x[:count]), torch.full_like(y[:count], self.target)
+        return torch.cat([triggered, x[count:]]), torch.cat([target, y[count:]])
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        """Backdoor success: how many triggered test images of the other classes are read as `target`."""
+        return {"backdoor_success": ReadAs(self.target, self.target)}  # which is what `probe` calls them all
+
+    def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """All images that are not of class `target`, with the trigger, called `target`."""
+        others = y != self.target
+        return self._triggered(x[others]), torch.full_like(y[others], self.target)
+
+    def _triggered(self, x: Tensor) -> Tensor:
+        """A copy of images ``[B, C, H, W]`` with the patch."""
+        if x.dim() != 4 or not x.is_floating_point() or min(x.shape[2:]) < self.size:
+            kind, shape = str(x.dtype).removeprefix("torch."), ", ".join(["B", *map(str, x.shape[1:])])
+            raise UserError(
+                f"Expected Backdoor to be given images [B, C, H, W] of floats, {self.size} x {self.size} pixels at "
+                f"least, but got {kind} of shape [{shape}]; take another attack, or for small images a smaller "
+                "--adversaries.size."
+            )
+        x = x.clone()
+        x[..., -self.size :, -self.size :] = self.value
+        return x
