@@ -66,9 +66,9 @@ def test_every_server_trains_against_every_attack(
 
 
 @pytest.mark.parametrize("attack", sorted({*ATTACKS} - {*OF_THE_PAPER}))
-def test_attacks_on_the_reward(rffl: Callable[..., Ended], tmp_path: Path, attack: str) -> None:
+def test_attacks_beyond_the_paper(rffl: Callable[..., Ended], tmp_path: Path, attack: str) -> None:
     """The file is the attack that it is named after, and two rounds with it leave finite models."""
-    kind = "FreeRider" if attack == "scaled_noise" else attack.title().replace("_", "")
+    kind = {"scaled_noise": "FreeRider", "alie": "ALIE"}.get(attack, attack.title().replace("_", ""))
     assert f"rffl_pl.adversaries.{kind}" in leaves_finite_models(rffl, tmp_path, "rffl", attack, 2)
 
 

@@ -29,6 +29,8 @@ HERE = Path(__file__).parent
 REWARDING = ("RFFL", "CFFL", "CGSV")
 """Servers whose reputations decide what everybody receives."""
 HONEST, ADVERSARY, QUIET = "#2f6f9f", "#c1121f", "#8a8a8a"
+SUCCESS = {"attack_success": "Ones that are read as sevens", "backdoor_success": "Images with the patch read as zeros"}
+"""What attacks with an aim report of the honest, and its title."""
 Values = dict[tuple[str, str], list[float]]
 """Values over seeds by server and attack."""
 
@@ -38,9 +40,14 @@ def main(root: Path) -> None:
     study = Study.read(HERE / "figures.yaml")
     rows = results.read(study, root / study.name / "results.csv")
     found: dict[str, Values] = defaultdict(lambda: defaultdict(list))
+    honest: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for row in rows:
         if row["role"] == "all":
             found[row["measure"]][row["server"], row["attack"]].append(float(row["value"]))
+        elif row["role"] == "honest" and row["measure"] in SUCCESS:
+            honest[row["measure"], row["server"], row["attack"], row["seed"]].append(float(row["value"]))
+    for (measure, server, attack, _), values in honest.items():
+        found[measure][server, attack].append(float(np.mean(values)))
     cells = {(row["server"], row["attack"]): row["cell"] for row in rows if row["seed"] == "1"}
     servers, attacks = list(study.axes["server"]), list(study.axes["attack"])
     for server in servers:
@@ -82,18 +89,18 @@ def curves(axes: Axes, values: np.ndarray, honest: int) -> None:
 
 
 def of_an_attack(attack: str, servers: list[str], found: dict[str, Values]) -> Figure:
-    """What an attack does under every server; of flipped labels also how often they succeed."""
-    accuracy, success = found["accuracy_mean"], found["attack_success"]
-    flips = any(success.get((server, attack)) for server in servers)
-    figure, panels = plt.subplots(1, 1 + flips, figsize=(9, 4.4), layout="constrained", sharey=True, squeeze=False)
+    """What an attack does under every server; of one with an aim also how often it succeeds."""
+    accuracy = found["accuracy_mean"]
+    aims = [name for name in SUCCESS if any(found[name].get((server, attack)) for server in servers)]
+    figure, panels = plt.subplots(1, 1 + len(aims), figsize=(9, 4.4), layout="constrained", sharey=True, squeeze=False)
     axes = panels[0, 0]
     dots(axes, servers, [accuracy[server, "none"] for server in servers], QUIET, "s", "no attack", shift=-0.19)
     dots(axes, servers, [accuracy[server, attack] for server in servers], ADVERSARY, "o", attack, shift=0.19)
     axes.set_title("Mean accuracy of the honest, two adversaries of ten")
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2, fontsize=9)
-    if flips:
-        dots(panels[0, 1], servers, [success[server, attack] for server in servers], ADVERSARY, "o")
-        panels[0, 1].set_title("Ones that are read as sevens")
+    for name, panel in zip(aims, panels[0, 1:], strict=True):
+        dots(panel, servers, [found[name][server, attack] for server in servers], ADVERSARY, "o")
+        panel.set_title(SUCCESS[name])
     return figure
 
 

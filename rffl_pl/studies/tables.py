@@ -17,7 +17,7 @@ from rffl_pl.studies.study import Place, Study, said
 FORMATS = ("md", "csv", "tex")
 _SHARES = (
     "accuracy", "accuracy_mean", "accuracy_max", "standalone", "initial", "gain", "gain_spread", "quota",
-    "precision", "recall", "target_accuracy", "attack_success",
+    "precision", "recall", "target_accuracy", "attack_success", "backdoor_success",
     "adversary_final", "adversary_standalone", "adversary_gain", "adversary_over_initial",
     "taken", "taken_most", "taken_share", "smallest_gain",
 )  # fmt: skip
