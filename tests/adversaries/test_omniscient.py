@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
@@ -18,7 +18,9 @@ from rffl_pl.errors import UserError
 from rffl_pl.functional import blocks
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-DIRECTIONS, BOUNDS = ("unit", "std", "sign"), ("max", "sum")
+Direction, Bound = Literal["unit", "std", "sign"], Literal["max", "sum"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+BOUNDS: tuple[Bound, ...] = get_args(Bound)
 ATTACKS = {
     "inner_product": InnerProduct(),
     "alie": ALIE(),
@@ -132,7 +134,7 @@ def largest(bound: str, p: Array, honest: Array) -> float:
     seed=numbers, count=st.integers(2, 8), spread=st.sampled_from([0.01, 1.0, 30.0]),
     direction=st.sampled_from(DIRECTIONS), bound=st.sampled_from(BOUNDS),
 )  # fmt: skip
-def test_min_max(seed: int, count: int, spread: float, direction: Any, bound: Any) -> None:
+def test_min_max(seed: int, count: int, spread: float, direction: Direction, bound: Bound) -> None:
     """The upload is not the farthest within the bound along the paper's direction."""
     honest = uploads(seed, count, spread=spread)
     exact = honest.double().numpy()
@@ -150,7 +152,7 @@ def test_min_max_by_default() -> None:
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
-def test_min_max_without_a_direction(bound: Any) -> None:
+def test_min_max_without_a_direction(bound: Bound) -> None:
     """A mean of zero has no opposite: the upload is not this mean, or not a number."""
     honest = torch.tensor([[1.0, -2.0], [-1.0, 2.0]])
     for direction in ("unit", "sign"):
