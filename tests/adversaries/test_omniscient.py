@@ -18,7 +18,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.functional import blocks
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-Direction, Bound = Literal["unit", "std", "sign"], Literal["max", "sum"]
+Direction = Literal["unit", "std", "sign"]
+Bound = Literal["max", "sum"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 BOUNDS: tuple[Bound, ...] = get_args(Bound)
 ATTACKS = {
