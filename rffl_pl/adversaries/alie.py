@@ -19,9 +19,8 @@ class ALIE(OmniscientAdversary):
 
     Args:
         z: :math:`z`. The paper has :math:`\Phi^{-1} \left( \frac{n - f - s}{n - f} \right)` with :math:`s = \lfloor n /
-            2 \rfloor + 1 - f` for f adversaries of n participants: so many honest uploads are further off that they are
-            a majority with the adversaries. Where f is small it is no attack: 0 with two of ten. 1.5 is what ByzFL
-            takes.
+            2 \rfloor + 1 - f` for f adversaries of n participants: the s honest uploads that lie further off and the
+            adversaries are a majority. Where f is small that is no attack, 0 for two of ten. 1.5 is what ByzFL takes.
 
     Raises:
         UserError: If `z` is not finite.
