@@ -57,13 +57,13 @@ class MinMax(OmniscientAdversary):
     def _gamma(self, honest: Tensor, mu: Tensor, p: Tensor) -> float:
         """The largest gamma within the bound."""
         products = add_up([*honest, p], _centred_gram, mu)
-        squares, along, length = products.diagonal()[:-1], products[:-1, -1], products[-1, -1]
+        squares, along, p_square = products.diagonal()[:-1], products[:-1, -1], products[-1, -1]
         if self.bound == "sum":
             # The sums are h |u - mu|^2 + s and h |d_i|^2 + s, with s that of all |d_i|^2.
-            return float((squares.max() / length).sqrt())
+            return float((squares.max() / p_square).sqrt())
         between = squares[:, None] + squares - 2 * products[:-1, :-1]
         room = (between.max() - squares).clamp_min(0)  # below 0 by rounding alone, where all are equal
-        return float(((along + (along.square() + length * room).sqrt()) / length).min())
+        return float(((along + (along.square() + p_square * room).sqrt()) / p_square).min())
 
 
 def _centred_gram(block: Tensor, mu: Tensor | None) -> Tensor:

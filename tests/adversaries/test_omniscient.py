@@ -88,7 +88,7 @@ def test_nothing_to_go_by(attack: OmniscientAdversary, count: int) -> None:
 
 
 @pytest.mark.parametrize("attack", [a for name, a in ATTACKS.items() if name != "inner_product"], ids=repr)
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
 def test_of_one_mind(attack: OmniscientAdversary, count: int) -> None:
     """Where all honest uploads are equal, or there is one, something else than this is uploaded."""
     honest = uploads(3, 1).repeat(count, 1)
