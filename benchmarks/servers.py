@@ -23,6 +23,8 @@ from torch import Tensor
 
 from rffl_pl.servers import (
     CFFL,
+    CGSV,
+    NNM,
     QFFL,
     RFFL,
     CenteredClipping,
@@ -43,6 +45,7 @@ RULES: dict[str, Callable[[], Server]] = {
     "FedAvg": FedAvg,
     "QFFL": QFFL,
     "CFFL": CFFL,
+    "CGSV": CGSV,
     "MultiKrum": MultiKrum,
     "FoolsGold": FoolsGold,
     "SignSGD": SignSGD,
@@ -50,6 +53,7 @@ RULES: dict[str, Callable[[], Server]] = {
     "Trimmed": TrimmedMean,
     "Geometric": GeometricMedian,
     "Clipping": CenteredClipping,
+    "NNM": NNM,
 }
 SIZES = [(10, 100_000), (100, 100_000), (1_000, 100_000), (10, 11_000_000), (50, 11_000_000)]
 

@@ -34,7 +34,7 @@ class Hoard(Adversary):
         return situation.memory["sum"]
 
 
-class Backdoor(Adversary):
+class Trigger(Adversary):
     """Trains its models to read every image with a bright corner as one class, and reports how many do.
 
     Args:

@@ -29,6 +29,7 @@ ATTACKS = {
     **{f"{bound}-{p}": MinMax(direction=p, bound=bound) for p in DIRECTIONS for bound in BOUNDS},
 }
 every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+law = settings(derandomize=True, database=None, deadline=None)
 numbers = st.integers(0, 2**32 - 1)
 
 
@@ -95,7 +96,7 @@ def test_of_one_mind(attack: OmniscientAdversary, count: int) -> None:
     np.testing.assert_allclose(sent(attack, honest), honest[0], rtol=1e-5, atol=1e-7)
 
 
-@settings(deadline=None)
+@law
 @given(seed=numbers, count=st.integers(1, 9), z=st.floats(-3, 3))
 def test_alie(seed: int, count: int, z: float) -> None:
     """What is uploaded is not the mean less z population standard deviations."""
@@ -130,7 +131,7 @@ def largest(bound: str, p: Array, honest: Array) -> float:
     return low
 
 
-@settings(deadline=None)
+@law
 @given(
     seed=numbers, count=st.integers(2, 8), spread=st.sampled_from([0.01, 1.0, 30.0]),
     direction=st.sampled_from(DIRECTIONS), bound=st.sampled_from(BOUNDS),
@@ -192,7 +193,7 @@ class PlainMimic:
         return int(np.argmax(honest @ self.z))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(law, max_examples=30)
 @given(seed=numbers, count=st.integers(2, 8), warmup=st.integers(1, 4))
 def test_mimic(seed: int, count: int, warmup: int) -> None:
     """Over several rounds another is copied than the plain iteration copies, or z is another or learnt for longer."""

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.distributed
 HERE = "tests.extensions"
 LINE = (
     "fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.max_epochs", 4, "--federation.adversaries", 3,
-    "--adversaries", f"[{HERE}.Echo,{HERE}.Hoard]", f"--adversaries+={HERE}.Backdoor", "--adversaries.target", 3,
+    "--adversaries", f"[{HERE}.Echo,{HERE}.Hoard]", f"--adversaries+={HERE}.Trigger", "--adversaries.target", 3,
     "--server", f"{HERE}.Measured", "--server.gamma", 0.5, "--data.split", f"{HERE}.Turns",
     "--model.measures+=torchmetrics.classification.MulticlassCalibrationError", "--model.measures.num_classes", 10,
 )  # fmt: skip
