@@ -55,6 +55,7 @@ def main(root: Path) -> None:
         save(of_a_server(server, attacks, found["accuracy_mean"], RunFolder(run)), server)
     for attack in attacks[1:]:
         save(of_an_attack(attack, servers, found), attack)
+    save(of_all(servers, attacks, found["accuracy_mean"]), "all")
     (HERE / "accuracy.md").write_text(table(servers, attacks, found["accuracy_mean"]))
 
 
@@ -101,6 +102,20 @@ def of_an_attack(attack: str, servers: list[str], found: dict[str, Values]) -> F
     for name, panel in zip(aims, panels[0, 1:], strict=True):
         dots(panel, servers, [found[name][server, attack] for server in servers], ADVERSARY, "o")
         panel.set_title(SUCCESS[name])
+    return figure
+
+
+def of_all(servers: list[str], attacks: list[str], accuracy: Values) -> Figure:
+    """Every server against every attack: mean accuracies in per cent, darker where they are higher."""
+    means = np.array([[100 * np.mean(accuracy[server, attack]) for attack in attacks] for server in servers])
+    figure, axes = plt.subplots(figsize=(9, 5.2), layout="constrained")
+    axes.imshow(means, cmap="Blues", vmin=0, vmax=110, aspect="auto")
+    for (row, column), mean in np.ndenumerate(means):
+        axes.text(column, row, f"{mean:.0f}", ha="center", va="center", color="white" if mean > 60 else "black")
+    axes.set_yticks(range(len(servers)), servers)
+    axes.set_xticks(range(len(attacks)), ["no attack", *attacks[1:]], rotation=40, ha="left", rotation_mode="anchor")
+    axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
+    axes.spines[:].set_visible(False)
     return figure
 
 
