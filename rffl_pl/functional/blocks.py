@@ -19,6 +19,8 @@ Rows = Sequence[Tensor] | Tensor
 
 _ENTRIES = 1 << 18
 """Entries of a block: 1 MiB in single precision, which stays in a core's cache."""
+_SQUARE = 48
+"""Rows of a symmetric product that are computed at a time: with more rows, half of it is not."""
 SPAN = 1 << 16
 """Entries of one row that are widened to float64 at a time."""
 
@@ -144,9 +146,9 @@ def gram(rows: Rows, centre: Tensor | None = None, add_up: Sum = add_up) -> Tens
     def term(block: Tensor, there: Tensor | None) -> Tensor:
         if there is not None:
             block -= there
-        return block @ block.T
+        return _products(block)
 
-    return add_up(rows, term, centre)
+    return _symmetric(add_up(rows, term, centre))
 
 
 def gram_of_squares(rows: Rows, add_up: Sum = add_up) -> Tensor:
@@ -154,9 +156,25 @@ def gram_of_squares(rows: Rows, add_up: Sum = add_up) -> Tensor:
 
     def term(block: Tensor, _: Tensor | None) -> Tensor:
         block *= block
-        return block @ block.T
+        return _products(block)
 
-    return add_up(rows, term, None)
+    return _symmetric(add_up(rows, term, None))
+
+
+def _products(block: Tensor) -> Tensor:
+    """Inner products of the rows of a block, ``[m, m]``; of many rows, nothing right of the diagonal's squares."""
+    if len(block) <= _SQUARE:
+        return block @ block.T
+    products = block.new_zeros(len(block), len(block))
+    for start in range(0, len(block), _SQUARE):
+        stop = start + _SQUARE
+        products[start:stop, :stop] = block[start:stop] @ block[:stop].T
+    return products
+
+
+def _symmetric(products: Tensor) -> Tensor:
+    """What `_products` leave out of a symmetric matrix, filled in."""
+    return products if len(products) <= _SQUARE else products.tril() + products.tril(-1).T
 
 
 def gram_times(rows: Rows, weights: Tensor, add_up: Sum = add_up) -> Tensor:

@@ -38,7 +38,9 @@ def test_blocks_are_all_there_is(m: int, entries: int, dtype: torch.dtype | None
         assert seen == entries
 
 
-@pytest.mark.parametrize(("m", "entries"), [(3, 7), (50, 20_000), (1, ENTRIES + 5)])
+@pytest.mark.parametrize(
+    ("m", "entries"), [(3, 7), (50, 20_000), (1, ENTRIES + 5), (48, 9_000), (96, 3_000), (107, 9_000)]
+)
 def test_sums_are_those_of_the_matrix(m: int, entries: int) -> None:
     """A statistic or a combination is not the one of all coordinates."""
     matrix, weights = rows(m, entries), torch.randn(m, dtype=torch.float64)
@@ -48,6 +50,7 @@ def test_sums_are_those_of_the_matrix(m: int, entries: int) -> None:
     np.testing.assert_allclose(blocks.squared_norms(matrix), (plain**2).sum(1), rtol=1e-12)
     np.testing.assert_allclose(blocks.gram(matrix), plain @ plain.T, rtol=1e-10, atol=1e-9)
     np.testing.assert_allclose(blocks.gram(matrix, centre), centred @ centred.T, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(blocks.gram_of_squares(matrix), plain**2 @ plain.T**2, rtol=1e-10)
     np.testing.assert_allclose(blocks.gram_times(matrix, weights), plain @ plain.T @ w, rtol=1e-9, atol=1e-8)
     assert torch.equal(blocks.combined(matrix, lambda block: block.max(0).values), matrix.max(0).values)
 
