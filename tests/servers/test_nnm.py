@@ -27,7 +27,7 @@ from rffl_pl.servers import (
 )
 from tests.functional.reference import close, uploads
 from tests.servers.tasks import assert_refused, shards, task, through_file
-from tests.servers.test_consensus import every_size, one_round, play, started, step_of
+from tests.servers.test_consensus import one_round, play, started, step_of
 
 INNER: dict[str, Callable[[], Consensus]] = {
     "median": Median,
@@ -38,6 +38,9 @@ INNER: dict[str, Callable[[], Consensus]] = {
     "centered_clipping": lambda: CenteredClipping(radius=0.5),
     "fedavg": FedAvg,
 }
+some_sizes = pytest.mark.parametrize(
+    ("m", "entries", "seed"), [(m, d, 100 * m + d) for m in (3, 6, 12) for d in (1, 53)]
+)
 every_inner = pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
 
 
@@ -51,7 +54,7 @@ def mixed(rows: Tensor, count: int) -> Tensor:
     return torch.tensor(np.array(means), dtype=torch.float32)
 
 
-@every_size
+@some_sizes
 @every_inner
 def test_is_the_rule_on_mixed_uploads(inner: Callable[[], Consensus], m: int, entries: int, seed: int) -> None:
     """Mixing in blocks and statistics is not mixing the uploads, over rounds and a state that travels."""
@@ -68,7 +71,7 @@ def test_is_the_rule_on_mixed_uploads(inner: Callable[[], Consensus], m: int, en
             server = again
 
 
-@every_size
+@some_sizes
 def test_weights_are_those_of_the_uploads(m: int, entries: int, seed: int) -> None:
     """The weights of a rule that combines by weights are not those that make its step."""
     rows = uploads(m, entries, seed)
