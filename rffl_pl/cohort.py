@@ -44,19 +44,25 @@ class Schedule:
         epochs: Local epochs E per round.
         decay: Factor on the learning rate.
         decay_every: Decay with every local ``epoch`` (released code) or every ``round`` (paper).
+        proximal: Weight of the proximal term that is added to the loss of every mini-batch.
 
     Raises:
-        UserError: If `epochs` or `decay` is out of range.
+        UserError: If `epochs`, `decay` or `proximal` is out of range.
     """
 
     epochs: int = 3
     decay: float = 0.977
     decay_every: Literal["epoch", "round"] = "epoch"
+    proximal: float = 0.0
 
     def __post_init__(self) -> None:
         check_number("--model.local_epochs", self.epochs, 1, 100_000)
         if not 0 < self.decay <= 1:
             raise UserError(f"Expected --model.lr_decay to lie in (0, 1], but got {self.decay}; 1 is no decay.")
+        if not 0 <= self.proximal < float("inf"):
+            raise UserError(
+                f"Expected --model.proximal to be 0 or more and finite, but got {self.proximal}; 0 is without."
+            )
 
     def rate(self, round_index: int, epoch: int) -> float:
         """Factor on the learning rate in one local epoch of one round, both counted from 0."""
@@ -131,7 +137,10 @@ class Cohort:
             return {i: self.train(i, found, schedule, round_index, seeds[i]) for i, found in examples.items()}
         for index in examples:
             self.updates[index].copy_(self.weights[index])
-        turns = [Turn(self.weights[i], self.optimizers[i], found, seeds[i]) for i, found in examples.items()]
+        turns = [
+            Turn(self.weights[i], self.optimizers[i], found, seeds[i], schedule.proximal)
+            for i, found in examples.items()
+        ]
         (initial,) = self._initial_rates[0]
         rates = [initial * schedule.rate(round_index, epoch) for epoch in range(schedule.epochs)]
         losses = dict(zip(examples, self._stack.train(turns, rates), strict=True))
@@ -161,7 +170,8 @@ class Cohort:
         buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
         with random_stream(seed, row.device):
             for epoch in range(schedule.epochs):
-                loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch))
+                rate = schedule.rate(round_index, epoch)
+                loss = self._train_epoch(index, examples.epoch(), rate, schedule.proximal)
         self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
         self._settle(index, loss, buffers)
         return float(loss)
@@ -259,7 +269,7 @@ class Cohort:
         self.memories[index] = _copied(state["memory"], self.weights.device)
         self.attack_memories[index] = _copied(state["attack"], self.weights.device)
 
-    def _train_epoch(self, index: int, batches: Batches, rate: float) -> Tensor:
+    def _train_epoch(self, index: int, batches: Batches, rate: float, proximal: float) -> Tensor:
         network, optimizer = self.networks[index].train(), self.optimizers[index]
         for group, initial in zip(optimizer.param_groups, self._initial_rates[index], strict=True):
             group["lr"] = initial * rate
@@ -275,6 +285,8 @@ class Cohort:
             loss = cross_entropy(logits, y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            if proximal:
+                self._hold_back(index, proximal)
             optimizer.step()
             torch.clear_autocast_cache()  # the weights it holds in lower precision have just changed
             total += loss.detach() * len(y)  # stays on the device: no synchronisation per step
@@ -286,6 +298,14 @@ class Cohort:
                 "--data.examples_per_participant."
             )
         return total / count
+
+    def _hold_back(self, index: int, proximal: float) -> None:
+        """Add the gradient of the proximal term, which draws the weights back to before the round."""
+        parameters = trainable(self.networks[index])
+        away = self.weights[index] - self.updates[index]
+        for parameter, part in zip(parameters, away.split([p.numel() for p in parameters]), strict=True):
+            if parameter.grad is not None:
+                parameter.grad.add_(part.view(parameter.shape), alpha=proximal)
 
     def _fingerprint(self, index: int) -> tuple[int, ...]:
         """Sums of the bits of weights and buffers."""

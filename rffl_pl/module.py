@@ -43,7 +43,7 @@ from rffl_pl.strategy import FederatedStrategy
 
 
 class FederatedModule(Configured, LightningModule):
-    """The participants of one rank: what they train, how they are evaluated, and their rows of a checkpoint.
+    r"""The participants of one rank: what they train, how they are evaluated, and their rows of a checkpoint.
 
     One training batch is one communication round, which a callback (`rffl_pl.callbacks.ReputationExchange`) plays,
     before validation.
@@ -56,6 +56,9 @@ class FederatedModule(Configured, LightningModule):
         local_epochs: Local epochs E per round.
         lr_decay: Factor on the learning rate, with every ``lr_decay_every``.
         lr_decay_every: ``epoch``, every local epoch (released code), or ``round`` (paper).
+        proximal: :math:`\mu` of FedProx (Li et al. 2020, https://arxiv.org/abs/1812.06127): to the loss of every
+            mini-batch :math:`\frac{\mu}{2} \|w - w^t\|^2` is added, with :math:`w^t` the participant's weights
+            before the round; losses are reported without it. With ``FedAvg`` that is FedProx, 0 is without.
         engine: How the hosted participants train: ``loop``, one after another; ``stacked``, all at once, their models
             as one stack, for SGD and Adam and networks without running statistics, or else one after another, which
             the run says; ``auto``, stacked on a GPU, and on a CPU one after another, so that the bits do not depend on
@@ -87,6 +90,7 @@ class FederatedModule(Configured, LightningModule):
         local_epochs: int = 3,
         lr_decay: float = 0.977,
         lr_decay_every: Literal["epoch", "round"] = "epoch",
+        proximal: float = 0.0,
         engine: Literal["auto", "loop", "stacked"] = "auto",
         adversaries: list[Adversary] | None = None,
         measures: list[Metric] | None = None,
@@ -96,7 +100,7 @@ class FederatedModule(Configured, LightningModule):
         self.federation = federation
         self.network = network
         self.optimizer = optimizer
-        self.schedule = Schedule(epochs=local_epochs, decay=lr_decay, decay_every=lr_decay_every)
+        self.schedule = Schedule(epochs=local_epochs, decay=lr_decay, decay_every=lr_decay_every, proximal=proximal)
         self.engine = engine
         self.cast = Cast(federation, adversaries)
         self.round = 0

@@ -46,6 +46,7 @@ def newcomer(
     stepper = optimizer(network.parameters())
     rate, epochs_done, total, seen = stepper.param_groups[0]["lr"], 0, 0.0, 0
     for round_index in range(rounds):
+        start = [p.detach().clone() for p in network.parameters()]
         torch.manual_seed(FEDERATION.seed_for("training", participant, round_index))
         for _ in range(schedule.epochs):
             exponent = epochs_done if schedule.decay_every == "epoch" else round_index
@@ -54,7 +55,8 @@ def newcomer(
             for x, y in examples(participant).epoch():
                 stepper.zero_grad()
                 loss = cross_entropy(network(x), y)
-                loss.backward()
+                away = sum(((p - before) ** 2).sum() for p, before in zip(network.parameters(), start, strict=True))
+                (loss + schedule.proximal / 2 * away).backward()
                 stepper.step()
                 total, seen = total + loss.item() * len(y), seen + len(y)
             epochs_done += 1
@@ -63,10 +65,12 @@ def newcomer(
 
 @pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
 @pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
-@pytest.mark.parametrize("decay_every", ["epoch", "round"])
-def test_training_is_what_a_newcomer_would_write(network: Any, optimizer: Any, decay_every: Any) -> None:
+@pytest.mark.parametrize(("decay_every", "proximal"), [("epoch", 0.0), ("round", 0.0), ("epoch", 0.3)])
+def test_training_is_what_a_newcomer_would_write(
+    network: Any, optimizer: Any, decay_every: Any, proximal: float
+) -> None:
     """Three rounds of two epochs give the weights and the loss of a plain loop on the same batches."""
-    schedule = Schedule(epochs=2, decay=0.7, decay_every=decay_every)
+    schedule = Schedule(epochs=2, decay=0.7, decay_every=decay_every, proximal=proximal)
     cohort = Cohort(network(), [1, 4], optimizer, CPU)
     for round_index in range(3):
         losses = train_round(cohort, {1: examples(1), 4: examples(4)}, schedule, FEDERATION, round_index)
@@ -483,12 +487,41 @@ def test_optimizer_that_refuses_its_arguments() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "option"),
-    [({"epochs": 0}, "--model.local_epochs"), ({"decay": 0.0}, "--model.lr_decay"), ({"decay": -1.0}, "lr_decay")],
+    [
+        ({"epochs": 0}, "--model.local_epochs"),
+        ({"decay": 0.0}, "--model.lr_decay"),
+        ({"decay": -1.0}, "lr_decay"),
+        ({"proximal": -0.1}, "--model.proximal"),
+        ({"proximal": float("nan")}, "--model.proximal"),
+        ({"proximal": float("inf")}, "--model.proximal"),
+    ],
 )
 def test_impossible_schedule(arguments: dict[str, Any], option: str) -> None:
     """The message names the option."""
     with pytest.raises(UserError, match=option):
         Schedule(**arguments)
+
+
+def test_the_proximal_term_leaves_frozen_and_unused_parameters_alone() -> None:
+    """A parameter without a gradient is a traceback, or moves."""
+    network = adapter()
+    network.register_parameter("unused", nn.Parameter(torch.ones(3)))
+    cohort = trained(network, [0, 1], schedule=Schedule(epochs=2, proximal=0.5))
+    for net in cohort.networks:
+        assert torch.equal(net.get_parameter("unused"), torch.ones(3))
+    plain = trained(network, [0, 1], schedule=Schedule(epochs=2))
+    assert not torch.equal(cohort.weights, plain.weights)
+
+
+def test_a_strong_proximal_term_keeps_everybody_near() -> None:
+    """The further one goes, the stronger one is drawn back."""
+    start = flat_parameters(mlp())
+    moved = [
+        float((trained(mlp(), [0], rounds=1, schedule=Schedule(proximal=mu)).weights[0] - start).norm())
+        for mu in (0.0, 0.1, 1.0, 3.0)
+    ]
+    assert moved == sorted(moved, reverse=True)
+    assert moved[-1] < 0.5 * moved[0]
 
 
 def test_decay_of_the_learning_rate() -> None:

@@ -67,13 +67,14 @@ def trained(
     stacked: bool,
     rounds: int = 2,
     epochs: int = 2,
+    proximal: float = 0.0,
 ) -> tuple[Cohort, dict[int, float]]:
     """A cohort after some rounds; whoever is the third sits out the second one."""
     cohort = Cohort(network, range(len(SIZES)), optimizer, CPU, stacked=stacked)
     for number in range(rounds):
         asked = {i: found for i, found in examples.items() if number != 1 or i != 2}
         seeds = {i: 100 * number + i for i in asked}
-        losses = cohort.train_all(asked, Schedule(epochs=epochs, decay=0.9), number, seeds)
+        losses = cohort.train_all(asked, Schedule(epochs=epochs, decay=0.9, proximal=proximal), number, seeds)
     return cohort, losses
 
 
@@ -146,6 +147,20 @@ def test_in_double_precision_to_twelve_digits(name: str, optimizer: str) -> None
                 if value is not None:  # SGD's buffer without momentum
                     theirs = known[index][name].double()
                     assert (theirs - value.double()).norm() <= 1e-9 * value.double().norm(), (i, index, name)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "momentum"])
+def test_a_proximal_term_is_everybodys_own(optimizer: str) -> None:
+    """A stack draws somebody back to another's weights, to those of an earlier round, or loses it for some rows."""
+    make, inputs = NETWORKS["Perceptron"]
+    network, examples = seeded(make), shards(inputs())
+    (one, alone), (other, together), (plain, _) = (
+        trained(network, OPTIMIZERS[optimizer], examples, stacked=stacked, epochs=3, proximal=proximal)
+        for stacked, proximal in ((False, 0.7), (True, 0.7), (True, 0.0))
+    )
+    torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=1e-5)
+    assert together == pytest.approx(alone, rel=1e-4, abs=1e-5)
+    assert ((plain.weights - one.weights).norm(dim=1) > 10 * (other.weights - one.weights).norm(dim=1)).all()
 
 
 def test_who_else_trains_moves_nothing_but_rounding() -> None:

@@ -23,12 +23,14 @@ class Turn:
         optimizer: Its optimizer, whose state goes on.
         examples: Its training examples.
         seed: Seed of its random stream in this round.
+        proximal: How strongly its weights are drawn back to where they are now.
     """
 
     weights: Tensor
     optimizer: Optimizer
     examples: Passes
     seed: int
+    proximal: float = 0.0
 
 
 def repeat(turns: Sequence[Turn], others: Sequence[Turn]) -> None:
@@ -51,12 +53,21 @@ class Rows:
         taken = [steps_taken(turn.optimizer) for turn in turns]
         steps = torch.tensor(taken, dtype=torch.float64).unsqueeze(1)
         self.steps = steps.to(self.weights.device, non_blocking=True)
+        pulls = [turn.proximal for turn in turns]
+        self.start = self.weights.clone() if any(pulls) else None
+        self.pulls = torch.tensor(pulls).unsqueeze(1).to(self.weights)
 
     def of(self, active: list[int]) -> Part:
         """Some rows: views where they are the first ones, else copies."""
         where = index_of(active)
         state = [slot[where] for slot in self.state]
         return Part(self.weights[where], state, self.steps[where], isinstance(where, slice))
+
+    def hold_back(self, active: list[int], part: Part, grad: Tensor) -> None:
+        """Add to the gradients ``[m, D]`` of some rows those of their proximal terms."""
+        if self.start is not None:
+            where = index_of(active)
+            grad.add_(self.pulls[where] * (part.weights - self.start[where]))
 
     def take(self, active: list[int], part: Part) -> None:
         """Take changed rows back."""

@@ -79,7 +79,8 @@ class Stack:
 
         Seeds are looked at first, then weights: few that differ come further.
         """
-        return [turn.seed for turn in turns] == [other.seed for other in others] and all(
+        told, others_told = ([(turn.seed, turn.proximal) for turn in some] for some in (turns, others))
+        return told == others_told and all(
             torch.equal(turn.weights, other.weights)
             and steps_taken(turn.optimizer) == steps_taken(other.optimizer)
             and all(
@@ -132,6 +133,7 @@ class Stack:
         torch.clear_autocast_cache()  # the weights it holds in lower precision change now
         with torch.no_grad():
             part.steps.add_(1)
+            rows.hold_back(batch.active, part, grad)
             self.rule.step(part.weights, grad, part.state, part.steps, rate)
             rows.take(batch.active, part)
         return means.detach()

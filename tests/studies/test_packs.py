@@ -249,7 +249,14 @@ def perceptron() -> nn.Module:
 
 
 def trained(
-    seed: int, *, batch: int = 8, rate: float = 0.1, rounds: int = 3, spoil: str = "", examples: int = 1
+    seed: int,
+    *,
+    batch: int = 8,
+    rate: float = 0.1,
+    rounds: int = 3,
+    spoil: str = "",
+    examples: int = 1,
+    proximal: float = 0.0,
 ) -> Tensor:
     """Weights ``[4, D]`` of a federation after some rounds of Adam, and what it draws beside, of one more column.
 
@@ -260,6 +267,7 @@ def trained(
         rounds: How many.
         examples: Which data set.
         spoil: ``labels`` poisons the second participant's, ``data`` breaks its examples in the second round.
+        proximal: Weight of the proximal term.
     """
     random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(examples)
@@ -282,7 +290,8 @@ def trained(
     stack = Stack(network, optimizers[0])
     drawn = []
     for number in range(rounds):
-        turns = [Turn(rows_[i], optimizers[i], shards[i], seed=100 * seed + 10 * number + i) for i in range(4)]
+        seeds = [100 * seed + 10 * number + i for i in range(4)]
+        turns = [Turn(rows_[i], optimizers[i], shards[i], seeds[i], proximal) for i in range(4)]
         losses = stack.train(turns, [rate, rate / 2])
         drawn += [random.random() + np.random.rand() + float(torch.rand(())), float(losses.sum())]
         done[0] += 1
@@ -297,7 +306,7 @@ def test_in_double_precision_to_twelve_digits(unions: list[int]) -> None:
         {"seed": 3, "rounds": 1},
         {"seed": 4, "spoil": "labels"},
         {"seed": 5, "rate": 0.02},
-        {"seed": 6, "examples": 2},
+        {"seed": 6, "examples": 2, "proximal": 0.5},
     ]
     alone = [trained(**kind) for kind in kinds]
     unions.clear()
