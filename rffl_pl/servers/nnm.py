@@ -82,7 +82,7 @@ class NNM(Consensus):
             self.inner.start(task)
         except UserError as error:
             raise UserError(str(error).replace("--server.", "--server.rule.")) from error
-        self.inner.model = None  # which is kept here
+        self.model, self.inner.model = self.inner.model, None  # if the rule has one, it is kept here
 
     def kept(self, update: Tensor) -> Tensor:
         return self.inner.kept(update)

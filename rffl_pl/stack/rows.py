@@ -53,9 +53,9 @@ class Rows:
         taken = [steps_taken(turn.optimizer) for turn in turns]
         steps = torch.tensor(taken, dtype=torch.float64).unsqueeze(1)
         self.steps = steps.to(self.weights.device, non_blocking=True)
-        pulls = [turn.proximal for turn in turns]
-        self.start = self.weights.clone() if any(pulls) else None
-        self.pulls = torch.tensor(pulls).unsqueeze(1).to(self.weights)
+        pulls = torch.tensor([turn.proximal for turn in turns], dtype=self.weights.dtype).unsqueeze(1)
+        self.start = self.weights.clone() if pulls.any() else None
+        self.pulls = pulls.to(self.weights.device, non_blocking=True)
 
     def of(self, active: list[int]) -> Part:
         """Some rows: views where they are the first ones, else copies."""

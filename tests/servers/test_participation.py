@@ -143,6 +143,8 @@ def test_who_has_a_model_of_its_own_starts_from_it() -> None:
     """Somebody is handed another's model where everybody has its own, or where nobody ever misses a round."""
     assert started(RFFL()).model_for(0) is None
     assert started(FedAvg(variant="released")).model_for(0) is None
+    assert started(NNM(rule=FedAvg(variant="released"))).model is None
+    assert started(NNM(rule=FedAvg())).model is not None
     assert started(FedAvg(), participation=1.0).model_for(0) is None
     assert "model" not in started(FedAvg(), participation=1.0).state_dict()
 
