@@ -15,6 +15,7 @@ import copy
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
+from torch.utils.data import TensorDataset
 
 from rffl_pl.cohort import flat_parameters
 from rffl_pl.datamodules import Digits
@@ -42,8 +43,9 @@ def update(network: nn.Module, x: Tensor, y: Tensor, kind: Kind, rate: float, ep
 
 
 def main() -> None:
-    sources = Digits(Federation(participants=1)).load()
-    x, y = sources.train[:]
+    train = Digits(Federation(participants=1)).load().train
+    assert isinstance(train, TensorDataset)
+    x, y = train[:]
     for kind, rate in OPTIMIZERS.items():
         torch.manual_seed(0)
         network = Perceptron(64, 64, 10)

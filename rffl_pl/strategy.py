@@ -273,6 +273,10 @@ class FederatedStrategy(DDPStrategy):
             dist.all_reduce(speaker, dist.ReduceOp.MIN)
         return None if speaker == self.world_size else self.broadcast(word, int(speaker))
 
+    def everybodys(self, obj: Any) -> list[Any]:
+        """Every rank's value on all of them, by rank; as JSON."""
+        return [self.broadcast(obj, rank) for rank in range(self.world_size)]
+
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         """A rank's value on all of them: as JSON, since what is unpickled can run code."""
         if self.world_size == 1:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import rffl_pl
 from rffl_pl import RunFolder, adversaries, servers
@@ -56,6 +57,7 @@ def test_own_code_runs_as_written(user: Callable[..., Ended], tmp_path: Path, pa
     shown = files(f"own/{page}.md")
     for name, code in shown.items():
         (tmp_path / name).write_text(code)
+    write_hospitals(tmp_path / "data")
     lines = [line for line in commands(DOCS / "own" / f"{page}.md") if "my_" in line]
     assert len(lines) == len(shown) > 0
     for number, line in enumerate(lines):
@@ -65,6 +67,16 @@ def test_own_code_runs_as_written(user: Callable[..., Ended], tmp_path: Path, pa
         used = re.search(r"my_\w+\.(\w+)", line)
         assert used is not None
         check_own(page, used[1], run)
+
+
+def write_hospitals(folder: Path) -> None:
+    """Three hospitals' files as a page has them: 30 measurements that tell two classes apart."""
+    folder.mkdir()
+    for seed, name in enumerate(("hospital_0", "hospital_1", "hospital_2", "validation", "test")):
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.randint(2, (60,), generator=generator)
+        measured = torch.randn(60, 30, generator=generator) + 2 * labels[:, None]
+        torch.save((measured, labels), folder / f"{name}.pt")
 
 
 def check_own(page: str, name: str, run: RunFolder) -> None:

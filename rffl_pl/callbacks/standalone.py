@@ -122,7 +122,7 @@ class StandaloneReference(Callback):
         )
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
-            inputs = [next(iter(data.test_dataloader()))[0], data.example(0)[0]]
+            inputs = [next(iter(data.test_dataloader()))[0], data.example(data.readable[0])[0]]
         for tensor in (module.initial_weights(), *module.network.buffers(), *inputs):
             digest.update(raw(tensor))
         return digest.hexdigest()[:24]

@@ -6,8 +6,9 @@ import hashlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, get_args
 
 import torch
@@ -17,11 +18,12 @@ from torch.utils.data import Dataset
 
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part
+from rffl_pl.datamodules.own import Holding, Holdings, Own
 from rffl_pl.datamodules.preparing import called, held
 from rffl_pl.datamodules.reading import Batch, Batches, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard, bucketed
 from rffl_pl.datamodules.shards import adversaries_shards, shards_of
-from rffl_pl.datamodules.splits import DIR, Pool, Split, named
+from rffl_pl.datamodules.splits import DIR, OWN, Pool, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
@@ -39,12 +41,14 @@ class Sources:
     Inputs must be finite and classes whole numbers; `FederatedDataModule` refuses what is not.
 
     Attributes:
-        train: What the participants' shards are cut from.
+        train: What the participants' shards are cut from; or, for the split ``OWN``, a function from a participant's
+            number to the examples that are its own, called on the rank that hosts it alone.
         test: What final accuracies are measured on.
-        validation: What accuracies are watched on during training; by default a share of ``train`` is held out.
+        validation: What accuracies are watched on during training; by default a share of ``train`` is held out, of
+            examples that are somebody's own none.
     """
 
-    train: Dataset[Any]
+    train: Dataset[Any] | Own
     test: Dataset[Any]
     validation: Dataset[Any] | None = None
 
@@ -55,10 +59,12 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     Args:
         federation: Who takes part.
         split: ``UNI`` equal shards; ``POW`` sizes after a power law; ``CLA`` more and more classes; ``DIR`` Dirichlet
-            label skew; or a split of your own. See `rffl_pl.datamodules.splits`.
-        examples_per_participant: Average size of the honest participants' shards; by default all there are.
+            label skew; ``OWN`` what every participant brings; or a split of your own. See `rffl_pl.datamodules.splits`.
+        examples_per_participant: Average size of the honest participants' shards; by default all there are,
+            and under ``OWN`` always.
         dirichlet_alpha: Concentration of ``DIR`` where its own ``alpha`` does not say otherwise.
-        adversary_examples: Examples that each adversary holds, outside the honest shards where enough are left.
+        adversary_examples: Examples that each adversary holds, outside the honest shards where enough are left; under
+            ``OWN`` each brings its own, as everybody does.
         validation: Share of the training data that is held out for watching, and for a server that validates, unless
             the data set brings its own; 0, with ``watch`` ``test``, holds nothing out.
         watch: What accuracies are measured on during training: ``validation`` or ``test`` (for curves to compare
@@ -136,6 +142,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.sources: Sources | None = None
         self.shards: list[Tensor] = []
         self.held_out = torch.empty(0, dtype=torch.int64)
+        self._own: Holdings | None = None
+        self._told: list[Holding] = []
 
     @abstractmethod
     def load(self) -> Sources:
@@ -144,11 +152,18 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def setup(self, stage: str) -> None:
         """Read the data, see that it can be used, and cut the shards: the same on every rank, however many there are.
 
-        Labels are read once, here. A mistake that one rank meets ends all of them.
+        Labels are read once, here; examples that are somebody's own where it is hosted, and of them all ranks are
+        told how many there are, of how many classes, and a digest. A mistake that one rank meets ends all of them.
         """
         strategy = None if self.trainer is None else self.trainer.strategy
-        together = getattr(strategy, "together", lambda step: step())  # alone, in a notebook, there is nobody else
+        # Alone, in a notebook, there is nobody else.
+        together = getattr(strategy, "together", lambda step: step())
+        everybodys = getattr(strategy, "everybodys", lambda value: [value])
         together(lambda: self._set_up(stage))
+        if self._own is not None and not self._told:
+            mine = [(i, *astuple(told)) for i, told in self._own.told.items()]
+            self._told = [Holding(*told) for _, *told in sorted(chain.from_iterable(everybodys(mine)))]
+            self.shards = [torch.arange(told.examples) for told in self._told]
 
     def _set_up(self, stage: str) -> None:
         if self.mistake is not None:
@@ -156,10 +171,24 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         if self.sources is None:
             sources = called(self.load, f"load() of {type(self).__name__} to read the data")
             self._take_in(sources)
-            self._cut(torch.Generator().manual_seed(self.federation.seed_for("split")))
+            if callable(sources.train):
+                self._hold(sources.train)
+            else:
+                self._cut(torch.Generator().manual_seed(self.federation.seed_for("split")))
             self.sources = sources
         if stage in ("fit", "test"):
             self._check_test_limit()
+
+    @property
+    def hosted(self) -> list[int]:
+        """The participants that this rank hosts: all, where there is no trainer."""
+        rank, ranks = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+        return self.federation.hosted_by(rank, ranks)
+
+    @property
+    def readable(self) -> Sequence[int]:
+        """The participants whose training examples this rank can read: all, or under ``OWN`` those it hosts."""
+        return range(self.federation.total) if self._own is None else list(self._own.readers)
 
     @property
     def shard_sizes(self) -> list[int]:
@@ -169,6 +198,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     @cached_property
     def classes(self) -> list[int]:
         """Number of different classes among every participant's training examples."""
+        if self._told:
+            return [told.classes for told in self._told]
         labels = self._parts["training"].labels
         return [len(labels[shard].unique()) for shard in self.shards]
 
@@ -184,14 +215,16 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     @cached_property
     def _digest(self) -> str:
         """Of labels and shards."""
+        if self._told:
+            known = self._parts["test"].labels.numpy().tobytes()
+            return hashlib.sha256(known + "".join(told.digest for told in self._told).encode()).hexdigest()[:16]
         tensors = [self._parts["training"].labels, self._parts["test"].labels, *self.shards]
         return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
 
     def train_dataloader(self) -> RoundLoader:
         """One item per epoch: the shards of the participants that this rank hosts."""
         assert self.trainer is not None
-        hosted = self.federation.hosted_by(self.trainer.global_rank, self.trainer.world_size)
-        return RoundLoader({i: Shard(self._readers["training"], self.shards[i], self.batch_size) for i in hosted})
+        return RoundLoader({i: Shard(self._reader_of(i), self.shards[i], self.batch_size) for i in self.hosted})
 
     def val_dataloader(self) -> Batches:
         """What is watched during training; of what does not all fit ``measurements``, half as much as at the end."""
@@ -204,8 +237,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return self._held_out()
 
     def example(self, participant: int) -> Batch:
-        """A participant's first training example as a batch."""
-        return self._readers["training"].batch(self.shards[participant][:1])
+        """The first training example, as a batch, of a participant whose examples this rank reads."""
+        return self._reader_of(participant).batch(self.shards[participant][:1])
 
     def test_dataloader(self) -> Batches:
         """The test set, or the share of it that is measured on every rank: each evaluates who it hosts."""
@@ -221,6 +254,10 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         """The test set, in its order."""
         warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
         return self._readers["test"].batches(torch.arange(len(self._parts["test"])), self.eval_batch_size)
+
+    def _reader_of(self, participant: int) -> Reader:
+        """What reads a participant's training examples."""
+        return self._readers["training"] if self._own is None else self._own.readers[participant]
 
     def _held_out(self, part: int = 1) -> Batches | None:
         if "validation" in self._parts:
@@ -253,15 +290,37 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"Expected load() of {type(self).__name__} to return Sources(train=..., test=...), but got "
                 f"{type(sources).__name__}."
             )
-        datasets = {"training": sources.train, "validation": sources.validation, "test": sources.test}
+        train = None if callable(sources.train) else sources.train
+        optional = ("training", "validation") if callable(sources.train) else ("validation",)
+        datasets = {"training": train, "validation": sources.validation, "test": sources.test}
         self._parts = {
             which: Part(dataset, which=which, owner=type(self).__name__, num_classes=self.num_classes)
             for which, dataset in datasets.items()
-            if dataset is not None or which != "validation"
+            if dataset is not None or which not in optional
         }
         self._readers = {
             which: Reader(part.dataset, self.num_workers, part.check) for which, part in self._parts.items()
         }
+
+    def _hold(self, own: Own) -> None:
+        """Read the hosted participants' own examples."""
+        owner = type(self).__name__
+        if not isinstance(self.split, OWN):
+            raise UserError(
+                f"Expected --data.split OWN for {owner}, whose participants have examples of their own, but got "
+                f"{type(self.split).__name__}."
+            )
+        if self.examples_per_participant is not None:
+            raise UserError(
+                "Expected no --data.examples_per_participant with --data.split OWN, where everybody trains on all that "
+                f"is its own, but got {self.examples_per_participant}; leave it out, or give null."
+            )
+        if "validation" not in self._parts and self.validation_share > 0:
+            raise UserError(
+                f"Expected {owner} to bring validation examples with --data.split OWN, which holds out nobody's, but "
+                "there are none; give Sources(validation=...), or --data.validation 0 and --data.watch test."
+            )
+        self._own = Holdings(own, self.hosted, owner=owner, num_classes=self.num_classes, num_workers=self.num_workers)
 
     def _cut(self, generator: torch.Generator) -> None:
         """Hold examples out and divide the rest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
 from rffl_pl.datamodules.base import FederatedDataModule, Sources
 from rffl_pl.datamodules.pictures import Channels, Pixels
+from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -19,13 +21,18 @@ from rffl_pl.federation import Federation
 class ImageFolder(FederatedDataModule):
     """Your own images in folders ``train`` and ``test``, and ``val`` if there is one, with a folder per class in each.
 
+    With ``--data.split OWN`` ``train`` has a folder per participant, named by its number, and in it those of the
+    classes that it has images of. Each is read by the rank that hosts the participant and need not be anywhere else;
+    ``test`` and ``val`` are the same everywhere.
+
     Images are read as they are needed, so that not all need to fit into memory; ``num_workers`` processes read ahead.
     The shorter side is brought to ``image_size``, the middle of the longer one kept; values lie in -1 .. 1. Of greys
     of 16 bits the upper 8 count, so that 65535 is white; floats, and whole numbers beyond, are refused.
 
     Args:
         federation: Who takes part.
-        folder: Where ``train`` and ``test`` lie; the names of the folders in them are the classes.
+        folder: Where ``train`` and ``test`` lie; the names of the folders in them are the classes, with ``OWN`` those
+            of ``test``.
         image_size: Height and width of the network's inputs in pixels.
         channels: ``rgb`` or ``grey``: three channels or one.
         kwargs: See `FederatedDataModule`.
@@ -51,20 +58,25 @@ class ImageFolder(FederatedDataModule):
         self.pixels = Pixels(image_size, channels)
 
     def load(self) -> Sources:
-        train, test = self._read("train"), self._read("test")
-        val = self._read("val") if (self.folder / "val").is_dir() else None
+        apart = isinstance(self.split, OWN)
+        test, val = self._read("test"), self._read("val") if (self.folder / "val").is_dir() else None
+        train = test if apart else self._read("train")
         if len(train.classes) < 2:
             raise UserError(
-                f"Expected at least two class folders in {self.folder / 'train'} of --data.folder, but there is "
+                f"Expected at least two class folders in {train.root} of --data.folder, but there is "
                 f"{train.classes[0]} alone."
             )
         for other in (test, val):
             if other is not None:
                 self._compare(train, other)
         self.class_names, self.num_classes = tuple(train.classes), len(train.classes)
-        return Sources(train=train, test=test, validation=val)
+        return Sources(train=self._own_images if apart else train, test=test, validation=val)
 
-    def _read(self, part: str) -> TorchvisionImageFolder:
+    def _own_images(self, participant: int) -> TorchvisionImageFolder:
+        """Those of a participant's own."""
+        return self._read(f"train/{participant}", self.class_names)
+
+    def _read(self, part: str, classes: Sequence[str] | None = None) -> TorchvisionImageFolder:
         folder = self.folder / part
         if not folder.is_dir():
             missing = part if self.folder.is_dir() else "the folder itself"
@@ -73,7 +85,7 @@ class ImageFolder(FederatedDataModule):
                 f"each, but {missing} is missing."
             )
         try:
-            return TorchvisionImageFolder(str(folder), loader=partial(_input, self.pixels))
+            return _Images(folder, classes, loader=partial(_input, self.pixels))
         except (FileNotFoundError, PermissionError) as error:
             raise UserError(
                 f"Expected {folder} of --data.folder to have images in a folder per class, but torchvision says: "
@@ -89,6 +101,26 @@ class ImageFolder(FederatedDataModule):
                 f"Expected the same class folders in {train.root} and {other.root} of --data.folder, but "
                 f"{unequal[0]} is in {has.root} and not in {lacks.root} ({len(unequal)} differ)."
             )
+
+
+class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has no types
+    """The images of a folder; of given classes some may have none, else those there are."""
+
+    def __init__(self, folder: Path, classes: Sequence[str] | None, **options: Any) -> None:
+        self._given = classes
+        super().__init__(str(folder), allow_empty=classes is not None, **options)
+
+    def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
+        found, numbers = super().find_classes(directory)
+        if self._given is None:
+            return found, numbers
+        unknown = sorted({*found} - {*self._given})
+        if unknown:
+            raise UserError(
+                f"Expected the class folders in {directory} of --data.folder to be among those of test, "
+                f"{', '.join(self._given)}, but there is {unknown[0]} ({len(unknown)} are not)."
+            )
+        return [*self._given], {name: number for number, name in enumerate(self._given)}
 
 
 def _input(pixels: Pixels, path: str) -> Tensor:

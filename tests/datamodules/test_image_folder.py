@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import Dataset
 
 from rffl_pl.datamodules import ImageFolder
 from rffl_pl.errors import UserError
@@ -47,12 +48,18 @@ def made(folder: Path, **options: Any) -> ImageFolder:
     return data
 
 
+def examples(data: ImageFolder) -> Dataset[Any]:
+    """All training images."""
+    assert data.sources is not None
+    assert isinstance(data.sources.train, Dataset)
+    return data.sources.train
+
+
 def test_inputs_are_the_images(folder: Path) -> None:
     """Classes are the folders in order, and an input is the middle of its image, from -1 to 1."""
     data = made(folder, image_size=10)
     assert (data.num_classes, data.class_names) == (2, ("cat", "dog"))
-    assert data.sources is not None
-    x, y = data.sources.train[37]
+    x, y = examples(data)[37]
     assert (x.shape, x.dtype, type(x), y) == ((3, 10, 10), torch.float32, torch.Tensor, 1)
     assert torch.allclose(x, torch.tensor((100 + data_number(37)) / 255 * 2 - 1), atol=1e-6)
     assert len(data.held_out) == 6
@@ -88,6 +95,44 @@ def test_a_round(rffl: Callable[..., Ended], folder: Path) -> None:
     assert ended.code == 0, ended.err
 
 
+@pytest.fixture
+def divided(folder: Path) -> Path:
+    """Participant 0 has three cats and three dogs, participant 1 four dogs; two images of each class are watched."""
+    shutil.rmtree(folder / "train")
+    write_part(folder / "val", 2)
+    write_part(folder / "train" / "0", 3)
+    write_part(folder / "train" / "1", 4, ("dog",))
+    return folder
+
+
+def test_images_of_ones_own(rffl: Callable[..., Ended], divided: Path) -> None:
+    """Whoever has dogs alone calls them cats, or what a participant has is not all that it trains on."""
+    data = made(divided, split="OWN")
+    assert (data.shard_sizes, data.classes, data.num_classes) == ([6, 4], [2, 1], 2)
+    assert data.example(1)[1].tolist() == [1]
+    ended = rffl(
+        "fit", "--data", "ImageFolder", "--data.folder", divided, *SMALL, "--model.network.classes", 2,
+        "--federation.participants", 2, "--data.split", "OWN",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+
+
+def test_images_of_ones_own_that_are_not_as_expected(divided: Path) -> None:
+    """A class that nobody is tested on is trained, or a folder that is missing, or has no class, is not named."""
+    (divided / "train" / "1" / "bird").mkdir()
+    with pytest.raises(UserError, match=r"train/1 of --data.folder to be among those of test, cat, dog, but"):
+        made(divided, split="OWN")
+    shutil.rmtree(divided / "train" / "1")
+    with pytest.raises(UserError, match="train/1 is missing"):
+        made(divided, split="OWN")
+    (divided / "train" / "1").mkdir()
+    with pytest.raises(UserError, match=r"train/1 of --data.folder to have images in a folder per class, but torch"):
+        made(divided, split="OWN")
+    (divided / "train" / "1" / "cat").mkdir()
+    with pytest.raises(UserError, match="to have participant 1's training examples, but there is none"):
+        made(divided, split="OWN")
+
+
 @pytest.mark.parametrize(("name", "workers"), [("cat/0.png", 0), ("dog/7.png", 0), ("dog/7.png", 1)])
 def test_an_image_that_cannot_be_read(rffl: Callable[..., Ended], folder: Path, name: str, workers: int) -> None:
     """Its file is named in one sentence, without a worker's traceback; the first one is looked at in setup."""
@@ -111,8 +156,7 @@ def test_greys_of_sixteen_bits(folder: Path, kind: str, suffix: str, channels: s
     (folder / "train" / "cat" / "0.png").unlink()
     Image.fromarray(GREYS.astype(kind)).save(folder / "train" / "cat" / f"0.{suffix}")
     data = made(folder, image_size=2, channels=channels)
-    assert data.sources is not None
-    x, _ = data.sources.train[0]
+    x, _ = examples(data)[0]
     assert len(x) == (1 if channels == "grey" else 3)
     assert torch.allclose((x + 1) * 127.5, torch.tensor(GREYS // 256).float().expand_as(x), atol=1e-3)
 

@@ -165,7 +165,9 @@ def test_an_unknown_split(rffl: Callable[..., Ended], name: str) -> None:
     ended = rffl(*ROUND, "--data.split", name)
     assert ended.code == 2
     (error,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
-    assert re.search(rf"--data\.split to be one of UNI, POW, CLA, DIR, or .*my_package\.MySplit, but got {name}", error)
+    assert re.search(
+        rf"--data\.split to be one of UNI, POW, CLA, DIR, OWN, or .*my_package\.MySplit, but got {name}", error
+    )
 
 
 def test_digits_take_a_split_of_ones_own() -> None:

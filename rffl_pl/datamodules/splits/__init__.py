@@ -6,13 +6,16 @@ Its mathematics is a function of labels, numbers and a generator to N index vect
 from rffl_pl.datamodules.splits.base import Pool, Split
 from rffl_pl.datamodules.splits.by_class import CLA, by_class
 from rffl_pl.datamodules.splits.dirichlet import DIR, dirichlet
+from rffl_pl.datamodules.splits.own import OWN
 from rffl_pl.datamodules.splits.power_law import POW, power_law
 from rffl_pl.datamodules.splits.uniform import UNI, uniform
 from rffl_pl.errors import UserError
 
-__all__ = ["CLA", "DIR", "POW", "UNI", "Pool", "Split", "by_class", "dirichlet", "named", "power_law", "uniform"]
+__all__ = [
+    "CLA", "DIR", "OWN", "POW", "UNI", "Pool", "Split", "by_class", "dirichlet", "named", "power_law", "uniform",
+]  # fmt: skip
 
-_SPLITS: tuple[type[Split], ...] = (UNI, POW, CLA, DIR)
+_SPLITS: tuple[type[Split], ...] = (UNI, POW, CLA, DIR, OWN)
 
 
 def named(split: Split | str) -> Split:

@@ -1,0 +1,63 @@
+"""Data of which every participant has its own part, and who read which."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from rffl_pl.datamodules import Digits, FederatedDataModule, Sources
+from rffl_pl.federation import Federation
+from tests.own_data import Halves
+
+
+class Apart(FederatedDataModule):
+    """The digits as POW cuts them, each shard a data set of its own; who reads one says so in a file of ``seen``."""
+
+    num_classes = 10
+
+    def __init__(self, federation: Federation, *, seen: str, missing: int = -1, **options: Any) -> None:
+        super().__init__(federation, **options)
+        self.seen, self.missing = Path(seen), missing
+
+    def load(self) -> Sources:
+        self.cut = Digits(self.federation, examples_per_participant=40, adversary_examples=40)
+        self.cut.setup("fit")
+        assert self.cut.sources is not None
+        return Sources(train=self.own, test=self.cut.sources.test, validation=self._part(self.cut.held_out))
+
+    def own(self, participant: int) -> Dataset[Any]:
+        """One participant's."""
+        with (self.seen / f"{participant} by {os.environ.get('RANK', '0')}").open("a") as file:
+            file.write("read\n")
+        if participant == self.missing:
+            raise FileNotFoundError("the disk is away")
+        return self._part(self.cut.shards[participant])
+
+    def _part(self, indices: torch.Tensor) -> TensorDataset:
+        assert self.cut.sources is not None
+        assert isinstance(self.cut.sources.train, TensorDataset)
+        return TensorDataset(*self.cut.sources.train[indices])
+
+
+class Groups(FederatedDataModule):
+    """Participant i has 10 + i points, one at a time; of the options of its constructor some have what is wrong."""
+
+    num_classes = 2
+
+    def __init__(
+        self, federation: Federation, *, validated: bool = True, common: bool = False, wrong: Any = None, **options: Any
+    ) -> None:
+        super().__init__(federation, **options)
+        self.validated, self.common, self.wrong = validated, common, wrong
+
+    def load(self) -> Sources:
+        train = Halves(80) if self.common else self.own
+        return Sources(train=train, test=Halves(20), validation=Halves(8) if self.validated else None)
+
+    def own(self, participant: int) -> Dataset[Any]:
+        """One participant's."""
+        return Halves(10 + participant) if participant != 1 or self.wrong is None else self.wrong
