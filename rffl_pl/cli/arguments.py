@@ -15,7 +15,7 @@ import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneReference
 from rffl_pl.callbacks.metrics_file import MetricsFile
-from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed
+from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed, naming_inner_options
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import (
@@ -158,7 +158,8 @@ class FederatedCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """Instead of the base class's, which notes hyperparameters for checkpoints: ours hold none."""
-        self.config_init = self.parser.instantiate(self.config, instantiators=[(constructed, object, True)])
+        with naming_inner_options("--server", self._get(self.config, "server")):
+            self.config_init = self.parser.instantiate(self.config, instantiators=[(constructed, object, True)])
         self.datamodule = self._get(self.config_init, "data")
         self.model = self._get(self.config_init, "model")
         self.trainer = self.instantiate_trainer()

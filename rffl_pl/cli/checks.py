@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from jsonargparse import Namespace
@@ -117,6 +118,29 @@ def check_trainer(config: Mapping[str, Any]) -> None:
                 "after a failure, when other ranks do not come to write their part; leave that out, since every round "
                 "leaves a checkpoint anyway."
             )
+
+
+@contextmanager
+def naming_inner_options(option: str, given: Any) -> Iterator[None]:
+    """Around what makes an object: a class does not know that it is made for an option of another one's.
+
+    Args:
+        option: What the outer class is given by, ``--server``.
+        given: The configuration of it, with ``init_args``.
+
+    Raises:
+        UserError: Of an inner class, with its options as they are typed: ``--server.rule.trim``.
+    """
+    try:
+        yield
+    except Exception as error:
+        mistake = mistake_behind(error)
+        for path in (given.get("init_args") or {}).keys():  # noqa: SIM118  # rule.init_args.trim
+            *outer, name = path.replace("init_args.", "").split(".")
+            if outer and isinstance(mistake, UserError) and re.search(rf"{option}\.{name}\b", str(mistake)):
+                said = str(mistake).replace(f"{option}.", ".".join([option, *outer, ""]))
+                raise UserError(said) from error
+        raise
 
 
 def constructed(kind: type, /, *args: Any, **kwargs: Any) -> Any:

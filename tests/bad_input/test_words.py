@@ -66,6 +66,10 @@ OPTIONS: dict[str, Row] = {
         ("--server", "NNM", "--server.rule", "FoolsGold"),
         "--server.rule to be one of CenteredClipping, FedAvg, GeometricMedian, Median, MultiKrum, TrimmedMean or a",
     ),
+    "option of a rule": (
+        ("--server", "NNM", "--server.rule", "TrimmedMean", "--server.rule.trim", "0.7"),
+        "Expected --server.rule.trim to lie in [0, 0.5), but got 0.7",
+    ),
     "unknown option of a rule": (
         ("--server", "NNM", "--server.rule", "TrimmedMean", "--server.rule.trimm", "0.1"),
         "Expected --server.rule TrimmedMean to have every option that is given, but got --server.rule.trimm; did you",
