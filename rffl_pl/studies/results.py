@@ -83,7 +83,9 @@ def read(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Row
     Raises:
         UserError: If the file holds no results of this study.
     """
-    return [row for row in _every(study, file, columns) if _fits(study, row)]
+    rows = _every(study, file, columns)
+    fits = {place: _fits(study, place) for place in {_place(study, row) for row in rows}}
+    return [row for row in rows if fits[_place(study, row)]]
 
 
 def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
@@ -136,9 +138,15 @@ def _check_numbers(file: Path, row: Row) -> None:
             ) from error
 
 
-def _fits(study: Study, row: Row) -> bool:
-    """Whether a row lies at a place of the study as it is now."""
-    return lies_in(row, study.axes) and not any(lies_in(row, out) for out in study.exclude)
+def _place(study: Study, row: Row) -> tuple[str, ...]:
+    """A row's labels on the study's axes."""
+    return tuple(row[axis] for axis in study.axes)
+
+
+def _fits(study: Study, labels: tuple[str, ...]) -> bool:
+    """Whether there is such a place in the study as it is now."""
+    place = dict(zip(study.axes, labels, strict=True))
+    return lies_in(place, study.axes) and not any(lies_in(place, out) for out in study.exclude)
 
 
 def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = COLUMNS) -> int:
@@ -216,7 +224,7 @@ def _which(study: Study, row: Row) -> tuple[str, ...]:
 
 def _order(study: Study, row: Row) -> tuple[int, ...]:
     """As the study's file has them, by seed and rounds; measures, and what is nowhere in the file, as they come."""
-    if not _fits(study, row):
+    if not _fits(study, _place(study, row)):
         return (1,)
     place = (list(labels).index(row[axis]) for axis, labels in study.axes.items())
     return (0, *place, int(row["seed"]), int(row["rounds"]))

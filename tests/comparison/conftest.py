@@ -27,9 +27,9 @@ def page_file(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> 
     return file
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's chromium, without a window."""
+    """Debian's chromium, without a window; playwright has an event loop in this thread as long as it lasts."""
     if not Path(CHROMIUM).is_file():
         pytest.skip(f"needs a browser: {CHROMIUM} is not there (apt-get install chromium)")
     with sync_playwright() as playwright:
