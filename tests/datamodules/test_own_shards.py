@@ -18,7 +18,7 @@ from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended, only_run
 from tests.datamodules.apart import Groups
 from tests.datamodules.small import ready
-from tests.own_data import Broken
+from tests.own_data import Broken, Halves
 from tests.ranks import forked
 
 RUN = (
@@ -107,6 +107,20 @@ def test_what_all_ranks_are_told() -> None:
     assert held_out is not None
     assert sum(len(y) for _, y in held_out) == 8
     assert data.example(2)[0].shape == (1, 2)
+
+
+def test_what_ranks_compare() -> None:
+    """Other validation examples, classes by other names or another participant's examples are taken for the same."""
+
+    def told(named: tuple[str, ...] = ("left", "right"), **options: Any) -> str:
+        data = Groups(Federation(participants=3), split="OWN", **options)
+        data.class_names = named
+        return ready(data).identity()["shards"]
+
+    unwatched: dict[str, Any] = {"validated": False, "validation": 0, "watch": "test"}
+    others = [told(), told(("right", "left")), told(**unwatched), told(wrong=Halves(12))]
+    assert told() == others[0]
+    assert len({*others}) == 4
 
 
 def test_every_rank_can_read_what_is_cut() -> None:
