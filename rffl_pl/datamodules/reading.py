@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,9 @@ class Reader:
         loader = self._idle.pop() if self._idle else self._started()
         assert isinstance(loader.sampler, _Order)
         loader.sampler.requests = [(seed, indices.tolist()) for indices in order]
-        yield from loader
+        with _sigterm_held_back():  # workers are started here, the first time
+            batches = iter(loader)
+        yield from batches
         self._idle.append(loader)
 
     def _started(self) -> DataLoader[Any]:
@@ -144,6 +147,22 @@ class _AtWork(Dataset[Any]):
             assert worker is not None
             _start_streams(seed + worker.id)
         return collected(self.dataset, indices)
+
+
+@contextmanager
+def _sigterm_held_back() -> Iterator[None]:
+    """Have processes that are started begin without hearing SIGTERM, in all of their threads.
+
+    A library may start a thread in every process that is forked, as OpenTelemetry does, which W&B brings.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _end_with_this_process(worker: int) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
+import time
+from threading import Thread
 
 import torch
 
@@ -23,6 +26,21 @@ def test_workers_end_with_the_process_that_reads_alone() -> None:
             process.terminate()
             process.join(60)
             assert process.exitcode == 0
+
+
+def test_workers_that_are_forked_with_a_thread() -> None:
+    """As by OpenTelemetry, which starts one anew after a fork: the signal finds the one that has not heard of it."""
+    forking = {"now"}
+
+    def begin() -> None:
+        if forking:
+            Thread(target=time.sleep, args=(60,), daemon=True).start()
+
+    os.register_at_fork(after_in_child=begin)
+    try:
+        test_workers_end_with_the_process_that_reads_alone()
+    finally:
+        forking.clear()
 
 
 def test_passes_beside_each_other_keep_their_workers() -> None:
