@@ -291,13 +291,12 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"Expected load() of {type(self).__name__} to return Sources(train=..., test=...), but got "
                 f"{type(sources).__name__}."
             )
-        train = None if callable(sources.train) else sources.train
-        optional = ("training", "validation") if callable(sources.train) else ("validation",)
-        datasets = {"training": train, "validation": sources.validation, "test": sources.test}
+        training = {} if callable(sources.train) else {"training": sources.train}
+        validation = {} if sources.validation is None else {"validation": sources.validation}
+        datasets = {**training, **validation, "test": sources.test}
         self._parts = {
             which: Part(dataset, which=which, owner=type(self).__name__, num_classes=self.num_classes)
             for which, dataset in datasets.items()
-            if dataset is not None or which not in optional
         }
         self._readers = {
             which: Reader(part.dataset, self.num_workers, part.check) for which, part in self._parts.items()

@@ -56,7 +56,7 @@ class Holdings:
         self.told: dict[int, Holding] = {}
         for i in hosted:
             dataset = called(partial(own, i), f"{owner} to read the examples of participant {i}")
-            part = Part(dataset, which=f"participant {i}'s training", owner=owner, num_classes=num_classes)
+            part = Part(dataset, which="training", owner=f"participant {i} of {owner}", num_classes=num_classes)
             self.readers[i] = Reader(dataset, num_workers, part.check)
             digest = hashlib.sha256(part.labels.numpy().tobytes()).hexdigest()[:16]
             self.told[i] = Holding(len(part), len(part.labels.unique()), digest)

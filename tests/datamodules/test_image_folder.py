@@ -129,7 +129,7 @@ def test_images_of_ones_own_that_are_not_as_expected(divided: Path) -> None:
     with pytest.raises(UserError, match=r"train/1 of --data.folder to have images in a folder per class, but torch"):
         made(divided, split="OWN")
     (divided / "train" / "1" / "cat").mkdir()
-    with pytest.raises(UserError, match="to have participant 1's training examples, but there is none"):
+    with pytest.raises(UserError, match="participant 1 of ImageFolder to have training examples, but there is none"):
         made(divided, split="OWN")
 
 

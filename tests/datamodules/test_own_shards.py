@@ -62,9 +62,7 @@ def test_as_if_cut_from_one_data_set(rffl: Callable[..., Ended], tmp_path: Path,
 def test_on_two_ranks(rffl: Callable[..., Ended], tmp_path: Path, exchange: str) -> None:
     """Two ranks give other bits than one, or one of them reads what belongs to a participant that it does not host."""
     assert rffl(*apart(tmp_path / "one's"), *QUICK, "--run.root", tmp_path / "one").code == 0
-    ended = forked(
-        2, *apart(tmp_path / "two's"), *QUICK, "--exchange", exchange, "--run.grace", 19, root=tmp_path / "two"
-    )
+    ended = forked(2, *apart(tmp_path / "two's"), *QUICK, "--exchange", exchange, root=tmp_path / "two")
     assert ended.code == 0, ended.err
     assert result(tmp_path / "one") == result(tmp_path / "two")
     assert {path.name for path in (tmp_path / "one's").iterdir()} == {f"{i} by 0" for i in range(4)}
@@ -159,10 +157,19 @@ def test_options_that_cut() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (TensorDataset(torch.zeros(0, 2), torch.zeros(0)), "participant 1's training examples, but there is none"),
-        (TensorDataset(torch.zeros(3, 2), torch.tensor([0, 1, 2])), "participant 1's training example 2 has label 2"),
-        (TensorDataset(torch.full((3, 2), torch.nan), torch.zeros(3)), "participant 1's training example 0 has NaN"),
-        ("none at all", "participant 1"),
+        (
+            TensorDataset(torch.zeros(0, 2), torch.zeros(0)),
+            "Expected participant 1 of Groups to have training examples, but there is none",
+        ),
+        (
+            TensorDataset(torch.zeros(3, 2), torch.tensor([0, 1, 2])),
+            "Expected labels of participant 1 of Groups to lie in 0 .. 1, but training example 2 has label 2",
+        ),
+        (
+            TensorDataset(torch.full((3, 2), torch.nan), torch.zeros(3)),
+            "Expected finite inputs of participant 1 of Groups, but training example 0 has NaN",
+        ),
+        ("none at all", "Expected every training example of participant 1 of Groups to be a pair (x, y)"),
     ],
     ids=["empty", "label", "nan", "no data"],
 )
@@ -175,5 +182,5 @@ def test_what_turns_out_while_it_is_read() -> None:
     """An example that is read one at a time and cannot be used is not named by its participant."""
     wrong: Dataset[Any] = Broken(30)
     data = ready(Groups(Federation(participants=2), split="OWN", wrong=wrong))
-    with pytest.raises(UserError, match="participant 1's training example 17 has NaN"):
+    with pytest.raises(UserError, match="of participant 1 of Groups, but training example 17 has NaN"):
         data._reader_of(1).batch(torch.arange(30))
