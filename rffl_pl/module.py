@@ -265,6 +265,7 @@ class FederatedModule(Configured, LightningModule):
         checkpoint["federation"] = {
             "identity": self.identity(),
             "round": self.round,
+            "total": self.federation.total,
             "members": dict(sorted(self.exchange.active.items())),
             "participants": {i: partial(cohort.state_dict, index) for index, i in enumerate(cohort.participants)},
         }

@@ -26,7 +26,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.federation import Federation
 from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
-from rffl_pl.runs.checkpoint import choices, load, write
+from rffl_pl.runs.checkpoint import Version, load, versions, write
+from rffl_pl.runs.disks import claimed, common
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.sharded import Shard
 
@@ -149,6 +150,8 @@ class FederatedStrategy(DDPStrategy):
         self.patience, self.grace = patience, grace
         self.sharded = exchange == "sharded"
         self._heartbeats: Heartbeats | None = None
+        self._mark = ""
+        self._leading: dict[Path, bool] = {}
 
     @property
     def root_device_type(self) -> str:
@@ -185,8 +188,9 @@ class FederatedStrategy(DDPStrategy):
                 device_id=self.root_device if self.root_device.type != "cpu" else None,
             )
         super().setup_distributed()
+        self._mark = self.broadcast(os.urandom(8).hex())
         if self.world_size > 1:
-            connect = partial(_own_connection, self.broadcast(os.urandom(8).hex()))
+            connect = partial(_own_connection, self._mark)
             self._heartbeats = Heartbeats(connect, self.global_rank, self.world_size, self.patience)
             self.barrier()
             _watch([*checks, self._heartbeats])
@@ -225,25 +229,87 @@ class FederatedStrategy(DDPStrategy):
             self.setup_optimizers(trainer)
         self.setup_precision_plugin()
 
+    def leads(self, folder: Path) -> bool:
+        """Whether this rank is the one of those that see a folder that writes what is to lie there once.
+
+        Rank 0 is that one on its machine; on a file system that all nodes see, everywhere. All ranks ask, each for the
+        folder by the name that it has for it; it is made if it is not there.
+
+        Raises:
+            UserError: On every rank, if one of them cannot write there.
+        """
+        if self.world_size == 1:
+            return True
+        if folder not in self._leading:
+            claim = folder / f".first-{self._mark}"
+            leads = self.together(lambda: self.is_global_zero and claimed(claim))
+            leads = self.together(lambda: leads or claimed(claim))
+            self.barrier()
+            if leads:
+                claim.unlink()
+            self._leading[folder] = leads
+        return self._leading[folder]
+
+    def keeps(self, folder: Path) -> bool:
+        """Whether this rank leads where checkpoints are kept (`leads`); says what it means that ranks have their own.
+
+        Raises:
+            UserError: On every rank, if one of them cannot write there, or if ranks that have to read the server's part
+                would not find it.
+        """
+        if folder in self._leading:
+            return self._leading[folder]
+        leads = self.leads(folder)
+        disks = sum(self.everybodys(leads))
+        if disks > 1 and self.sharded:
+            raise UserError(
+                "Expected --run.root on a file system that all ranks see under --exchange sharded, but they see "
+                f"{disks} different ones; give such a one, or --exchange central."
+            )
+        if disks > 1:
+            rank_zero_warn(
+                f"Ranks see {disks} different folders {folder}: each has the parts of checkpoints of those who see it, "
+                "and the run goes on only where all of them are. If that is not meant, give --run.root on a file "
+                "system that all ranks see."
+            )
+        return leads
+
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Every rank writes its own participants' part, rank 0 the rest."""
-        write(checkpoint, Path(filepath), first=self.is_global_zero, agree=self.first_word)
+        """Every rank writes its own participants' part, rank 0 the server's."""
+        target = Path(filepath)
+        leads = self.keeps(target.parent)
+        write(checkpoint, target, mark=self._mark, first=self.is_global_zero, leads=leads, agree=self.first_word)
+
+    def remove_checkpoint(self, filepath: Any) -> None:
+        """On every disk that has it."""
+        if self._leading.get(Path(filepath).parent, self.is_global_zero):
+            self.checkpoint_io.remove_checkpoint(filepath)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         """Every rank reads its own participants' part, those that serve the server's too; nothing can run code.
 
-        Of a folder with several checkpoints all ranks read the newest that is whole.
+        Of a folder with several checkpoints all ranks read the newest that is whole, on every disk.
 
         Raises:
             UserError: On every rank, if one of them finds no whole checkpoint of this package.
         """
-        *newer, oldest = map(Path, self.broadcast([str(path) for path in choices(Path(checkpoint_path))]))
-        for path in newer:
+        found = self._versions(Path(checkpoint_path))
+        *newer, oldest = common([[Version(*one) for one in theirs] for theirs in self.everybodys(list(found))])
+        for version in newer:
             try:
-                return self._load(path)
+                return self._load(found[version])
             except UserError as error:
                 rank_zero_warn(f"{error} Going on from the one before.")
-        return self._load(oldest)
+        return self._load(found[oldest])
+
+    def _versions(self, path: Path) -> dict[Version, Path]:
+        """The checkpoints that a path stands for on this rank, newest first; at least one."""
+        found, wrong = versions(path)
+        if (word := self.first_word(None if found else wrong[-1])) is not None:
+            raise UserError(word)
+        if (word := self.first_word(wrong[0] if wrong else None)) is not None:
+            rank_zero_warn(f"{word} Going on from the one before.")
+        return found
 
     def _load(self, path: Path) -> dict[str, Any]:
         loaded = self.together(lambda: load(path, self.exchange.hosted, server=self.exchange.serves))

@@ -25,22 +25,28 @@ PRELOADED = ["rffl_pl.cli.arguments", "rffl_pl.studies.play"]
 
 
 def forked(
-    ranks: int, *args: object, root: Path | None = None, module: str = "rffl_pl", cwd: Path = ROOT, timeout: float = 180
+    ranks: int,
+    *args: object,
+    root: Path | None = None,
+    each: Sequence[Sequence[object]] | None = None,
+    module: str = "rffl_pl",
+    cwd: Path = ROOT,
+    timeout: float = 180,
 ) -> Ended:
     """Runs ``python -m MODULE ARGS`` on so many ranks; results lie below ``root`` if it is given.
 
-    The exit code is the highest of the ranks'.
+    A rank's own words are those of ``each``. The exit code is the highest of the ranks'.
     """
     multiprocessing.set_forkserver_preload(PRELOADED)
     context = multiprocessing.get_context("forkserver")
-    words = [*map(str, args), *(() if root is None else ("--run.root", str(root)))]
+    common = [*args, *(() if root is None else ("--run.root", root))]
+    words = [[*map(str, common), *map(str, each[rank] if each else ())] for rank in range(ranks)]
     with TemporaryDirectory() as folder:
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # lives here, as under torchrun
         said = [Path(folder) / f"{rank}" for rank in range(ranks)]
+        environments = [_environment(rank, ranks, store.port, folder) for rank in range(ranks)]
         processes = [
-            context.Process(
-                target=_run, args=(module, words, cwd, _environment(rank, ranks, store.port, folder), str(said[rank]))
-            )
+            context.Process(target=_run, args=(module, words[rank], cwd, environments[rank], str(said[rank])))
             for rank in range(ranks)
         ]
         for process in processes:

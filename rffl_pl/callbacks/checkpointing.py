@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from rffl_pl.errors import UserError
 from rffl_pl.runs.checkpoint import CheckpointNotWrittenError
+from rffl_pl.strategy import FederatedStrategy
 
 
 class RoundCheckpoint(ModelCheckpoint):
@@ -37,6 +38,19 @@ class RoundCheckpoint(ModelCheckpoint):
         )
         self.errors = errors
         self._failed = False
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """As the base class does; on a machine with a folder of its own, in its folder of the run."""
+        assert self.dirpath is not None
+        mine = Path(self.dirpath)
+        super().setup(trainer, pl_module, stage)  # takes rank 0's
+        self.dirpath = str(mine.parent.with_name(Path(self.dirpath).parent.name) / mine.name)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """See where checkpoints will lie, before there is one."""
+        if isinstance(trainer.strategy, FederatedStrategy):
+            assert self.dirpath is not None
+            trainer.strategy.keeps(Path(self.dirpath))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save if it is time or the run ends here."""

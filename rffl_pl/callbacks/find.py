@@ -1,10 +1,12 @@
-"""How one callback finds another."""
+"""How one callback finds another, and ranks the folder of their run."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
 from lightning.pytorch import Callback, Trainer
+
+from rffl_pl.runs import RunFolder
 
 C = TypeVar("C", bound=Callback)
 
@@ -13,3 +15,8 @@ def find(trainer: Trainer, kind: type[C]) -> C | None:
     """The trainer's callback of a class, if it has one."""
     callbacks: list[Callback] = getattr(trainer, "callbacks")  # noqa: B009  # Lightning sets it where mypy cannot see
     return next((callback for callback in callbacks if isinstance(callback, kind)), None)
+
+
+def named_alike(folder: RunFolder, trainer: Trainer) -> RunFolder:
+    """This rank's folder of the run, named as rank 0's: it is the same one where they have the same --run.root."""
+    return RunFolder(folder.path.with_name(trainer.strategy.broadcast(folder.path.name)))

@@ -12,6 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import BasePredictionWriter
 from torch import Tensor
 
+from rffl_pl.callbacks.find import named_alike
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 
@@ -31,9 +32,9 @@ class PredictionWriter(BasePredictionWriter):
         self.folder = RunFolder(folder)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Have every rank write into rank 0's folder."""
+        """Have the folder named as rank 0's."""
         super().setup(trainer, pl_module, stage)
-        self.folder = RunFolder(trainer.strategy.broadcast(str(self.folder.path)))
+        self.folder = named_alike(self.folder, trainer)
 
     def write_on_epoch_end(
         self, trainer: Trainer, pl_module: LightningModule, predictions: Any, batch_indices: Any

@@ -14,7 +14,7 @@ from rffl_pl.callbacks import loggers
 from rffl_pl.callbacks.collecting import collected, gathered, scores
 from rffl_pl.callbacks.ending import over
 from rffl_pl.callbacks.faults import Faults
-from rffl_pl.callbacks.find import find
+from rffl_pl.callbacks.find import find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.callbacks.stopwatch import Stopwatch
@@ -25,6 +25,7 @@ from rffl_pl.runs.checkpoint import header, sound
 from rffl_pl.runs.history import History
 from rffl_pl.runs.records import fitting, percent
 from rffl_pl.runs.summarise import defined, summarise
+from rffl_pl.strategy import FederatedStrategy
 
 
 class RunReport(Callback):
@@ -48,8 +49,8 @@ class RunReport(Callback):
         self._before = 0  # rounds completed when Lightning's epoch began
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Have every rank write into rank 0's folder; training begins without a past, if no checkpoint brings one."""
-        self.folder = RunFolder(trainer.strategy.broadcast(str(self.folder.path)))
+        """Have the folder named as rank 0's; training begins without a past, if no checkpoint brings one."""
+        self.folder = named_alike(self.folder, trainer)
         if stage == "fit":
             self.history, self._faults, self._wandb_run = History(self.folder.rounds_file), Faults(), None
             self._stopwatch = Stopwatch()
@@ -93,8 +94,11 @@ class RunReport(Callback):
         final = gathered(pl_module, pl_module.score(test, pl_module.cohort, "final evaluation"))
         cohort = pl_module.cohort
         self.folder.write_weights((i, cohort.network_state(index)) for index, i in enumerate(cohort.participants))
+        leads = isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.leads(self.folder.path)
         if trainer.is_global_zero and self.history:
             self._conclude(trainer, pl_module, list(self.history), final)
+        elif leads and not trainer.is_global_zero:
+            print(f"run folder of this machine's participants: {self.folder.path}", flush=True)
 
     def _conclude(
         self, trainer: Trainer, module: FederatedModule, history: list[Round], final: dict[str, Tensor]

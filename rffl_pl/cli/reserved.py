@@ -30,7 +30,8 @@ class Reserved:
     def __init__(self, run: Run, command: str, earlier: RunFolder | None) -> None:
         self._above = absent(Path(run.root) / run.name)
         try:
-            self.path = (earlier or run.folder(command)).take().path
+            folder = earlier or run.folder(command)
+            self.path = folder.take().path if launch.rank() == 0 else folder.path
         except UserError:
             remove_empty(self._above)
             raise
@@ -42,12 +43,13 @@ class Reserved:
         try:
             yield
         except Exception as error:
-            if self._new and launch.rank() == 0 and mistake_behind(error) is not None and not self._begun():
-                shutil.rmtree(self.path, ignore_errors=True)
-                remove_empty(self._above)  # unless another run has come to live there
+            if self._new and mistake_behind(error) is not None:
+                for folder in RunFolder.taken():  # by one of the ranks that see it
+                    self._take_away(folder)
             raise
 
-    def _begun(self) -> bool:
-        folder = RunFolder(self.path)
+    def _take_away(self, folder: RunFolder) -> None:
         logged = folder.metrics_file.is_file() and folder.metrics_file.stat().st_size > 0
-        return logged or folder.newest_checkpoint() is not None
+        if not logged and folder.newest_checkpoint() is None:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            remove_empty(self._above)  # unless another run has come to live there

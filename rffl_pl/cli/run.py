@@ -21,6 +21,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
 from rffl_pl.callbacks import EndTogether, PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
+from rffl_pl.callbacks.find import named_alike
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.comparison.reading import options_of
 from rffl_pl.errors import UserError, check_folder, check_number
@@ -155,26 +156,46 @@ def has_options(run: RunFolder, config: Mapping[str, Any]) -> bool:
 
 
 class ConfigKeeper(SaveConfigCallback):
-    """Leaves the resolved configuration in the run folder and in W&B; where a run goes on, once nothing is refused."""
+    """Leaves the resolved configuration in the run folder and in W&B; where a run goes on, once nothing is refused.
+
+    Machines that have a run folder of their own have a configuration of their own in it.
+    """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Not yet where there is training: the checkpoint has not been read."""
+        """Not yet where there is training: the checkpoint has not been read.
+
+        Raises:
+            UserError: On every rank, if some have a checkpoint to go on from and others have none.
+        """
+        assert isinstance(trainer.strategy, FederatedStrategy)
+        found = trainer.strategy.everybodys(bool(self.config.get("ckpt_path")))
+        if len(set(found)) > 1:
+            raise UserError(
+                f"Expected every rank to have a checkpoint to go on from, but rank {found.index(False)} has none and "
+                f"rank {found.index(True)} has; give --ckpt_path on every machine, and each its own part of the run "
+                "below --run.root and --run.name, or begin anew under another --run.name."
+            )
         if stage != "fit":
             super().setup(trainer, pl_module, stage)
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        folder = Path(trainer.default_root_dir)
-        folder.mkdir(parents=True, exist_ok=True)
+        self._keep(RunFolder(trainer.default_root_dir))
+
+    def _keep(self, folder: RunFolder) -> None:
+        folder.path.mkdir(parents=True, exist_ok=True)
         kept = self.config.clone()
-        if kept.get("ckpt_path") == str(RunFolder(folder).checkpoints):  # the whole run is in this folder
+        if kept.get("ckpt_path") == str(folder.checkpoints):  # the whole run is in this folder
             kept["ckpt_path"] = None
-        partial = folder / f".{self.config_filename}"
+        partial = folder.path / f".{self.config_filename}"
         self.parser.save(kept, partial, skip_unset=False, overwrite=True)
-        partial.replace(folder / self.config_filename)  # at once: a restart finds its run by it
-        RunFolder(folder).sign()
+        partial.replace(folder.config_file)  # at once: a restart finds its run by it
+        folder.sign()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        super().setup(trainer, pl_module, "fit")
+        strategy, folder = trainer.strategy, named_alike(RunFolder(trainer.default_root_dir), trainer)
+        assert isinstance(strategy, FederatedStrategy)
+        leads = strategy.leads(folder.path)
+        strategy.together(lambda: self._keep(folder.take()) if leads else None)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 config = self.config.as_dict()

@@ -7,6 +7,9 @@ hosts it and read by the rank that hosts it then. All but the history are plain 
 reads with ``weights_only=True``, in archives that have a CRC-32 of everything that lies in them; that of the history
 stands in ``server.pt``.
 
+Machines without a file system in common have such a folder each, with ``run.pt`` and the parts of the participants that
+they host; the server's are rank 0's machine's. The parts of a checkpoint bear the mark of the ranks that wrote it.
+
 A checkpoint is written beside the one that it replaces, waited for until it is on the disk, and renamed; the one before
 is kept as ``last.previous.ckpt``.
 """
@@ -14,13 +17,12 @@ is kept as ``last.previous.ckpt``.
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,6 +32,7 @@ from rffl_pl.runs.history import History, read_shared
 
 FORMAT, VERSION = "rffl_pl", 3
 RUN, SERVER, ROUNDS = "run.pt", "server.pt", "rounds.jsonl"
+MARKS = ("format", "version", "round", "mark")
 
 State = dict[str, Any]
 
@@ -38,20 +41,42 @@ class CheckpointNotWrittenError(UserError):
     """A checkpoint could not be written; the one before is whole."""
 
 
+class Version(NamedTuple):
+    """What tells a checkpoint from another one: the same on every disk that has parts of it.
+
+    Attributes:
+        round: The rounds that it has.
+        mark: Of the ranks that wrote it together; None in those of earlier releases.
+    """
+
+    round: int
+    mark: str | None
+
+
 def participant_file(participant: int) -> str:
     """The name of a participant's part."""
     return f"participant_{participant}.pt"
 
 
-def write(checkpoint: State, target: Path, *, first: bool, agree: Callable[[str | None], str | None]) -> None:
-    """Write this rank's parts; the checkpoint that was there stays whole until all of the new one is.
+def write(
+    checkpoint: State,
+    target: Path,
+    *,
+    mark: str,
+    first: bool,
+    leads: bool,
+    agree: Callable[[str | None], str | None],
+) -> None:
+    """Write this rank's parts; the checkpoint that was there stays whole until all of the new one is, on every disk.
 
     Args:
-        checkpoint: What Lightning collected. In ``federation`` lie ``members`` and, by participant that this rank
-            hosts, a function that gives the ``participants``' states: one copy at a time. In ``server`` lies the
-            `History`.
-        target: The checkpoint's folder.
+        checkpoint: What Lightning collected. In ``federation`` lie the ``total`` of all participants, ``members`` and,
+            by participant that this rank hosts, a function that gives the ``participants``' states: one copy at a
+            time. In ``server`` lies the `History`.
+        target: The checkpoint's folder, as this rank sees it.
+        mark: What the ranks that run together have in common, and with no others.
         first: Whether this is rank 0.
+        leads: Whether this rank writes what its disk has once: one rank of those that see the folder does.
         agree: Waits for all ranks; tells all what the first of them says that says something.
 
     Raises:
@@ -59,26 +84,30 @@ def write(checkpoint: State, target: Path, *, first: bool, agree: Callable[[str 
     """
     partial = target.with_name(f".{target.name}.partial")
     history = checkpoint.get("server", {}).get("history") if first else None
-    parts = _parts(checkpoint, first)
+    parts = _parts(checkpoint, mark, first=first, leads=leads)
     failure = agree(_failure(lambda: _write_parts(parts, history, partial)))
-    if failure is not None and first:
+    if failure is not None and leads:
         _remove(partial)  # a full disk has room for the rest of the run again
     _check(target, failure)
-    members = list(checkpoint["federation"]["members"]) if first else []
-    _check(target, agree(_failure(lambda: _put(partial, target, members)) if first else None))
+    version = Version(checkpoint["federation"]["round"], mark)
+    failure = agree(_failure(lambda: _put(partial, target, version)) if leads else None)
+    if failure is not None and leads:
+        _failure(lambda: _take_back(target, version))
+    _check(target, failure)
 
 
-def _parts(checkpoint: State, first: bool) -> Iterable[tuple[str, State]]:
+def _parts(checkpoint: State, mark: str, *, first: bool, leads: bool) -> Iterable[tuple[str, State]]:
     """The files of this rank, by name, one at a time."""
     federation = dict(checkpoint["federation"])
-    members, states = federation.pop("members"), federation.pop("participants")
-    marks = {"format": FORMAT, "version": VERSION, "round": federation["round"]}
+    members, states, total = (federation.pop(name) for name in ("members", "participants", "total"))
+    marks = {"format": FORMAT, "version": VERSION, "round": federation["round"], "mark": mark}
     for participant, state in states.items():
         part = {**marks, "participant": participant, "member": members[participant], "state": state()}
         yield participant_file(participant), part
-    if first:
+    if leads:
         rest = {key: value for key, value in checkpoint.items() if key not in ("server", "federation")}
-        yield RUN, {**marks, **rest, "federation": {**federation, "participants": sorted(members)}}
+        yield RUN, {**marks, **rest, "federation": {**federation, "participants": list(range(total))}}
+    if first:
         server = dict(checkpoint.get("server", {}))
         if history := server.pop("history", None):
             server["history"] = history.mark()
@@ -98,19 +127,36 @@ def _write_parts(parts: Iterable[tuple[str, State]], history: History | None, pa
     on_disk([*written, partial])
 
 
-def _put(partial: Path, target: Path, members: Iterable[int]) -> None:
-    """Put a whole checkpoint where another one may be: at every moment one of them is there under a known name."""
-    missing = [name for name in map(participant_file, members) if not (partial / name).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{missing[0]} of another rank is not in {partial}; give --run.root on a file system that all nodes share"
-        )
+def _put(partial: Path, target: Path, version: Version) -> None:
+    """Put a whole checkpoint where another one may be: at every moment one of them is there under a known name.
+
+    The one before is the last of an earlier round. What is damaged, or is of a round that this run plays again since
+    another disk did not come to it, does not take its place.
+    """
     previous = _previous(target)
     if os.path.lexists(target):
-        _remove(previous)
-        target.rename(previous)
+        if not previous.exists() or _before(target, version):
+            _remove(previous)
+            target.rename(previous)
+        else:
+            _remove(target)
     partial.rename(target)
     on_disk([target.parent])
+
+
+def _take_back(target: Path, version: Version) -> None:
+    """Let the checkpoint before be the last one again where another disk could not put its part in place."""
+    if os.path.lexists(target) and version_of(target) == version:
+        _remove(target)
+    if not os.path.lexists(target) and _previous(target).exists():
+        _previous(target).rename(target)
+
+
+def _before(target: Path, version: Version) -> bool:
+    try:
+        return version_of(target).round < version.round
+    except UserError:
+        return False
 
 
 def _failure(work: Callable[[], None]) -> str | None:
@@ -154,11 +200,11 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
         parts = {i: _read(target / participant_file(i)) for i in mine}
         judged = _read(target / SERVER) if server else {}
         named = {participant_file(i): part for i, part in parts.items()} | ({SERVER: judged} if server else {})
-        _check_rounds(target, run, named)
+        _check_versions(target, run, named)
         members = {i: part["member"] for i, part in parts.items()} | judged.get("members", {})
         participants = {i: part["state"] for i, part in parts.items()}
         run["federation"] = {**federation, "members": members, "participants": participants}
-        rest = {key: value for key, value in judged.items() if key not in ("format", "version", "round", "members")}
+        rest = {key: value for key, value in judged.items() if key not in (*MARKS, "members")}
         if "history" in rest:
             rest["history"] = read_shared(target / ROUNDS, rest["history"])
         return {**run, "server": rest} if rest else run
@@ -194,12 +240,41 @@ def choices(path: Path) -> list[Path]:
     return sorted(inside, key=age, reverse=True)
 
 
-def _check_rounds(target: Path, run: State, parts: Mapping[str, State]) -> None:
+def versions(path: Path) -> tuple[dict[Version, Path], list[str]]:
+    """The checkpoints that a path stands for, newest first, and what is wrong with those that cannot be read."""
+    found: dict[Version, Path] = {}
+    wrong = []
+    for folder in choices(path):
+        try:
+            found.setdefault(version_of(folder), folder)
+        except UserError as error:
+            wrong.append(str(error))
+    return found, wrong
+
+
+def version_of(path: Path) -> Version:
+    """What tells this checkpoint from another one.
+
+    Raises:
+        UserError: If there is no checkpoint of this format and version.
+    """
+    run = _read(_existing(path) / RUN, mmap=True)
+    with sound(path):
+        return _version(run)
+
+
+def _version(part: State) -> Version:
+    return Version(part["round"], part.get("mark"))
+
+
+def _check_versions(target: Path, run: State, parts: Mapping[str, State]) -> None:
+    whole = _version(run)
     for name, part in parts.items():
-        if part["round"] != run["round"]:
+        if (own := _version(part)) != whole:
+            of = f"of round {own.round}" if own.round != whole.round else "was written with another one"
             raise UserError(
-                f"Expected all files of --ckpt_path {target} to be of one round, but {RUN} is of round {run['round']} "
-                f"and {name} of round {part['round']}; copy checkpoints as whole folders."
+                f"Expected all files of --ckpt_path {target} to be of one checkpoint, but {RUN} is of round "
+                f"{whole.round} and {name} {of}; copy checkpoints as whole folders."
             )
 
 
@@ -282,7 +357,7 @@ def _read(path: Path, mmap: bool = False) -> State:
     if not path.is_file():
         raise UserError(
             f"Expected --ckpt_path {path.parent} to be a whole checkpoint, but {path.name} is missing; copy "
-            "checkpoints as whole folders."
+            "checkpoints as whole folders, and start every rank on the machine that has its part."
         )
     part = _read_file(path, mmap)
     if not isinstance(part, dict) or part.get("format") != FORMAT:
@@ -303,7 +378,7 @@ def _read_file(path: Path, mmap: bool = False) -> Any:
                     raise ValueError(f"the checksum of {damaged} is wrong")
         # On the CPU: another rank's GPU may not exist here.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # whatever torch makes of a damaged file
         raise UserError(
             f"Expected --ckpt_path {path} to be a whole checkpoint, but it cannot be read "
             f"({type(error).__name__}): it is truncated, damaged or no checkpoint; take an earlier one."

@@ -20,7 +20,7 @@ from torch import Tensor
 from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.launch.locks import locked
-from rffl_pl.runs.checkpoint import RUN, choices
+from rffl_pl.runs.checkpoint import RUN, choices, participant_file
 from rffl_pl.runs.durable import put
 from rffl_pl.runs.records import Round, Summary
 
@@ -80,12 +80,12 @@ class RunFolder:
         raise AssertionError("unreachable")
 
     def take(self) -> RunFolder:
-        """Have the folder to oneself until it is freed (`free`); rank 0 alone.
+        """Have the folder to oneself until it is freed (`free`); of the ranks that see it, one alone.
 
         Raises:
             UserError: If another process still writes into it.
         """
-        if launch.rank() == 0 and self._place not in _taken.files:
+        if self._place not in _taken.files:
             file = self.launch_file.open("a+")
             if not locked(file, PATIENCE):
                 raise UserError(
@@ -108,6 +108,11 @@ class RunFolder:
     def _place(self) -> Path:
         """The folder by the name that it has whoever asks: Lightning writes paths its own way."""
         return self.path.resolve()
+
+    @staticmethod
+    def taken() -> list[RunFolder]:
+        """What this thread has to itself."""
+        return [RunFolder(place) for place in _taken.files]
 
     @staticmethod
     def free() -> None:
@@ -190,7 +195,8 @@ class RunFolder:
     def complete(self, rounds: int) -> bool:
         """Whether the run has ended after so many rounds: its result and everybody's weights are of its checkpoint.
 
-        A rank that is killed at the end has not written its weights, though rank 0 may have written the result.
+        A rank that is killed at the end has not written its weights, though rank 0 may have written the result. Where
+        other machines have parts of the checkpoint, nobody can tell alone.
         """
         newest = self.newest_checkpoint()
         try:
@@ -199,9 +205,11 @@ class RunFolder:
             return False
         if newest is None or summary.rounds != rounds:
             return False
-        written = [self.summary_file, *map(self.weights_file, range(len(summary.examples)))]
+        everybody = range(len(summary.examples))
+        written = [self.summary_file, *map(self.weights_file, everybody)]
         began = (newest / RUN).stat().st_mtime
-        return all(file.is_file() and file.stat().st_mtime >= began for file in written)
+        whole = all((newest / participant_file(i)).is_file() for i in everybody)
+        return whole and all(file.is_file() and file.stat().st_mtime >= began for file in written)
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,11 +49,11 @@ def test_a_rank_that_is_stopped_is_given_up(tmp_path: Path) -> None:
 class Torchrun:
     """The real one, on two ranks, with restarts; results of a run named ``kills`` lie below ``root``."""
 
-    def __init__(self, root: Path, rounds: int, *args: object) -> None:
-        self.root = root
+    def __init__(self, root: Path, rounds: int, *args: object, module: str = "rffl_pl") -> None:
+        self.runs = root / ("kills" if module == "rffl_pl" else "0/kills")  # with the rounds
         command = [
             sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=40",
-            "-m", "rffl_pl", *DIGITS, "--trainer.max_epochs", rounds, "--run.root", root, "--run.name", "kills",
+            "-m", module, *DIGITS, "--trainer.max_epochs", rounds, "--run.root", root, "--run.name", "kills",
             "--ckpt_path", "last", "--run.patience", 20, *args,
         ]  # fmt: skip
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -77,7 +78,7 @@ class Torchrun:
 
     def rounds(self) -> int:
         """How many have been logged."""
-        return max((file.read_bytes().count(b"\n") - 1 for file in self.root.glob("kills/*/metrics.csv")), default=0)
+        return max((file.read_bytes().count(b"\n") - 1 for file in self.runs.glob("*/metrics.csv")), default=0)
 
 
 def gone(numbers: list[int], within: float) -> bool:
@@ -92,8 +93,11 @@ def gone(numbers: list[int], within: float) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["rffl_pl", "tests.own_disk"])
+def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path, module: str) -> None:
     """Any rank, all ranks or torchrun, by SIGKILL or SIGTERM, mid-checkpoint too: the end is the undisturbed one's.
+
+    Of ranks that write into one folder, and of those that have a disk each.
 
     ``RFFL_KILLS`` has another number of them than eight.
     """
@@ -102,7 +106,7 @@ def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path) -> 
     (whole,) = (tmp_path / "runs" / "whole").iterdir()
     moments = random.Random(1)
     targets = ("rank 0", "rank 1", "all ranks", "torchrun")
-    run = Torchrun(tmp_path, rounds)
+    run = Torchrun(tmp_path, rounds, module=module)
     try:
         for kill in range(kills):
             number = (signal.SIGKILL, signal.SIGTERM)[kill % 2]
@@ -116,11 +120,13 @@ def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path) -> 
             assert gone(ranks, within=60), (target, number)
             if target == "torchrun":
                 run.process.wait(timeout=60)
-                run = Torchrun(tmp_path, rounds)
+                run = Torchrun(tmp_path, rounds, module=module)
         assert run.process.wait(timeout=300) == 0, (tmp_path / "said.txt").read_text()[-3000:]
     finally:
         run.process.kill()  # its ranks end by themselves
-    (killed,) = (tmp_path / "kills").iterdir()
+    (killed,) = run.runs.iterdir()
+    if module == "tests.own_disk":
+        shutil.copytree(tmp_path / "1" / "kills" / killed.name / "weights", killed / "weights", dirs_exist_ok=True)
     assert_same_bits(whole, killed)
 
 

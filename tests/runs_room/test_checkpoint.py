@@ -6,7 +6,10 @@ import errno
 import os
 import random
 import shutil
+import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,18 @@ from torch import nn
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.runs import Round
-from rffl_pl.runs.checkpoint import VERSION, CheckpointNotWrittenError, choices, header, load, read, wandb_run, write
+from rffl_pl.runs.checkpoint import (
+    VERSION,
+    CheckpointNotWrittenError,
+    choices,
+    header,
+    load,
+    read,
+    version_of,
+    versions,
+    wandb_run,
+    write,
+)
 from rffl_pl.runs.history import History
 from rffl_pl.runs.identity import check_identity, identity
 
@@ -44,19 +58,56 @@ def collected(hosted: Iterable[int], round_: int, history: History | None = None
         "federation": {
             "identity": {"model": {}},
             "round": round_,
+            "total": 3,
             "members": {i: member for i, member in MEMBERS.items() if i in hosted},
             "participants": {i: lambda i=i: state(i, round_) for i in hosted},
         },
     }
 
 
-def written(folder: Path, round_: int = 4) -> Path:
-    """A checkpoint of three participants on two ranks; rank 1 writes first."""
+def alone(word: str | None) -> str | None:
+    """The agreement of one rank."""
+    return word
+
+
+class Ranks:
+    """Ranks that write a checkpoint at the same time, a thread each; one that is killed ends the others."""
+
+    def __init__(self, count: int) -> None:
+        self.words: list[str | None] = [None] * count
+        self.mark = os.urandom(8).hex()
+        self.meeting = threading.Barrier(count, timeout=30)
+
+    def write(self, *parts: tuple[dict[str, Any], Path], leads: Iterable[int]) -> None:
+        """Each rank writes what it collected into its folder."""
+        with ThreadPoolExecutor(len(parts)) as pool:
+            ranks = [pool.submit(self._write, rank, *part, rank in leads) for rank, part in enumerate(parts)]
+        failures = [failure for rank in ranks if (failure := rank.exception()) is not None]
+        for failure in sorted(failures, key=lambda one: isinstance(one, threading.BrokenBarrierError)):
+            raise failure
+
+    def _write(self, rank: int, part: dict[str, Any], target: Path, leads: bool) -> None:
+        try:
+            write(part, target, mark=self.mark, first=rank == 0, leads=leads, agree=partial(self._agree, rank))
+        except BaseException:
+            self.meeting.abort()
+            raise
+
+    def _agree(self, rank: int, word: str | None) -> str | None:
+        self.words[rank] = word
+        self.meeting.wait()
+        heard = next((said for said in self.words if said is not None), None)
+        self.meeting.wait()
+        return heard
+
+
+def written(folder: Path, round_: int = 4, other: Path | None = None) -> Path:
+    """A checkpoint of three participants on two ranks, which see the same folder or, the second one, another."""
     target = folder / "last.ckpt"
     everywhere = collected([0, 2], round_, rounds(folder, round_))
     everywhere["federation"]["members"] = MEMBERS
-    write(collected([1], round_), target, first=False, agree=lambda word: word)
-    write(everywhere, target, first=True, agree=lambda word: word)
+    second = (collected([1], round_), (other or folder) / "last.ckpt")
+    Ranks(2).write((everywhere, target), second, leads=(0, 1) if other else (0,))
     return target
 
 
@@ -124,7 +175,7 @@ def test_checkpoints_share_the_rounds_and_keep_their_own(tmp_path: Path, file_sy
     history = rounds(tmp_path, 4)
     everything = collected([0, 1, 2], 4, history)
     everything["federation"]["members"] = MEMBERS
-    write(everything, tmp_path / "four.ckpt", first=True, agree=lambda word: word)
+    write(everything, tmp_path / "four.ckpt", first=True, leads=True, mark="0", agree=alone)
     shared = (tmp_path / "rounds.jsonl").samefile(tmp_path / "four.ckpt" / "rounds.jsonl")
     assert shared == (file_system == "hard links")
 
@@ -158,7 +209,7 @@ def test_an_interrupted_write_leaves_the_one_before(target: Path, moment: str, m
         if moment == "between the renames":
             patch.setattr(Path, "rename", lambda a, b: fail() if a.name.endswith(".partial") else rename(a, b))
         with pytest.raises(KeyboardInterrupt):
-            write(broken, target, first=True, agree=fail if moment == "meeting" else lambda word: word)
+            write(broken, target, first=True, leads=True, mark="0", agree=fail if moment == "meeting" else alone)
     assert read(target)["epoch"] == 4
     assert choices(target.parent)[0] == (target if target.exists() else target.with_name("last.previous.ckpt"))
     assert read(written(target.parent, 6))["epoch"] == 6
@@ -177,19 +228,72 @@ def test_a_rank_that_cannot_write_ends_the_write_of_all(target: Path, rank: int)
     if rank == 0:
         (target.parent / ".last.ckpt.partial").write_text("no folder")
     with pytest.raises(CheckpointNotWrittenError, match="File exists" if rank == 0 else "No space left on device"):
-        write(broken, target, first=True, agree=agree)
+        write(broken, target, first=True, leads=True, mark="0", agree=agree)
     assert len(words) == 1
     assert read(target)["epoch"] == 4
 
 
-def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
-    """Where nodes share no file system rank 0 says so, and the checkpoint before stays."""
-    before = written(tmp_path, 4)
-    everywhere = collected([0, 2], 5)
-    everywhere["federation"]["members"] = MEMBERS
-    with pytest.raises(UserError, match=r"participant_1\.pt of another rank is not in .*; give --run\.root on a file"):
-        write(everywhere, before, first=True, agree=lambda word: word)
-    assert read(before)["epoch"] == 4
+def test_every_disk_has_its_own_part(tmp_path: Path) -> None:
+    """Machines without a file system in common: what a rank may have lies on its own, and nothing else."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    target = written(here, other=there)
+    assert {path.name for path in target.iterdir()} == {
+        "run.pt", "server.pt", "rounds.jsonl", "participant_0.pt", "participant_2.pt"
+    }  # fmt: skip
+    assert {path.name for path in (there / "last.ckpt").iterdir()} == {"run.pt", "participant_1.pt"}
+    assert list(load(target, [0, 2], server=True)["federation"]["participants"]) == [0, 2]
+    assert list(load(there / "last.ckpt", [1], server=False)["federation"]["participants"]) == [1]
+    with pytest.raises(
+        UserError, match=r"participant_0\.pt is missing; .* start every rank on the machine that has it"
+    ):
+        load(there / "last.ckpt", [0], server=False)
+
+
+def test_a_write_that_one_disk_alone_came_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before the second disk had it: the one before is on both, and stays when the round is written again."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    written(here, 4, other=there)
+    rename = Path.rename
+
+    def killed(path: Path, target: Path) -> Path:
+        if path == there / ".last.ckpt.partial":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    before = version_of(there / "last.ckpt")
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", killed)
+            with pytest.raises(KeyboardInterrupt):
+                written(here, 5, other=there)
+        assert version_of(here / "last.ckpt").round == 5
+        assert before in versions(here)[0]
+        assert before in versions(there)[0]
+    written(here, 5, other=there)
+    assert list(versions(here)[0]) == list(versions(there)[0])
+    assert [version.round for version in versions(here)[0]] == [5, 4]
+
+
+def test_a_disk_that_cannot_put_its_part_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All take theirs back: however often that happens, the last checkpoint of all is the same one."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    written(here, 4, other=there)
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path == there / ".last.ckpt.partial":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse)
+        for round_ in (5, 6, 7):
+            with pytest.raises(CheckpointNotWrittenError, match="Input/output error"):
+                written(here, round_, other=there)
+            assert version_of(here / "last.ckpt") == version_of(there / "last.ckpt")
+            assert version_of(here / "last.ckpt").round == 4
+    written(here, 8, other=there)
+    assert [[version.round for version in versions(disk)[0]] for disk in (here, there)] == [[8, 4], [8, 4]]
 
 
 def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
@@ -203,6 +307,8 @@ def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
     assert "no such file" in refused(tmp_path / "nowhere.ckpt")
     (tmp_path / "empty").mkdir()
     assert "it has no run.pt; give a folder" in refused(tmp_path / "empty")
+    (tmp_path / "notes.txt").write_text("a file of another kind")
+    assert "truncated, damaged or no checkpoint" in refused(tmp_path / "notes.txt")
     torch.save(nn.Linear(1, 1).state_dict(), tmp_path / "weights.pt")
     assert "holds no federation" in refused(tmp_path / "weights.pt")
     torch.save({"federation": {}, "server": {}}, tmp_path / "old.ckpt")
@@ -231,6 +337,10 @@ def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
         assert f"{name} is of version 4; go on with the release" in spoilt(name, {"version": 4})
         assert f"{name} is not" in spoilt(name, {"format": "another"})
     assert "run.pt is of round 4 and participant_0.pt of round 3" in spoilt("participant_0.pt", {"round": 3})
+    another = (
+        "run.pt is of round 4 and participant_0.pt was written with another one; copy checkpoints as whole folders"
+    )
+    assert another in spoilt("participant_0.pt", {"mark": "0"})
 
 
 def test_two_flipped_bytes_are_seen(target: Path) -> None:
