@@ -28,13 +28,15 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
     Raises:
         UserError: On every rank, with the first difference there is.
     """
+    elsewhere = {f"--data.{option}" for option in module.data.places}
+    settings = training_settings(trainer, server)
     weights = hashlib.sha256(b"".join(raw(tensor) for tensor in module.network.state_dict().values()))
     facts = {
         "the initial weights": weights.hexdigest(),
         "the data": repr(module.data.identity()),
         "the versions": f"{rffl_pl.__version__}, torch {torch.__version__}, lightning {lightning.__version__}",
         "the exchange": "sharded" if len(module.exchange.shards) > 1 else "central",
-        **training_settings(trainer, server),
+        **{option: value for option, value in settings.items() if option not in elsewhere},
     }
     found = module.exchange.first_difference(facts)
     if found is not None:

@@ -86,6 +86,9 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     class_names: Sequence[str] = ()
     """What the classes are called, if they have names."""
 
+    places: Sequence[str] = ()
+    """Options of the constructor that say where files lie. Machines may differ in them: what they read is compared."""
+
     mistake: UserError | None = None
     """What `prepare_data` met on this rank while the others waited."""
 

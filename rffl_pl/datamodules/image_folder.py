@@ -43,6 +43,7 @@ class ImageFolder(FederatedDataModule):
     """
 
     num_classes = 0
+    places = ("folder",)
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,15 +44,21 @@ class Texts:
             )
 
 
+OwnTexts = Callable[[int], Texts]
+"""From a participant's number to the sentences that it trains on."""
+
+
 class TextDataModule(FederatedDataModule):
     """Divides sentences among participants. Your own text is a subclass with `num_classes` and `read`.
 
     The vocabulary is built from the training sentences of `read` (those that a share is held out of, whole) and from
-    no validation or test sentences. Batches hold sentences of about the same length.
+    no validation or test sentences; or from a file that all have, which there has to be under the split ``OWN``, where
+    nobody reads everybody's sentences. Batches hold sentences of about the same length.
 
     Args:
         federation: Who takes part.
         vocabulary_size: Number of token ids, with padding and unknown; rarer words are unknown.
+        vocabulary_file: A text file with a sentence per line from which the vocabulary is built.
         tokenizer: ``tokenizers``, or ``torchtext`` (an extra) for the same ids.
         predict_file: For ``predict``: a text file with a sentence per line instead of the test set.
         kwargs: See `FederatedDataModule`.
@@ -66,6 +72,7 @@ class TextDataModule(FederatedDataModule):
         federation: Federation,
         *,
         vocabulary_size: int = 20_000,
+        vocabulary_file: str | None = None,
         tokenizer: Literal["tokenizers", "torchtext"] = "tokenizers",
         predict_file: str | None = None,
         **kwargs: Any,
@@ -75,20 +82,24 @@ class TextDataModule(FederatedDataModule):
         if tokenizer not in ("tokenizers", "torchtext"):
             raise UserError(f"Expected --data.tokenizer to be tokenizers or torchtext, but got {tokenizer}.")
         self.vocabulary_size = vocabulary_size
+        self.vocabulary_file = vocabulary_file
         self.tokenizer = tokenizer
         self.predict_file = predict_file
         self.encode: Encoder
 
     @abstractmethod
-    def read(self) -> tuple[Texts, Texts | None, Texts]:
-        """The training, validation and test sentences; without validation a share of training is held out."""
+    def read(self) -> tuple[Texts | OwnTexts, Texts | None, Texts]:
+        """The training, validation and test sentences; without validation a share of training is held out.
+
+        Of participants who have sentences of their own, a function that reads one participant's.
+        """
 
     def load(self) -> Sources:
         train, validation, test = self.read()
         build = with_tokenizers if self.tokenizer == "tokenizers" else with_torchtext
-        self.encode = build(train.sentences, self.vocabulary_size)
+        self.encode = build(self._vocabulary(train), self.vocabulary_size)
         return Sources(
-            train=self._encoded(train),
+            train=self._encoded(train) if isinstance(train, Texts) else lambda i: self._encoded(train(i)),
             test=self._encoded(test),
             validation=None if validation is None else self._encoded(validation),
         )
@@ -99,9 +110,23 @@ class TextDataModule(FederatedDataModule):
 
     @cached_property
     def _token_digest(self) -> str:
+        """Of the training sentences; where these are somebody's own, of the test sentences."""
         assert self.sources is not None
-        assert isinstance(self.sources.train, Sentences)
-        return hashlib.sha256(torch.cat(self.sources.train.tokens).numpy().tobytes()).hexdigest()[:16]
+        read = self.sources.test if callable(self.sources.train) else self.sources.train
+        assert isinstance(read, Sentences)
+        return hashlib.sha256(torch.cat(read.tokens).numpy().tobytes()).hexdigest()[:16]
+
+    def _vocabulary(self, train: Texts | OwnTexts) -> Sequence[str]:
+        """The sentences that the vocabulary is built from."""
+        if self.vocabulary_file is not None:
+            return _lines_of(Path(self.vocabulary_file), "--data.vocabulary_file")
+        if isinstance(train, Texts):
+            return train.sentences
+        raise UserError(
+            f"Expected --data.vocabulary_file for {type(self).__name__} with --data.split OWN, but got none; give a "
+            "text file with a sentence per line that is the same everywhere: all number its words, and nobody reads "
+            "everybody's own sentences."
+        )
 
     def predict_dataloader(self) -> Batches:
         """The sentences of `predict_file`, or the test set, in their order."""
@@ -115,10 +140,16 @@ class TextDataModule(FederatedDataModule):
         return Sentences(self.encode(texts.sentences), texts.labels)
 
     def _sentences_of(self, path: Path) -> Sentences:
-        lines = read_lines(path, "--data.predict_file", "utf-8")
-        if not lines:
-            raise UserError(f"Expected a sentence per line in --data.predict_file {path}, but it is empty.")
+        lines = _lines_of(path, "--data.predict_file")
         return self._encoded(Texts(sentences=lines, labels=[0] * len(lines)))
+
+
+def _lines_of(path: Path, option: str) -> list[str]:
+    """The sentences of a file that has one in each line, and no labels."""
+    lines = read_lines(path, option, "utf-8")
+    if not lines:
+        raise UserError(f"Expected a sentence per line in {option} {path}, but it is empty.")
+    return lines
 
 
 def read_lines(path: Path, option: str, encoding: str) -> list[str]:

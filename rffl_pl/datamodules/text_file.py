@@ -10,20 +10,30 @@ from typing import Any
 
 import torch
 
-from rffl_pl.datamodules.text import TextDataModule, Texts, read_lines
+from rffl_pl.datamodules.splits import OWN
+from rffl_pl.datamodules.text import OwnTexts, TextDataModule, Texts, read_lines
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+
+NUMBER = "{participant}"
+"""Stands for a participant's number in the name of its file."""
+
+Rows = list[tuple[str, str]]
+"""Sentences, each with its label."""
 
 
 class TextFile(TextDataModule):
     """Sentences and labels from two columns of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
 
-    Labels may be any strings or numbers; sorted, they are the classes.
+    Labels may be any strings or numbers; sorted, they are the classes. With ``--data.split OWN`` every participant has
+    a training file of its own, which the rank that hosts it reads and which need not be anywhere else; the test file,
+    whose labels are the classes then, and the vocabulary's are the same everywhere.
 
     Args:
         federation: Who takes part.
-        train_file: The training sentences.
-        test_file: The test sentences; by default `test_share` of the training sentences.
+        train_file: The training sentences; under ``OWN`` with ``{participant}`` for a participant's number,
+            ``train_{participant}.csv``.
+        test_file: The test sentences; by default `test_share` of the training sentences, under ``OWN`` to be given.
         test_share: Share of the training sentences that become test sentences without a `test_file`; one of every class
             stays for training.
         text: Name of the column with the sentence.
@@ -37,6 +47,7 @@ class TextFile(TextDataModule):
     """
 
     num_classes = 0
+    places = ("train_file", "test_file", "vocabulary_file", "predict_file")
 
     def __init__(
         self,
@@ -60,27 +71,60 @@ class TextFile(TextDataModule):
         self.train_file, self.test_file, self.test_share = train_file, test_file, test_share
         self.text, self.label, self.encoding = text, label, encoding
 
-    def read(self) -> tuple[Texts, Texts | None, Texts]:
+    def read(self) -> tuple[Texts | OwnTexts, Texts | None, Texts]:
+        if isinstance(self.split, OWN):
+            return self._read_apart()
+        given = f"--data.train_file {self.train_file}"
         train = self._rows(Path(self.train_file), "--data.train_file")
-        names = sorted({label for _, label in train}, key=by_number)
-        if len(names) < 2:
-            raise UserError(
-                f"Expected at least two classes in column {self.label} of --data.train_file {self.train_file}, but "
-                f"there is {f'{names[0]} alone' if names else 'none'}; name another column with --data.label."
-            )
+        self._take_classes(train, given)
         if self.test_file is None:
             train, test = self._divided(train)
-        else:
-            test = self._for_the_test(self.test_file, names)
-        self.class_names, self.num_classes = tuple(names), len(names)
-        numbers = {name: number for number, name in enumerate(names)}
-        parts = [
-            Texts(sentences=[text for text, _ in rows], labels=[numbers[label] for _, label in rows])
-            for rows in (train, test)
-        ]
-        return parts[0], None, parts[1]
+            return self._texts(train, given), None, self._texts(test, given)
+        test = self._rows(Path(self.test_file), "--data.test_file")
+        if not test:
+            raise UserError(f"Expected test sentences in --data.test_file {self.test_file}, but it has none.")
+        return self._texts(train, given), None, self._texts(test, f"--data.test_file {self.test_file}")
 
-    def _divided(self, rows: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    def _read_apart(self) -> tuple[OwnTexts, None, Texts]:
+        """The test sentences, and of each participant the training sentences when they are asked for."""
+        if self.test_file is None or NUMBER not in self.train_file:
+            raise UserError(
+                f"Expected --data.train_file with {NUMBER} in its name and --data.test_file with --data.split OWN, but "
+                f"got {self.train_file} and {self.test_file or 'none'}; give for instance train_{NUMBER}.csv and "
+                "test.csv."
+            )
+        test = self._rows(Path(self.test_file), "--data.test_file")
+        self._take_classes(test, f"--data.test_file {self.test_file}")
+
+        def own(participant: int) -> Texts:
+            path = Path(self.train_file.replace(NUMBER, str(participant)))
+            return self._texts(self._rows(path, "--data.train_file"), f"--data.train_file {path}")
+
+        return own, None, self._texts(test, f"--data.test_file {self.test_file}")
+
+    def _take_classes(self, rows: Rows, where: str) -> None:
+        """Have the labels of these sentences be the classes."""
+        names = sorted({label for _, label in rows}, key=by_number)
+        if len(names) < 2:
+            raise UserError(
+                f"Expected at least two classes in column {self.label} of {where}, but there is "
+                f"{f'{names[0]} alone' if names else 'none'}; name another column with --data.label."
+            )
+        self.class_names, self.num_classes = tuple(names), len(names)
+
+    def _texts(self, rows: Rows, where: str) -> Texts:
+        """Sentences, and their labels by their numbers among the classes."""
+        numbers = {name: number for number, name in enumerate(self.class_names)}
+        unknown = sorted({label for _, label in rows} - numbers.keys())
+        if unknown:
+            others = "test" if isinstance(self.split, OWN) else "training"
+            raise UserError(
+                f"Expected the labels in {where} among those of the {others} sentences, "
+                f"{', '.join(self.class_names[:5])}, but {unknown[0]} is not; correct it, or --data.label."
+            )
+        return Texts(sentences=[text for text, _ in rows], labels=[numbers[label] for _, label in rows])
+
+    def _divided(self, rows: Rows) -> tuple[Rows, Rows]:
         """Training and test sentences: some at random, but of every class one stays for training."""
         generator = torch.Generator().manual_seed(self.federation.seed_for("test"))
         order = torch.randperm(len(rows), generator=generator).tolist()
@@ -95,20 +139,7 @@ class TextFile(TextDataModule):
         taken = set(chosen)
         return [rows[i] for i in order if i not in taken], [rows[i] for i in chosen]
 
-    def _for_the_test(self, file: str, names: list[str]) -> list[tuple[str, str]]:
-        """The test sentences of a file of their own."""
-        rows = self._rows(Path(file), "--data.test_file")
-        if not rows:
-            raise UserError(f"Expected test sentences in --data.test_file {file}, but it has none.")
-        unknown = sorted({label for _, label in rows} - set(names))
-        if unknown:
-            raise UserError(
-                f"Expected the labels of the test sentences among those of the training sentences, "
-                f"{', '.join(names[:5])}, but {unknown[0]} is not; correct --data.test_file or --data.label."
-            )
-        return rows
-
-    def _rows(self, path: Path, option: str) -> list[tuple[str, str]]:
+    def _rows(self, path: Path, option: str) -> Rows:
         """Sentence and label of every row."""
         rows = []
         for number, row in self._records(path, option):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from rffl_pl.datamodules import MR, SST, TextFile
+from rffl_pl.datamodules import MR, SST, TextFile, Texts
 from rffl_pl.datamodules.reviews import sentence_of
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.datamodules.sentences import Sentences
@@ -259,7 +259,7 @@ def test_a_test_file(tmp_path: Path) -> None:
     train, test = write(tmp_path / "a.csv", ROWS), write(tmp_path / "b.jsonl", ROWS[:7])
     data = loaded(train, test_file=str(test))
     assert [len(part) for part in parts_of(data)] == [60, 7]
-    with pytest.raises(UserError, match=r"maybe is not; correct --data\.test_file"):
+    with pytest.raises(UserError, match=r"labels in --data\.test_file .* of the training .*maybe is not"):
         loaded(train, test_file=str(write(tmp_path / "c.csv", [("a film", "maybe")])))
 
 
@@ -270,6 +270,7 @@ def test_a_rare_class_is_trained_on(tmp_path: Path, examples: int) -> None:
     for seed in range(20):
         data = TextFile(Federation(participants=2, seed=seed), split="UNI", train_file=str(path))
         train, _, test = data.read()
+        assert isinstance(train, Texts)
         assert data.class_names == ("no", "other", "yes")
         assert 1 in train.labels
         assert len(test.sentences) == 6
@@ -282,6 +283,7 @@ def test_three_rows_of_two_classes(tmp_path: Path) -> None:
     for seed in range(10):
         data = TextFile(Federation(participants=2, seed=seed), train_file=str(path))
         train, _, test = data.read()
+        assert isinstance(train, Texts)
         assert (sorted(train.labels), test.labels) == ([0, 1], [0])
 
 
