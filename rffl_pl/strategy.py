@@ -151,6 +151,7 @@ class FederatedStrategy(DDPStrategy):
         self.sharded = exchange == "sharded"
         self._heartbeats: Heartbeats | None = None
         self._mark = ""
+        self._folders = (Path(), Path())  # rank 0's and this rank's, of the run
         self._leading: dict[Path, bool] = {}
 
     @property
@@ -229,6 +230,16 @@ class FederatedStrategy(DDPStrategy):
             self.setup_optimizers(trainer)
         self.setup_precision_plugin()
 
+    def runs_in(self, folder: Path) -> None:
+        """Have the run's folder known, by the name that this rank has for it: Lightning tells all ranks rank 0's."""
+        mine = folder.resolve()
+        self._folders = (Path(self.broadcast(str(mine))), mine)
+
+    def _here(self, path: str | Path) -> Path:
+        """A place as this rank sees it, of which rank 0 may have said where it is."""
+        (theirs, mine), place = self._folders, Path(path)
+        return mine / place.relative_to(theirs) if place.is_relative_to(theirs) else place
+
     def leads(self, folder: Path) -> bool:
         """Whether this rank is the one of those that see a folder that writes what is to lie there once.
 
@@ -253,10 +264,14 @@ class FederatedStrategy(DDPStrategy):
     def keeps(self, folder: Path) -> bool:
         """Whether this rank leads where checkpoints are kept (`leads`); says what it means that ranks have their own.
 
+        Args:
+            folder: By the name that rank 0 has for it.
+
         Raises:
             UserError: On every rank, if one of them cannot write there, or if ranks that have to read the server's part
                 would not find it.
         """
+        folder = self._here(folder)
         if folder in self._leading:
             return self._leading[folder]
         leads = self.leads(folder)
@@ -276,14 +291,14 @@ class FederatedStrategy(DDPStrategy):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Every rank writes its own participants' part, rank 0 the server's."""
-        target = Path(filepath)
-        leads = self.keeps(target.parent)
+        target, leads = self._here(filepath), self.keeps(Path(filepath).parent)
         write(checkpoint, target, mark=self._mark, first=self.is_global_zero, leads=leads, agree=self.first_word)
 
     def remove_checkpoint(self, filepath: Any) -> None:
         """On every disk that has it."""
-        if self._leading.get(Path(filepath).parent, self.is_global_zero):
-            self.checkpoint_io.remove_checkpoint(filepath)
+        target = self._here(filepath)
+        if self._leading.get(target.parent, self.is_global_zero):
+            self.checkpoint_io.remove_checkpoint(target)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         """Every rank reads its own participants' part, those that serve the server's too; nothing can run code.
@@ -293,7 +308,7 @@ class FederatedStrategy(DDPStrategy):
         Raises:
             UserError: On every rank, if one of them finds no whole checkpoint of this package.
         """
-        found = self._versions(Path(checkpoint_path))
+        found = self._versions(self._here(checkpoint_path))
         *newer, oldest = common([[Version(*one) for one in theirs] for theirs in self.everybodys(list(found))])
         for version in newer:
             try:

@@ -39,13 +39,6 @@ class RoundCheckpoint(ModelCheckpoint):
         self.errors = errors
         self._failed = False
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """As the base class does; on a machine with a folder of its own, in its folder of the run."""
-        assert self.dirpath is not None
-        mine = Path(self.dirpath)
-        super().setup(trainer, pl_module, stage)  # takes rank 0's
-        self.dirpath = str(mine.parent.with_name(Path(self.dirpath).parent.name) / mine.name)
-
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """See where checkpoints will lie, before there is one."""
         if isinstance(trainer.strategy, FederatedStrategy):

@@ -51,6 +51,8 @@ class RunReport(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Have the folder named as rank 0's; training begins without a past, if no checkpoint brings one."""
         self.folder = named_alike(self.folder, trainer)
+        if isinstance(trainer.strategy, FederatedStrategy):
+            trainer.strategy.runs_in(self.folder.path)
         if stage == "fit":
             self.history, self._faults, self._wandb_run = History(self.folder.rounds_file), Faults(), None
             self._stopwatch = Stopwatch()

@@ -171,6 +171,22 @@ def test_a_server_in_parts_needs_one_disk(tmp_path: Path) -> None:
     assert not any(root.exists() for root in disks.roots)
 
 
+def test_the_best_rounds_are_kept_on_each(tmp_path: Path) -> None:
+    """By a callback of Lightning's, to which rank 0 says where: each disk has those that are best, and no others."""
+    disks = Disks(tmp_path)
+    best = (
+        "--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.monitor", "accuracy/mean",
+        "--trainer.callbacks.mode", "max", "--trainer.callbacks.save_top_k", 2,
+    )  # fmt: skip
+    ended = disks.run(*DIGITS, *ROUNDS, *best)
+    assert ended.code == 0, ended.err
+    here, there = (run.checkpoints for run in disks.folders())
+    assert names(here) == names(there)
+    assert len(names(here)) == 2
+    for hosted, folder in zip(HOSTED, (here, there), strict=True):
+        assert {path.name for path in folder.rglob("participant_*.pt")} == of(hosted)
+
+
 def test_predictions_lie_where_their_participants_are(disks: Disks, whole: Path) -> None:
     """Every rank is given its own part of the checkpoint."""
     each = [["--run.root", run.path.parents[1], "--ckpt_path", run.checkpoints] for run in disks.folders()]
