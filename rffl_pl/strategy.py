@@ -26,8 +26,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.federation import Federation
 from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
-from rffl_pl.runs.checkpoint import Version, load, versions, write
-from rffl_pl.runs.disks import claimed, common
+from rffl_pl.runs.checkpoint import CheckpointNotWrittenError, Version, common, load, versions, write
+from rffl_pl.runs.disks import Disk, claimed
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.sharded import Shard
 
@@ -150,9 +150,11 @@ class FederatedStrategy(DDPStrategy):
         self.patience, self.grace = patience, grace
         self.sharded = exchange == "sharded"
         self._heartbeats: Heartbeats | None = None
-        self._mark = ""
-        self._folders = (Path(), Path())  # rank 0's and this rank's, of the run
-        self._leading: dict[Path, bool] = {}
+        self._mark, self._writes = "", 0
+        self._theirs: list[Path] = []  # rank 0's names of the run's folder
+        self._mine = Path()
+        self._disks: dict[Path, Disk] = {}
+        self._whole: set[Path] = set()  # checkpoints that are, on every disk
 
     @property
     def root_device_type(self) -> str:
@@ -189,6 +191,7 @@ class FederatedStrategy(DDPStrategy):
                 device_id=self.root_device if self.root_device.type != "cpu" else None,
             )
         super().setup_distributed()
+        self._whole.clear()
         self._mark = self.broadcast(os.urandom(8).hex())
         if self.world_size > 1:
             connect = partial(_own_connection, self._mark)
@@ -232,72 +235,81 @@ class FederatedStrategy(DDPStrategy):
 
     def runs_in(self, folder: Path) -> None:
         """Have the run's folder known, by the name that this rank has for it: Lightning tells all ranks rank 0's."""
-        mine = folder.resolve()
-        self._folders = (Path(self.broadcast(str(mine))), mine)
+        self._mine = folder.resolve()
+        self._theirs = [Path(name) for name in self.broadcast([str(folder), str(self._mine)])]
 
     def _here(self, path: str | Path) -> Path:
         """A place as this rank sees it, of which rank 0 may have said where it is."""
-        (theirs, mine), place = self._folders, Path(path)
-        return mine / place.relative_to(theirs) if place.is_relative_to(theirs) else place
+        place = Path(path)
+        inside = next((place.relative_to(folder) for folder in self._theirs if place.is_relative_to(folder)), None)
+        return (place if inside is None else self._mine / inside).resolve()
 
-    def leads(self, folder: Path) -> bool:
-        """Whether this rank is the one of those that see a folder that writes what is to lie there once.
+    def disk_at(self, folder: Path) -> Disk:
+        """How this rank stands to the disk on which a folder lies; it is made if it is not there.
 
-        Rank 0 is that one on its machine; on a file system that all nodes see, everywhere. All ranks ask, each for the
-        folder by the name that it has for it; it is made if it is not there.
+        All ranks ask, each for the folder by the name that it has for it.
 
         Raises:
             UserError: On every rank, if one of them cannot write there.
         """
+        folder = folder.resolve()
         if self.world_size == 1:
-            return True
-        if folder not in self._leading:
+            return Disk(leads=True, common=True)
+        if folder not in self._disks:
             claim = folder / f".first-{self._mark}"
             leads = self.together(lambda: self.is_global_zero and claimed(claim))
-            leads = self.together(lambda: leads or claimed(claim))
-            self.barrier()
-            if leads:
-                claim.unlink()
-            self._leading[folder] = leads
-        return self._leading[folder]
+            try:
+                leads = self.together(lambda: leads or claimed(claim))
+            finally:
+                claim.unlink(missing_ok=True)
+            self._disks[folder] = Disk(leads=leads, common=sum(self.everybodys(leads)) == 1)
+        return self._disks[folder]
 
-    def keeps(self, folder: Path) -> bool:
-        """Whether this rank leads where checkpoints are kept (`leads`); says what it means that ranks have their own.
+    def keeps_checkpoints(self, folder: str | Path) -> Disk:
+        """How this rank stands to the disk on which checkpoints are kept; says what it means that there are several.
 
         Args:
             folder: By the name that rank 0 has for it.
 
         Raises:
-            UserError: On every rank, if one of them cannot write there, or if ranks that have to read the server's part
-                would not find it.
+            CheckpointNotWrittenError: On every rank, if one of them cannot write there.
+            UserError: On every rank, if those that have to read the server's part would not find it.
         """
-        folder = self._here(folder)
-        if folder in self._leading:
-            return self._leading[folder]
-        leads = self.leads(folder)
-        disks = sum(self.everybodys(leads))
-        if disks > 1 and self.sharded:
+        place = self._here(folder)
+        known = place in self._disks
+        try:
+            disk = self.disk_at(place)
+        except UserError as error:
+            raise CheckpointNotWrittenError(str(error)) from error
+        if disk.common or known:
+            return disk
+        if self.sharded:
             raise UserError(
                 "Expected --run.root on a file system that all ranks see under --exchange sharded, but they see "
-                f"{disks} different ones; give such a one, or --exchange central."
+                "different ones; give such a one, or --exchange central."
             )
-        if disks > 1:
-            rank_zero_warn(
-                f"Ranks see {disks} different folders {folder}: each has the parts of checkpoints of those who see it, "
-                "and the run goes on only where all of them are. If that is not meant, give --run.root on a file "
-                "system that all ranks see."
-            )
-        return leads
+        rank_zero_warn(
+            f"Not all ranks see the same folder {place}: every disk has the parts of checkpoints of those who see it, "
+            "and the run goes on only where all of them are. If that is not meant, give --run.root on a file system "
+            "that all ranks see."
+        )
+        return disk
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Every rank writes its own participants' part, rank 0 the server's."""
-        target, leads = self._here(filepath), self.keeps(Path(filepath).parent)
-        write(checkpoint, target, mark=self._mark, first=self.is_global_zero, leads=leads, agree=self.first_word)
+        disk, target = self.keeps_checkpoints(Path(filepath).parent), self._here(filepath)
+        trusted, mark = target in self._whole, f"{self._mark}-{self._writes}"
+        self._writes += 1
+        self._whole.discard(target)  # until this write is known to be
+        agree, first = self.first_word, self.is_global_zero
+        write(checkpoint, target, mark=mark, first=first, disk=disk, trusted=trusted, agree=agree)
+        self._whole.add(target)
 
     def remove_checkpoint(self, filepath: Any) -> None:
         """On every disk that has it."""
         target = self._here(filepath)
-        if self._leading.get(target.parent, self.is_global_zero):
+        disk = self._disks.get(target.parent)
+        if self.is_global_zero if disk is None else disk.leads:
             self.checkpoint_io.remove_checkpoint(target)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
@@ -328,6 +340,7 @@ class FederatedStrategy(DDPStrategy):
 
     def _load(self, path: Path) -> dict[str, Any]:
         loaded = self.together(lambda: load(path, self.exchange.hosted, server=self.exchange.serves))
+        self._whole.add(path.resolve())
         if not self.is_global_zero and "server" in loaded:
             loaded["server"].pop("history", None)  # rank 0 alone writes it on
         return loaded

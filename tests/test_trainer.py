@@ -9,6 +9,7 @@ import pytest
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from rffl_pl import RFFL, RunFolder, UserError, federated_trainer
+from rffl_pl.callbacks.find import named_alike
 from tests.conftest import ROOT, Ended
 
 
@@ -34,6 +35,14 @@ def test_without_checkpoints(tmp_path: Path, kept: bool) -> None:
     folder = RunFolder.make(tmp_path)
     trainer = federated_trainer(RFFL(), folder=folder, accelerator="cpu", enable_checkpointing=kept)
     assert any(isinstance(callback, ModelCheckpoint) for callback in trainer.callbacks) == kept
+
+
+@pytest.mark.parametrize("path", [".", "runs/digits", "/runs/digits"])
+def test_a_folder_stays_as_it_was_given(path: str) -> None:
+    """That of rank 0 is every rank's, whatever it is called: the one that a script is run in has no name."""
+    folder = RunFolder(path)
+    trainer = federated_trainer(RFFL(), folder=folder, accelerator="cpu")
+    assert named_alike(folder, trainer).path == Path(path)
 
 
 def test_a_rehearsal_of_lightnings_opens_nothing(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,7 +45,8 @@ class RoundCheckpoint(ModelCheckpoint):
         """See where checkpoints will lie, before there is one."""
         if isinstance(trainer.strategy, FederatedStrategy):
             assert self.dirpath is not None
-            trainer.strategy.keeps(Path(self.dirpath))
+            with self._tolerant(trainer):
+                trainer.strategy.keeps_checkpoints(self.dirpath)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save if it is time or the run ends here."""
@@ -52,8 +55,14 @@ class RoundCheckpoint(ModelCheckpoint):
             self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
-        try:
+        with self._tolerant(trainer):
             super()._save_checkpoint(trainer, filepath)
+
+    @contextmanager
+    def _tolerant(self, trainer: Trainer) -> Iterator[None]:
+        """Go on without what cannot be written, and say so once, if that is wanted."""
+        try:
+            yield
         except CheckpointNotWrittenError as error:
             if self.errors == "stop":
                 raise

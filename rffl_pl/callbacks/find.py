@@ -19,4 +19,5 @@ def find(trainer: Trainer, kind: type[C]) -> C | None:
 
 def named_alike(folder: RunFolder, trainer: Trainer) -> RunFolder:
     """This rank's folder of the run, named as rank 0's: it is the same one where they have the same --run.root."""
-    return RunFolder(folder.path.with_name(trainer.strategy.broadcast(folder.path.name)))
+    name = trainer.strategy.broadcast(folder.path.name)
+    return folder if name in ("", folder.path.name) else RunFolder(folder.path.parent / name)

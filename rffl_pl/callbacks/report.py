@@ -96,7 +96,7 @@ class RunReport(Callback):
         final = gathered(pl_module, pl_module.score(test, pl_module.cohort, "final evaluation"))
         cohort = pl_module.cohort
         self.folder.write_weights((i, cohort.network_state(index)) for index, i in enumerate(cohort.participants))
-        leads = isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.leads(self.folder.path)
+        leads = isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.disk_at(self.folder.path).leads
         if trainer.is_global_zero and self.history:
             self._conclude(trainer, pl_module, list(self.history), final)
         elif leads and not trainer.is_global_zero:

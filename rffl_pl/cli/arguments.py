@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from typing import Any, Literal
 
 import yaml
@@ -109,7 +110,8 @@ class FederatedCLI(LightningCLI):
     def _fits(self, run: RunFolder) -> bool:
         """Whether a run is of these options, spelt as a run folder keeps them."""
         parser, config = self._parser(self.subcommand), self.config[self.subcommand]
-        return has_options(run, yaml.safe_load(parser.dump(config, skip_unset=False)))
+        data = pkgutil.resolve_name(self._get(self.config, "data").class_path)
+        return has_options(run, yaml.safe_load(parser.dump(config, skip_unset=False)), data.places)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """A trainer whose ranks are torchrun's and whose results lie in one run folder."""

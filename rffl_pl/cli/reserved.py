@@ -50,6 +50,7 @@ class Reserved:
 
     def _take_away(self, folder: RunFolder) -> None:
         logged = folder.metrics_file.is_file() and folder.metrics_file.stat().st_size > 0
-        if not logged and folder.newest_checkpoint() is None:
+        ended = folder.weights_file(0).parent.is_dir()
+        if not logged and not ended and folder.newest_checkpoint() is None:
             shutil.rmtree(folder.path, ignore_errors=True)
             remove_empty(self._above)  # unless another run has come to live there

@@ -147,12 +147,14 @@ def leave_if_complete(run: RunFolder, asked: int | None) -> None:
         sys.exit(0)
 
 
-def has_options(run: RunFolder, config: Mapping[str, Any]) -> bool:
-    """Whether a run was asked for what a configuration says, but for what changes no result."""
+def has_options(run: RunFolder, config: Mapping[str, Any], places: Iterable[str]) -> bool:
+    """Whether a run was asked for what a configuration says, but for what changes no result and where data lie."""
+    elsewhere = {f"--data.{option}" for option in places}
     try:
-        return options_of(run.config()) == options_of(config)
+        there, here = options_of(run.config()), options_of(config)
     except UserError:  # it has no configuration, or a damaged one
         return False
+    return all(there.get(option) == here.get(option) for option in (there.keys() | here.keys()) - elsewhere)
 
 
 class ConfigKeeper(SaveConfigCallback):
@@ -194,7 +196,7 @@ class ConfigKeeper(SaveConfigCallback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         strategy, folder = trainer.strategy, named_alike(RunFolder(trainer.default_root_dir), trainer)
         assert isinstance(strategy, FederatedStrategy)
-        leads = strategy.leads(folder.path)
+        leads = strategy.disk_at(folder.path).leads
         strategy.together(lambda: self._keep(folder.take()) if leads else None)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):

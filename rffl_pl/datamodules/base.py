@@ -87,13 +87,15 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     """What the classes are called, if they have names."""
 
     places: Sequence[str] = ()
-    """Options of the constructor that say where files lie. Machines may differ in them: what they read is compared."""
+    """Options of the constructor that say where files lie, beside its bases'. Machines may differ in them: what they
+    read is compared."""
 
     mistake: UserError | None = None
     """What `prepare_data` met on this rank while the others waited."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.places = tuple({place: None for kind in cls.__mro__ for place in vars(kind).get("places", ())})
         if "prepare_data" in vars(cls):
             setattr(cls, "prepare_data", held(vars(cls)["prepare_data"]))  # noqa: B010  # mypy takes no method
 

@@ -67,6 +67,8 @@ class TextDataModule(FederatedDataModule):
         UserError: If an argument is out of range, and in `setup` if a file cannot be used.
     """
 
+    places = ("vocabulary_file", "predict_file")
+
     def __init__(
         self,
         federation: Federation,
@@ -86,6 +88,7 @@ class TextDataModule(FederatedDataModule):
         self.tokenizer = tokenizer
         self.predict_file = predict_file
         self.encode: Encoder
+        self._numbered_by = b""
 
     @abstractmethod
     def read(self) -> tuple[Texts | OwnTexts, Texts | None, Texts]:
@@ -97,7 +100,10 @@ class TextDataModule(FederatedDataModule):
     def load(self) -> Sources:
         train, validation, test = self.read()
         build = with_tokenizers if self.tokenizer == "tokenizers" else with_torchtext
-        self.encode = build(self._vocabulary(train), self.vocabulary_size)
+        vocabulary = self._vocabulary(train)
+        self.encode = build(vocabulary, self.vocabulary_size)
+        if not isinstance(train, Texts):
+            self._numbered_by = "\n".join(vocabulary).encode()
         return Sources(
             train=self._encoded(train) if isinstance(train, Texts) else lambda i: self._encoded(train(i)),
             test=self._encoded(test),
@@ -110,11 +116,11 @@ class TextDataModule(FederatedDataModule):
 
     @cached_property
     def _token_digest(self) -> str:
-        """Of the training sentences; where these are somebody's own, of the test sentences."""
+        """Of the training sentences; where these are somebody's own, of the test sentences and the vocabulary's."""
         assert self.sources is not None
         read = self.sources.test if callable(self.sources.train) else self.sources.train
         assert isinstance(read, Sentences)
-        return hashlib.sha256(torch.cat(read.tokens).numpy().tobytes()).hexdigest()[:16]
+        return hashlib.sha256(torch.cat(read.tokens).numpy().tobytes() + self._numbered_by).hexdigest()[:16]
 
     def _vocabulary(self, train: Texts | OwnTexts) -> Sequence[str]:
         """The sentences that the vocabulary is built from."""

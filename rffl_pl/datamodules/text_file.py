@@ -47,7 +47,7 @@ class TextFile(TextDataModule):
     """
 
     num_classes = 0
-    places = ("train_file", "test_file", "vocabulary_file", "predict_file")
+    places = ("train_file", "test_file")
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import torch
 
 from rffl_pl.errors import UserError
+from rffl_pl.runs.disks import Disk
 from rffl_pl.runs.durable import on_disk, why_not_written
 from rffl_pl.runs.history import History, read_shared
 
@@ -46,7 +47,7 @@ class Version(NamedTuple):
 
     Attributes:
         round: The rounds that it has.
-        mark: Of the ranks that wrote it together; None in those of earlier releases.
+        mark: Of the ranks that wrote it together, and when; None in those of earlier releases.
     """
 
     round: int
@@ -64,7 +65,8 @@ def write(
     *,
     mark: str,
     first: bool,
-    leads: bool,
+    disk: Disk,
+    trusted: bool,
     agree: Callable[[str | None], str | None],
 ) -> None:
     """Write this rank's parts; the checkpoint that was there stays whole until all of the new one is, on every disk.
@@ -74,9 +76,10 @@ def write(
             by participant that this rank hosts, a function that gives the ``participants``' states: one copy at a
             time. In ``server`` lies the `History`.
         target: The checkpoint's folder, as this rank sees it.
-        mark: What the ranks that run together have in common, and with no others.
+        mark: What this write has in common on all ranks, and with no other.
         first: Whether this is rank 0.
-        leads: Whether this rank writes what its disk has once: one rank of those that see the folder does.
+        disk: How this rank stands to the target's.
+        trusted: Whether what is there already is known to be whole on every disk.
         agree: Waits for all ranks; tells all what the first of them says that says something.
 
     Raises:
@@ -84,16 +87,18 @@ def write(
     """
     partial = target.with_name(f".{target.name}.partial")
     history = checkpoint.get("server", {}).get("history") if first else None
-    parts = _parts(checkpoint, mark, first=first, leads=leads)
-    failure = agree(_failure(lambda: _write_parts(parts, history, partial)))
-    if failure is not None and leads:
-        _remove(partial)  # a full disk has room for the rest of the run again
-    _check(target, failure)
-    version = Version(checkpoint["federation"]["round"], mark)
-    failure = agree(_failure(lambda: _put(partial, target, version)) if leads else None)
-    if failure is not None and leads:
-        _failure(lambda: _take_back(target, version))
-    _check(target, failure)
+    parts = _parts(checkpoint, mark, first=first, leads=disk.leads)
+    failure = agree(_failure(target, lambda: _write_parts(parts, history, partial)))
+    if failure is not None:
+        if disk.leads:
+            _remove(partial)  # a full disk has room for the rest of the run again
+        raise CheckpointNotWrittenError(failure)
+    expected = range(checkpoint["federation"]["total"]) if disk.common else ()
+    failure = agree(_failure(target, lambda: _put(partial, target, expected, trusted)) if disk.leads else None)
+    if failure is not None:
+        if disk.leads:
+            _failure(target, lambda: _take_back(target, mark))
+        raise CheckpointNotWrittenError(failure)
 
 
 def _parts(checkpoint: State, mark: str, *, first: bool, leads: bool) -> Iterable[tuple[str, State]]:
@@ -127,15 +132,17 @@ def _write_parts(parts: Iterable[tuple[str, State]], history: History | None, pa
     on_disk([*written, partial])
 
 
-def _put(partial: Path, target: Path, version: Version) -> None:
+def _put(partial: Path, target: Path, expected: Iterable[int], trusted: bool) -> None:
     """Put a whole checkpoint where another one may be: at every moment one of them is there under a known name.
 
-    The one before is the last of an earlier round. What is damaged, or is of a round that this run plays again since
-    another disk did not come to it, does not take its place.
+    What another disk may lack, or what is damaged, does not take the place of the one before.
     """
+    missing = [name for name in map(participant_file, expected) if not (partial / name).is_file()]
+    if missing:
+        raise FileNotFoundError(f"{missing[0]} of another rank is not in {partial}")
     previous = _previous(target)
     if os.path.lexists(target):
-        if not previous.exists() or _before(target, version):
+        if trusted or not previous.exists():
             _remove(previous)
             target.rename(previous)
         else:
@@ -144,37 +151,25 @@ def _put(partial: Path, target: Path, version: Version) -> None:
     on_disk([target.parent])
 
 
-def _take_back(target: Path, version: Version) -> None:
+def _take_back(target: Path, mark: str) -> None:
     """Let the checkpoint before be the last one again where another disk could not put its part in place."""
-    if os.path.lexists(target) and version_of(target) == version:
+    if os.path.lexists(target) and version_of(target).mark == mark:
         _remove(target)
     if not os.path.lexists(target) and _previous(target).exists():
         _previous(target).rename(target)
 
 
-def _before(target: Path, version: Version) -> bool:
-    try:
-        return version_of(target).round < version.round
-    except UserError:
-        return False
-
-
-def _failure(work: Callable[[], None]) -> str | None:
+def _failure(target: Path, work: Callable[[], None]) -> str | None:
     """What went wrong in writing, if something did."""
     try:
         work()
-    except (OSError, RuntimeError) as error:
-        return why_not_written(error)
-    return None
-
-
-def _check(target: Path, failure: str | None) -> None:
-    if failure is not None:
-        raise CheckpointNotWrittenError(
-            f"Expected to write the checkpoint {target}, but {failure}; the one before is kept. Make "
+    except (OSError, RuntimeError, UserError) as error:
+        return (
+            f"Expected to write the checkpoint {target}, but {why_not_written(error)}; the one before is kept. Make "
             "room or give another --run.root and go on from it, or give --run.checkpoint_errors warn to train on "
             "without."
         )
+    return None
 
 
 def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> State:
@@ -241,15 +236,38 @@ def choices(path: Path) -> list[Path]:
 
 
 def versions(path: Path) -> tuple[dict[Version, Path], list[str]]:
-    """The checkpoints that a path stands for, newest first, and what is wrong with those that cannot be read."""
+    """The checkpoints that a path stands for, newest first, and what is wrong with newer ones that cannot be read."""
     found: dict[Version, Path] = {}
     wrong = []
     for folder in choices(path):
         try:
             found.setdefault(version_of(folder), folder)
         except UserError as error:
-            wrong.append(str(error))
+            if not found:
+                wrong.append(str(error))
     return found, wrong
+
+
+def common(everybodys: Sequence[Sequence[Version]]) -> list[Version]:
+    """The checkpoints that every rank has its part of, rank 0's newest first.
+
+    Raises:
+        UserError: If there is none.
+    """
+    first = everybodys[0]
+    found = [version for version in first if all(version in theirs for theirs in everybodys)]
+    if not found:
+        rank, theirs = min(enumerate(everybodys), key=lambda one: len(set(first).intersection(one[1])))
+        raise UserError(
+            "Expected every rank to find its part of one checkpoint at --ckpt_path, but rank 0's (round "
+            f"{_rounds(first)}) and rank {rank}'s (round {_rounds(theirs)}) are of different ones; give the folder "
+            "checkpoints of one and the same run on every machine."
+        )
+    return found
+
+
+def _rounds(versions: Sequence[Version]) -> str:
+    return ", ".join(str(version.round) for version in versions)
 
 
 def version_of(path: Path) -> Version:

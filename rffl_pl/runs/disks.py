@@ -1,12 +1,25 @@
-"""Ranks that see different disks: who writes on each, and what all of them have."""
+"""Ranks that see different disks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rffl_pl.errors import UserError
-from rffl_pl.runs.checkpoint import Version
+
+
+@dataclass(frozen=True)
+class Disk:
+    """How a rank stands to the disk on which a folder lies.
+
+    Attributes:
+        leads: Whether it is the one of the ranks that see the folder which writes what is to lie there once. On rank
+            0's disk that is rank 0.
+        common: Whether all ranks see the folder.
+    """
+
+    leads: bool
+    common: bool
 
 
 def claimed(claim: Path) -> bool:
@@ -22,28 +35,7 @@ def claimed(claim: Path) -> bool:
         return False
     except OSError as error:
         raise UserError(
-            f"Expected --run.root to be a folder that can be written to, but {error.strerror}: {error.filename}."
+            f"Expected a folder that can be written to, but {error.strerror}: {error.filename}; give another "
+            "--run.root."
         ) from error
     return True
-
-
-def common(everybodys: Sequence[Sequence[Version]]) -> list[Version]:
-    """The checkpoints that every rank has its part of, rank 0's newest first.
-
-    Raises:
-        UserError: If there is none.
-    """
-    first = everybodys[0]
-    found = [version for version in first if all(version in theirs for theirs in everybodys)]
-    if not found:
-        rank, theirs = min(enumerate(everybodys), key=lambda one: len(set(first).intersection(one[1])))
-        raise UserError(
-            "Expected every rank to find its part of one checkpoint at --ckpt_path, but rank 0's (round "
-            f"{_rounds(first)}) and rank {rank}'s (round {_rounds(theirs)}) are of different ones; give the folder "
-            "checkpoints of one and the same run on every machine."
-        )
-    return found
-
-
-def _rounds(versions: Sequence[Version]) -> str:
-    return ", ".join(str(version.round) for version in versions)

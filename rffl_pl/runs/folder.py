@@ -88,6 +88,7 @@ class RunFolder:
         if self._place not in _taken.files:
             file = self.launch_file.open("a+")
             if not locked(file, PATIENCE):
+                file.close()
                 raise UserError(
                     f"Expected the run in {self.path} to have ended, but another process goes on with it; end that one "
                     "first, or give another --run.name."

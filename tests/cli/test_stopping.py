@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from lightning.pytorch import Callback
 
 from rffl_pl.cli.run import Run as Options
+from rffl_pl.cli.run import has_options
+from rffl_pl.datamodules import MNIST, ImageFolder
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
@@ -146,6 +149,18 @@ def test_a_restart_is_of_the_run_that_the_launch_began_last(tmp_path: Path, monk
     found = Options(name="digits", root=str(tmp_path)).earlier(None, lambda run: True)
     assert found is not None
     assert found.path.name == "later"
+
+
+def test_a_run_whose_data_lie_elsewhere_is_the_same(tmp_path: Path) -> None:
+    """The configuration in a folder that all ranks see is rank 0's, which has files by other names."""
+    run = RunFolder(tmp_path)
+    config = {"data": {"class_path": "rffl_pl.datamodules.ImageFolder", "init_args": {"folder": "/a", "image_size": 8}}}
+    run.config_file.write_text(yaml.safe_dump(config))
+    config["data"]["init_args"] = {"folder": "/b", "image_size": 8}
+    assert has_options(run, config, ImageFolder.places)
+    assert not has_options(run, config, MNIST.places)
+    config["data"]["init_args"] = {"folder": "/a", "image_size": 16}
+    assert not has_options(run, config, ImageFolder.places)
 
 
 @pytest.mark.parametrize("launcher", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"])

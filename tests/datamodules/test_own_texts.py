@@ -83,9 +83,10 @@ def test_what_ranks_compare(folder: Path) -> None:
     here = data_of(folder).identity()
     moved = shutil.copytree(folder, folder.with_name("moved"))
     assert data_of(moved).identity() == here
-    (moved / "words.txt").write_text(f"{BAD}\n{BAD}\n{GOOD}\nhere and there\n")
-    other = data_of(moved).identity()
-    assert {name for name in here if here[name] != other[name]} == {"token ids"}
+    for numbered in (f"{BAD}\n{BAD}\n{GOOD}\nhere and there\n", f"{GOOD}\n{BAD}\nhere and there\nelsewhere\n"):
+        (moved / "words.txt").write_text(numbered)  # the second one adds a word that no test sentence has
+        other = data_of(moved).identity()
+        assert {name for name in here if here[name] != other[name]} == {"token ids"}
 
 
 def test_on_two_machines(rffl: Callable[..., Ended], folder: Path, tmp_path: Path) -> None:

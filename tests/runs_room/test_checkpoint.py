@@ -32,6 +32,7 @@ from rffl_pl.runs.checkpoint import (
     wandb_run,
     write,
 )
+from rffl_pl.runs.disks import Disk
 from rffl_pl.runs.history import History
 from rffl_pl.runs.identity import check_identity, identity
 
@@ -65,6 +66,9 @@ def collected(hosted: Iterable[int], round_: int, history: History | None = None
     }
 
 
+ALONE = Disk(leads=True, common=True)
+
+
 def alone(word: str | None) -> str | None:
     """The agreement of one rank."""
     return word
@@ -75,20 +79,24 @@ class Ranks:
 
     def __init__(self, count: int) -> None:
         self.words: list[str | None] = [None] * count
+        self.trusted = True
         self.mark = os.urandom(8).hex()
         self.meeting = threading.Barrier(count, timeout=30)
 
-    def write(self, *parts: tuple[dict[str, Any], Path], leads: Iterable[int]) -> None:
+    def write(self, *parts: tuple[dict[str, Any], Path]) -> None:
         """Each rank writes what it collected into its folder."""
+        places = [target for _, target in parts]
+        disks = [Disk(leads=place not in places[:i], common=len({*places}) == 1) for i, place in enumerate(places)]
         with ThreadPoolExecutor(len(parts)) as pool:
-            ranks = [pool.submit(self._write, rank, *part, rank in leads) for rank, part in enumerate(parts)]
+            ranks = [pool.submit(self._write, rank, *part, disks[rank]) for rank, part in enumerate(parts)]
         failures = [failure for rank in ranks if (failure := rank.exception()) is not None]
         for failure in sorted(failures, key=lambda one: isinstance(one, threading.BrokenBarrierError)):
             raise failure
 
-    def _write(self, rank: int, part: dict[str, Any], target: Path, leads: bool) -> None:
+    def _write(self, rank: int, part: dict[str, Any], target: Path, disk: Disk) -> None:
+        agree = partial(self._agree, rank)
         try:
-            write(part, target, mark=self.mark, first=rank == 0, leads=leads, agree=partial(self._agree, rank))
+            write(part, target, mark=self.mark, first=rank == 0, disk=disk, trusted=self.trusted, agree=agree)
         except BaseException:
             self.meeting.abort()
             raise
@@ -101,13 +109,15 @@ class Ranks:
         return heard
 
 
-def written(folder: Path, round_: int = 4, other: Path | None = None) -> Path:
+def written(folder: Path, round_: int = 4, other: Path | None = None, trusted: bool = True) -> Path:
     """A checkpoint of three participants on two ranks, which see the same folder or, the second one, another."""
+    ranks = Ranks(2)
+    ranks.trusted = trusted
     target = folder / "last.ckpt"
     everywhere = collected([0, 2], round_, rounds(folder, round_))
     everywhere["federation"]["members"] = MEMBERS
     second = (collected([1], round_), (other or folder) / "last.ckpt")
-    Ranks(2).write((everywhere, target), second, leads=(0, 1) if other else (0,))
+    ranks.write((everywhere, target), second)
     return target
 
 
@@ -175,7 +185,7 @@ def test_checkpoints_share_the_rounds_and_keep_their_own(tmp_path: Path, file_sy
     history = rounds(tmp_path, 4)
     everything = collected([0, 1, 2], 4, history)
     everything["federation"]["members"] = MEMBERS
-    write(everything, tmp_path / "four.ckpt", first=True, leads=True, mark="0", agree=alone)
+    write(everything, tmp_path / "four.ckpt", first=True, mark="0", disk=ALONE, trusted=True, agree=alone)
     shared = (tmp_path / "rounds.jsonl").samefile(tmp_path / "four.ckpt" / "rounds.jsonl")
     assert shared == (file_system == "hard links")
 
@@ -209,7 +219,15 @@ def test_an_interrupted_write_leaves_the_one_before(target: Path, moment: str, m
         if moment == "between the renames":
             patch.setattr(Path, "rename", lambda a, b: fail() if a.name.endswith(".partial") else rename(a, b))
         with pytest.raises(KeyboardInterrupt):
-            write(broken, target, first=True, leads=True, mark="0", agree=fail if moment == "meeting" else alone)
+            write(
+                broken,
+                target,
+                first=True,
+                mark="0",
+                disk=ALONE,
+                trusted=True,
+                agree=fail if moment == "meeting" else alone,
+            )
     assert read(target)["epoch"] == 4
     assert choices(target.parent)[0] == (target if target.exists() else target.with_name("last.previous.ckpt"))
     assert read(written(target.parent, 6))["epoch"] == 6
@@ -228,7 +246,7 @@ def test_a_rank_that_cannot_write_ends_the_write_of_all(target: Path, rank: int)
     if rank == 0:
         (target.parent / ".last.ckpt.partial").write_text("no folder")
     with pytest.raises(CheckpointNotWrittenError, match="File exists" if rank == 0 else "No space left on device"):
-        write(broken, target, first=True, leads=True, mark="0", agree=agree)
+        write(broken, target, first=True, mark="0", disk=ALONE, trusted=True, agree=agree)
     assert len(words) == 1
     assert read(target)["epoch"] == 4
 
@@ -257,21 +275,26 @@ def test_a_write_that_one_disk_alone_came_to(tmp_path: Path, monkeypatch: pytest
 
     def killed(path: Path, target: Path) -> Path:
         if path == there / ".last.ckpt.partial":
+            assert put.wait(30)
             raise KeyboardInterrupt
-        return rename(path, target)
+        done = rename(path, target)
+        if path == here / ".last.ckpt.partial":
+            put.set()
+        return done
 
     before = version_of(there / "last.ckpt")
-    for _ in range(3):
+    for round_ in (7, 5, 9):  # as SIGTERM between two rounds of a cadence has it
+        put = threading.Event()
         with monkeypatch.context() as patch:
             patch.setattr(Path, "rename", killed)
             with pytest.raises(KeyboardInterrupt):
-                written(here, 5, other=there)
-        assert version_of(here / "last.ckpt").round == 5
+                written(here, round_, other=there, trusted=round_ == 7)
+        assert version_of(here / "last.ckpt").round == round_
         assert before in versions(here)[0]
         assert before in versions(there)[0]
-    written(here, 5, other=there)
+    written(here, 8, other=there, trusted=False)
     assert list(versions(here)[0]) == list(versions(there)[0])
-    assert [version.round for version in versions(here)[0]] == [5, 4]
+    assert [version.round for version in versions(here)[0]] == [8, 4]
 
 
 def test_a_disk_that_cannot_put_its_part_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,11 +312,21 @@ def test_a_disk_that_cannot_put_its_part_in_place(tmp_path: Path, monkeypatch: p
         patch.setattr(Path, "rename", refuse)
         for round_ in (5, 6, 7):
             with pytest.raises(CheckpointNotWrittenError, match="Input/output error"):
-                written(here, round_, other=there)
+                written(here, round_, other=there, trusted=round_ == 5)
             assert version_of(here / "last.ckpt") == version_of(there / "last.ckpt")
             assert version_of(here / "last.ckpt").round == 4
-    written(here, 8, other=there)
+    written(here, 8, other=there, trusted=False)
     assert [[version.round for version in versions(disk)[0]] for disk in (here, there)] == [[8, 4], [8, 4]]
+
+
+def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
+    """Where a mount is lost that all ranks saw before, nothing takes the checkpoint's place that lacks somebody."""
+    before = written(tmp_path, 4)
+    everywhere = collected([0, 2], 5)
+    everywhere["federation"]["members"] = MEMBERS
+    with pytest.raises(CheckpointNotWrittenError, match=r"participant_1\.pt of another rank is not in"):
+        write(everywhere, before, first=True, mark="0", disk=ALONE, trusted=True, agree=alone)
+    assert read(before)["epoch"] == 4
 
 
 def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
