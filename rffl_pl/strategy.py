@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -242,7 +243,8 @@ class FederatedStrategy(DDPStrategy):
         """A place as this rank sees it, of which rank 0 may have said where it is."""
         place = Path(path)
         inside = next((place.relative_to(folder) for folder in self._theirs if place.is_relative_to(folder)), None)
-        return (place if inside is None else self._mine / inside).resolve()
+        mine = place if inside is None else self._mine / inside
+        return mine.parent.resolve() / mine.name  # itself it may be a link to another
 
     def disk_at(self, folder: Path) -> Disk:
         """How this rank stands to the disk on which a folder lies; it is made if it is not there.
@@ -261,7 +263,8 @@ class FederatedStrategy(DDPStrategy):
             try:
                 leads = self.together(lambda: leads or claimed(claim))
             finally:
-                claim.unlink(missing_ok=True)
+                with suppress(OSError):
+                    claim.unlink(missing_ok=True)
             self._disks[folder] = Disk(leads=leads, common=sum(self.everybodys(leads)) == 1)
         return self._disks[folder]
 
@@ -275,7 +278,7 @@ class FederatedStrategy(DDPStrategy):
             CheckpointNotWrittenError: On every rank, if one of them cannot write there.
             UserError: On every rank, if those that have to read the server's part would not find it.
         """
-        place = self._here(folder)
+        place = self._here(folder).resolve()
         known = place in self._disks
         try:
             disk = self.disk_at(place)
@@ -298,12 +301,9 @@ class FederatedStrategy(DDPStrategy):
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Every rank writes its own participants' part, rank 0 the server's."""
         disk, target = self.keeps_checkpoints(Path(filepath).parent), self._here(filepath)
-        trusted, mark = target in self._whole, f"{self._mark}-{self._writes}"
         self._writes += 1
-        self._whole.discard(target)  # until this write is known to be
-        agree, first = self.first_word, self.is_global_zero
-        write(checkpoint, target, mark=mark, first=first, disk=disk, trusted=trusted, agree=agree)
-        self._whole.add(target)
+        mark, first, agree = f"{self._mark}-{self._writes}", self.is_global_zero, self.first_word
+        write(checkpoint, target, mark=mark, first=first, disk=disk, whole=self._whole, agree=agree)
 
     def remove_checkpoint(self, filepath: Any) -> None:
         """On every disk that has it."""
@@ -340,7 +340,7 @@ class FederatedStrategy(DDPStrategy):
 
     def _load(self, path: Path) -> dict[str, Any]:
         loaded = self.together(lambda: load(path, self.exchange.hosted, server=self.exchange.serves))
-        self._whole.add(path.resolve())
+        self._whole.add(self._here(path))
         if not self.is_global_zero and "server" in loaded:
             loaded["server"].pop("history", None)  # rank 0 alone writes it on
         return loaded

@@ -95,8 +95,9 @@ class RunReport(Callback):
         test = pl_module.data.test_dataloader()
         final = gathered(pl_module, pl_module.score(test, pl_module.cohort, "final evaluation"))
         cohort = pl_module.cohort
+        strategy = trainer.strategy
+        leads = isinstance(strategy, FederatedStrategy) and strategy.disk_at(self.folder.path).leads
         self.folder.write_weights((i, cohort.network_state(index)) for index, i in enumerate(cohort.participants))
-        leads = isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.disk_at(self.folder.path).leads
         if trainer.is_global_zero and self.history:
             self._conclude(trainer, pl_module, list(self.history), final)
         elif leads and not trainer.is_global_zero:

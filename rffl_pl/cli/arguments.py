@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import yaml
@@ -95,7 +96,7 @@ class FederatedCLI(LightningCLI):
             SystemExit: If that run has exactly those, and its result.
         """
         given = self._get(self.config, "ckpt_path")
-        self.earlier = Run(**self._get(self.config, "run").as_dict()).earlier(given, self._fits)
+        self.earlier = Run(**self._get(self.config, "run").as_dict()).earlier(given, self._fits, self._fits_elsewhere)
         if self.earlier is not None and self.earlier.newest_checkpoint() is not None:
             self.config[self.subcommand].ckpt_path = str(self.earlier.checkpoints)
         elif given == "last":
@@ -107,11 +108,14 @@ class FederatedCLI(LightningCLI):
             if self.earlier is not None:
                 leave_if_complete(self.earlier, asked)
 
-    def _fits(self, run: RunFolder) -> bool:
+    def _fits(self, run: RunFolder, places: Sequence[str] = ()) -> bool:
         """Whether a run is of these options, spelt as a run folder keeps them."""
         parser, config = self._parser(self.subcommand), self.config[self.subcommand]
-        data = pkgutil.resolve_name(self._get(self.config, "data").class_path)
-        return has_options(run, yaml.safe_load(parser.dump(config, skip_unset=False)), data.places)
+        return has_options(run, yaml.safe_load(parser.dump(config, skip_unset=False)), places)
+
+    def _fits_elsewhere(self, run: RunFolder) -> bool:
+        """Likewise of another rank, which may have the data elsewhere: a folder in common has rank 0's options."""
+        return self._fits(run, pkgutil.resolve_name(self._get(self.config, "data").class_path).places)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """A trainer whose ranks are torchrun's and whose results lie in one run folder."""

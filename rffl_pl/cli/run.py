@@ -83,19 +83,22 @@ class Run:
         suffix = "" if command == "fit" else f"-{command}"
         return RunFolder.make(Path(self.root) / self.name / f"{stamp}{suffix}")
 
-    def earlier(self, ckpt_path: str | None, fits: Callable[[RunFolder], bool]) -> RunFolder | None:
+    def earlier(self, ckpt_path: str | None, *fits: Callable[[RunFolder], bool]) -> RunFolder | None:
         """The folder in which training goes on, if the launch was restarted or ``--ckpt_path last`` is given.
 
         It is the last that was written to, whatever its name: users rename folders.
 
         Args:
             ckpt_path: What is gone on from, as the user says it.
-            fits: Whether a run is of the options that are given: a job may have several of one name.
+            fits: Whether a run is of the options that are given, since a job may have several of one name; the first
+                answer that finds one counts.
         """
         runs = [RunFolder(folder) for folder in (Path(self.root) / self.name).glob("*/")]
         written: dict[RunFolder, Path] = {}
         if launch.restarted():
-            written = {run: run.launch_file for run in runs if run.launch() == launch.identity() and fits(run)}
+            ours = [run for run in runs if run.launch() == launch.identity()]
+            found = ([run for run in ours if fit(run)] for fit in fits)
+            written = {run: run.launch_file for run in next(filter(None, found), [])}
         if not written and ckpt_path == "last":  # also of a launch that ended before it wrote anywhere
             checkpoints = {run: run.newest_checkpoint() for run in runs}
             written = {run: checkpoint / RUN for run, checkpoint in checkpoints.items() if checkpoint is not None}
@@ -147,8 +150,8 @@ def leave_if_complete(run: RunFolder, asked: int | None) -> None:
         sys.exit(0)
 
 
-def has_options(run: RunFolder, config: Mapping[str, Any], places: Iterable[str]) -> bool:
-    """Whether a run was asked for what a configuration says, but for what changes no result and where data lie."""
+def has_options(run: RunFolder, config: Mapping[str, Any], places: Iterable[str] = ()) -> bool:
+    """Whether a run was asked for what a configuration says, but for what changes no result and places of data."""
     elsewhere = {f"--data.{option}" for option in places}
     try:
         there, here = options_of(run.config()), options_of(config)

@@ -87,8 +87,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     """What the classes are called, if they have names."""
 
     places: Sequence[str] = ()
-    """Options of the constructor that say where files lie, beside its bases'. Machines may differ in them: what they
-    read is compared."""
+    """Options of the constructor that say where files lie, beside its bases'. Machines may differ in them; the labels
+    that they read are compared."""
 
     mistake: UserError | None = None
     """What `prepare_data` met on this rank while the others waited."""

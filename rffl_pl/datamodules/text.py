@@ -102,7 +102,7 @@ class TextDataModule(FederatedDataModule):
         build = with_tokenizers if self.tokenizer == "tokenizers" else with_torchtext
         vocabulary = self._vocabulary(train)
         self.encode = build(vocabulary, self.vocabulary_size)
-        if not isinstance(train, Texts):
+        if self.vocabulary_file is not None:
             self._numbered_by = "\n".join(vocabulary).encode()
         return Sources(
             train=self._encoded(train) if isinstance(train, Texts) else lambda i: self._encoded(train(i)),
@@ -116,7 +116,7 @@ class TextDataModule(FederatedDataModule):
 
     @cached_property
     def _token_digest(self) -> str:
-        """Of the training sentences; where these are somebody's own, of the test sentences and the vocabulary's."""
+        """Of the training sentences, or where these are somebody's own of the test sentences, and of a vocabulary's."""
         assert self.sources is not None
         read = self.sources.test if callable(self.sources.train) else self.sources.train
         assert isinstance(read, Sentences)

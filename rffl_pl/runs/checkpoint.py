@@ -8,7 +8,7 @@ reads with ``weights_only=True``, in archives that have a CRC-32 of everything t
 stands in ``server.pt``.
 
 Machines without a file system in common have such a folder each, with ``run.pt`` and the parts of the participants that
-they host; the server's are rank 0's machine's. The parts of a checkpoint bear the mark of the ranks that wrote it.
+they host; the server's are rank 0's machine's. The parts of one checkpoint bear one mark.
 
 A checkpoint is written beside the one that it replaces, waited for until it is on the disk, and renamed; the one before
 is kept as ``last.previous.ckpt``.
@@ -47,7 +47,7 @@ class Version(NamedTuple):
 
     Attributes:
         round: The rounds that it has.
-        mark: Of the ranks that wrote it together, and when; None in those of earlier releases.
+        mark: Of the write; None in those of earlier releases.
     """
 
     round: int
@@ -66,7 +66,7 @@ def write(
     mark: str,
     first: bool,
     disk: Disk,
-    trusted: bool,
+    whole: set[Path],
     agree: Callable[[str | None], str | None],
 ) -> None:
     """Write this rank's parts; the checkpoint that was there stays whole until all of the new one is, on every disk.
@@ -79,7 +79,7 @@ def write(
         mark: What this write has in common on all ranks, and with no other.
         first: Whether this is rank 0.
         disk: How this rank stands to the target's.
-        trusted: Whether what is there already is known to be whole on every disk.
+        whole: The checkpoints that are known to be whole on every disk; kept up to date here.
         agree: Waits for all ranks; tells all what the first of them says that says something.
 
     Raises:
@@ -94,11 +94,15 @@ def write(
             _remove(partial)  # a full disk has room for the rest of the run again
         raise CheckpointNotWrittenError(failure)
     expected = range(checkpoint["federation"]["total"]) if disk.common else ()
+    trusted = target in whole
+    whole.discard(target)  # as long as disks may differ
     failure = agree(_failure(target, lambda: _put(partial, target, expected, trusted)) if disk.leads else None)
     if failure is not None:
-        if disk.leads:
-            _failure(target, lambda: _take_back(target, mark))
+        undone = agree(_failure(target, lambda: _take_back(partial, target, mark)) if disk.leads else None)
+        if undone is None and trusted:
+            whole.add(target)
         raise CheckpointNotWrittenError(failure)
+    whole.add(target)
 
 
 def _parts(checkpoint: State, mark: str, *, first: bool, leads: bool) -> Iterable[tuple[str, State]]:
@@ -151,8 +155,9 @@ def _put(partial: Path, target: Path, expected: Iterable[int], trusted: bool) ->
     on_disk([target.parent])
 
 
-def _take_back(target: Path, mark: str) -> None:
+def _take_back(partial: Path, target: Path, mark: str) -> None:
     """Let the checkpoint before be the last one again where another disk could not put its part in place."""
+    _remove(partial)
     if os.path.lexists(target) and version_of(target).mark == mark:
         _remove(target)
     if not os.path.lexists(target) and _previous(target).exists():

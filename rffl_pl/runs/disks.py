@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +31,12 @@ def claimed(claim: Path) -> bool:
     """
     try:
         claim.parent.mkdir(parents=True, exist_ok=True)
-        claim.open("x").close()
-    except FileExistsError:
-        return False
+        with suppress(FileExistsError):
+            claim.open("x").close()
+            return True
     except OSError as error:
         raise UserError(
             f"Expected a folder that can be written to, but {error.strerror}: {error.filename}; give another "
             "--run.root."
         ) from error
-    return True
+    return False

@@ -20,7 +20,7 @@ from lightning.pytorch import Callback
 
 from rffl_pl.cli.run import Run as Options
 from rffl_pl.cli.run import has_options
-from rffl_pl.datamodules import MNIST, ImageFolder
+from rffl_pl.datamodules import ImageFolder
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
@@ -146,9 +146,13 @@ def test_a_restart_is_of_the_run_that_the_launch_began_last(tmp_path: Path, monk
     for moment, name in enumerate(("renamed", "later")):
         (tmp_path / "digits" / name / "launch").write_text("mine")
         os.utime(tmp_path / "digits" / name / "launch", (moment, moment))
-    found = Options(name="digits", root=str(tmp_path)).earlier(None, lambda run: True)
+    options = Options(name="digits", root=str(tmp_path))
+    found = options.earlier(None, lambda run: True)
     assert found is not None
     assert found.path.name == "later"
+    found = options.earlier(None, lambda run: run.path.name == "renamed", lambda run: True)
+    assert found is not None
+    assert found.path.name == "renamed"
 
 
 def test_a_run_whose_data_lie_elsewhere_is_the_same(tmp_path: Path) -> None:
@@ -158,7 +162,7 @@ def test_a_run_whose_data_lie_elsewhere_is_the_same(tmp_path: Path) -> None:
     run.config_file.write_text(yaml.safe_dump(config))
     config["data"]["init_args"] = {"folder": "/b", "image_size": 8}
     assert has_options(run, config, ImageFolder.places)
-    assert not has_options(run, config, MNIST.places)
+    assert not has_options(run, config)
     config["data"]["init_args"] = {"folder": "/a", "image_size": 16}
     assert not has_options(run, config, ImageFolder.places)
 
@@ -196,11 +200,12 @@ def test_a_damaged_last_checkpoint_costs_a_round(rffl: Run, tmp_path: Path) -> N
     spoilt = bytearray(part.read_bytes())
     spoilt[len(spoilt) // 2] ^= 1
     part.write_bytes(spoilt)
-    ended = rffl(*args, "--trainer.max_epochs", 4, "--ckpt_path", "last")
+    ended = rffl(*args, "--trainer.max_epochs", 4, "--ckpt_path", "last", "--run.checkpoint_every", 4)
     assert ended.code == 0, ended.err
     assert "participant_0.pt to be a whole checkpoint" in ended.err
     assert "Going on from the one before." in ended.err
     assert_same_bits(whole(rffl, tmp_path, 4), run)
+    assert read(run / "checkpoints" / "last.previous.ckpt")["federation"]["round"] == 2  # not the damaged one
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -79,8 +79,8 @@ class Ranks:
 
     def __init__(self, count: int) -> None:
         self.words: list[str | None] = [None] * count
-        self.trusted = True
-        self.mark = os.urandom(8).hex()
+        self.whole: list[set[Path]] = [set() for _ in range(count)]
+        self.mark = ""
         self.meeting = threading.Barrier(count, timeout=30)
 
     def write(self, *parts: tuple[dict[str, Any], Path]) -> None:
@@ -94,9 +94,11 @@ class Ranks:
             raise failure
 
     def _write(self, rank: int, part: dict[str, Any], target: Path, disk: Disk) -> None:
-        agree = partial(self._agree, rank)
+        agree, whole = partial(self._agree, rank), self.whole[rank]
         try:
-            write(part, target, mark=self.mark, first=rank == 0, disk=disk, trusted=self.trusted, agree=agree)
+            write(part, target, mark=self.mark, first=rank == 0, disk=disk, whole=whole, agree=agree)
+        except CheckpointNotWrittenError:  # which all raise
+            raise
         except BaseException:
             self.meeting.abort()
             raise
@@ -109,10 +111,13 @@ class Ranks:
         return heard
 
 
-def written(folder: Path, round_: int = 4, other: Path | None = None, trusted: bool = True) -> Path:
-    """A checkpoint of three participants on two ranks, which see the same folder or, the second one, another."""
-    ranks = Ranks(2)
-    ranks.trusted = trusted
+def written(folder: Path, round_: int = 4, other: Path | None = None, ranks: Ranks | None = None) -> Path:
+    """A checkpoint of three participants on two ranks, which see the same folder or, the second one, another.
+
+    Of ranks that have written before, or of such as know nothing of what is there.
+    """
+    ranks = ranks or Ranks(2)
+    ranks.mark = os.urandom(8).hex()
     target = folder / "last.ckpt"
     everywhere = collected([0, 2], round_, rounds(folder, round_))
     everywhere["federation"]["members"] = MEMBERS
@@ -185,7 +190,7 @@ def test_checkpoints_share_the_rounds_and_keep_their_own(tmp_path: Path, file_sy
     history = rounds(tmp_path, 4)
     everything = collected([0, 1, 2], 4, history)
     everything["federation"]["members"] = MEMBERS
-    write(everything, tmp_path / "four.ckpt", first=True, mark="0", disk=ALONE, trusted=True, agree=alone)
+    write(everything, tmp_path / "four.ckpt", first=True, mark="0", disk=ALONE, whole=set(), agree=alone)
     shared = (tmp_path / "rounds.jsonl").samefile(tmp_path / "four.ckpt" / "rounds.jsonl")
     assert shared == (file_system == "hard links")
 
@@ -218,16 +223,9 @@ def test_an_interrupted_write_leaves_the_one_before(target: Path, moment: str, m
     with monkeypatch.context() as patch:
         if moment == "between the renames":
             patch.setattr(Path, "rename", lambda a, b: fail() if a.name.endswith(".partial") else rename(a, b))
+        agree = fail if moment == "meeting" else alone
         with pytest.raises(KeyboardInterrupt):
-            write(
-                broken,
-                target,
-                first=True,
-                mark="0",
-                disk=ALONE,
-                trusted=True,
-                agree=fail if moment == "meeting" else alone,
-            )
+            write(broken, target, first=True, mark="0", disk=ALONE, whole=set(), agree=agree)
     assert read(target)["epoch"] == 4
     assert choices(target.parent)[0] == (target if target.exists() else target.with_name("last.previous.ckpt"))
     assert read(written(target.parent, 6))["epoch"] == 6
@@ -246,7 +244,7 @@ def test_a_rank_that_cannot_write_ends_the_write_of_all(target: Path, rank: int)
     if rank == 0:
         (target.parent / ".last.ckpt.partial").write_text("no folder")
     with pytest.raises(CheckpointNotWrittenError, match="File exists" if rank == 0 else "No space left on device"):
-        write(broken, target, first=True, mark="0", disk=ALONE, trusted=True, agree=agree)
+        write(broken, target, first=True, mark="0", disk=ALONE, whole=set(), agree=agree)
     assert len(words) == 1
     assert read(target)["epoch"] == 4
 
@@ -269,8 +267,8 @@ def test_every_disk_has_its_own_part(tmp_path: Path) -> None:
 
 def test_a_write_that_one_disk_alone_came_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before the second disk had it: the one before is on both, and stays when the round is written again."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    written(here, 4, other=there)
+    here, there, ranks = tmp_path / "here", tmp_path / "there", Ranks(2)
+    written(here, 4, other=there, ranks=ranks)
     rename = Path.rename
 
     def killed(path: Path, target: Path) -> Path:
@@ -288,19 +286,20 @@ def test_a_write_that_one_disk_alone_came_to(tmp_path: Path, monkeypatch: pytest
         with monkeypatch.context() as patch:
             patch.setattr(Path, "rename", killed)
             with pytest.raises(KeyboardInterrupt):
-                written(here, round_, other=there, trusted=round_ == 7)
+                written(here, round_, other=there, ranks=ranks if round_ == 7 else None)
         assert version_of(here / "last.ckpt").round == round_
         assert before in versions(here)[0]
         assert before in versions(there)[0]
-    written(here, 8, other=there, trusted=False)
+    written(here, 8, other=there)
     assert list(versions(here)[0]) == list(versions(there)[0])
     assert [version.round for version in versions(here)[0]] == [8, 4]
 
 
 def test_a_disk_that_cannot_put_its_part_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All take theirs back: however often that happens, the last checkpoint of all is the same one."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    written(here, 4, other=there)
+    here, there, ranks = tmp_path / "here", tmp_path / "there", Ranks(2)
+    for round_ in (3, 4):
+        written(here, round_, other=there, ranks=ranks)
     rename = Path.rename
 
     def refuse(path: Path, target: Path) -> Path:
@@ -312,11 +311,24 @@ def test_a_disk_that_cannot_put_its_part_in_place(tmp_path: Path, monkeypatch: p
         patch.setattr(Path, "rename", refuse)
         for round_ in (5, 6, 7):
             with pytest.raises(CheckpointNotWrittenError, match="Input/output error"):
-                written(here, round_, other=there, trusted=round_ == 5)
+                written(here, round_, other=there, ranks=ranks)
             assert version_of(here / "last.ckpt") == version_of(there / "last.ckpt")
             assert version_of(here / "last.ckpt").round == 4
-    written(here, 8, other=there, trusted=False)
+            assert not list(tmp_path.rglob(".last.ckpt.partial"))
+    written(here, 8, other=there, ranks=ranks)
     assert [[version.round for version in versions(disk)[0]] for disk in (here, there)] == [[8, 4], [8, 4]]
+
+
+def test_a_disk_without_room_for_parts(tmp_path: Path) -> None:
+    """What was not touched stays: the next checkpoint has it before it, not an older one."""
+    ranks = Ranks(2)
+    for round_ in (3, 4):
+        written(tmp_path, round_, ranks=ranks)
+    (tmp_path / ".last.ckpt.partial").write_text("no folder")
+    with pytest.raises(CheckpointNotWrittenError, match="File exists"):
+        written(tmp_path, 5, ranks=ranks)
+    written(tmp_path, 6, ranks=ranks)
+    assert [version.round for version in versions(tmp_path)[0]] == [6, 4]
 
 
 def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
@@ -325,7 +337,7 @@ def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
     everywhere = collected([0, 2], 5)
     everywhere["federation"]["members"] = MEMBERS
     with pytest.raises(CheckpointNotWrittenError, match=r"participant_1\.pt of another rank is not in"):
-        write(everywhere, before, first=True, mark="0", disk=ALONE, trusted=True, agree=alone)
+        write(everywhere, before, first=True, mark="0", disk=ALONE, whole=set(), agree=alone)
     assert read(before)["epoch"] == 4
 
 
