@@ -45,10 +45,10 @@ class PredictionWriter(BasePredictionWriter):
             self._write(self.folder.predictions_file(participant), rows, pl_module.data.class_names)
         trainer.strategy.barrier("predictions")
         if trainer.is_global_zero:
-            print(
-                f"predictions of {pl_module.federation.total} participants: {self.folder.predictions_file(0).parent}",
-                flush=True,
-            )
+            total = pl_module.federation.total
+            here = all(self.folder.predictions_file(i).is_file() for i in range(total))
+            whose = f"{total} participants" if here else "this machine's participants"
+            print(f"predictions of {whose}: {self.folder.predictions_file(0).parent}", flush=True)
 
     @staticmethod
     def _write(path: Path, probabilities: Tensor, names: Sequence[str]) -> None:

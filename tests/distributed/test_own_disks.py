@@ -190,10 +190,11 @@ def test_the_best_rounds_are_kept_on_each(tmp_path: Path) -> None:
         assert {path.name for path in folder.rglob("participant_*.pt")} == of(hosted)
 
 
-def test_predictions_lie_where_their_participants_are(disks: Disks, whole: Path) -> None:
-    """Every rank is given its own part of the checkpoint."""
+def test_predictions_lie_where_their_participants_are(disks: Disks) -> None:
+    """Every rank is given its own part of the checkpoint, and nobody is told that all lie in one place."""
     each = [["--run.root", run.path.parents[1], "--ckpt_path", run.checkpoints] for run in disks.folders()]
     ended = forked(2, "predict", *DIGITS[1:3], *QUICK[:4], each=each)
     assert ended.code == 0, ended.err
+    assert "predictions of this machine's participants: " in ended.out
     written = [{path.name for path in root.rglob("predictions/*.csv")} for root in disks.roots]
     assert written == [{f"participant_{i}.csv" for i in hosted} for hosted in HOSTED]
