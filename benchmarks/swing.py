@@ -11,6 +11,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torchmetrics.functional.classification import binary_auroc
 
+from rffl_pl.datamodules.reading import Batches
 from rffl_pl.module import FederatedModule
 
 
@@ -22,7 +23,9 @@ class PositiveRate(Callback):
         participants = range(len(pl_module.cohort.participants))
         margins, labels = [], []
         with torch.inference_mode():
-            for x, y in pl_module.data.test_dataloader():
+            batches = pl_module.data.test_dataloader()
+            assert isinstance(batches, Batches)
+            for x, y in batches:
                 logits = torch.stack([pl_module.cohort.logits(x, i) for i in participants])
                 margins.append(logits[..., 1] - logits[..., 0])
                 labels.append(y)

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary
 from rffl_pl.cohort import Cohort
-from rffl_pl.datamodules.reading import Batches
+from rffl_pl.datamodules.reading import Batch, Batches, Evaluated
 from rffl_pl.errors import UserError, reason
 from rffl_pl.metrics import ParticipantScores
 from rffl_pl.round import Precision
@@ -89,23 +89,36 @@ class Evaluation:
                     f"{list(y.shape)}, but {name} fails: {reason(error)}; give it the options that fit, or leave it."
                 ) from error
 
-    def start(self, cohort: Cohort) -> None:
-        """Begin to measure a cohort's models as they are now."""
+    def start(self, cohort: Cohort, *, apart: bool = False) -> None:
+        """Begin to measure a cohort's models as they are now.
+
+        Args:
+            cohort: The models.
+            apart: Whether each is measured on its participant's own examples; otherwise each distinct one once.
+        """
         device = cohort.weights.device
-        self._first = cohort.distinct()
+        self._first = [*range(len(cohort.participants))] if apart else cohort.distinct()
         self._scores = ParticipantScores(len(self._first)).to(device)
         self._metrics = {i: {name: self._fresh(name, device) for name in self.measures} for i in set(self._first)}
 
-    def update(self, batch: tuple[Tensor, Tensor], cohort: Cohort) -> None:
-        """Take in one batch, inputs and classes."""
+    def update(self, batch: Batch | dict[int, Batch], cohort: Cohort) -> None:
+        """Take in one batch, inputs and classes, that is for all; or of each participant its own."""
+        if isinstance(batch, dict):
+            for participant, own in batch.items():
+                self._measure([cohort.participants.index(participant)], own, cohort)
+        else:
+            self._measure(sorted(self._metrics), batch, cohort)
+
+    def _measure(self, indices: Sequence[int], batch: Batch, cohort: Cohort) -> None:
+        """What these models make of a batch."""
         x, y = cohort.placed(batch[0]), batch[1].to(cohort.weights.device, torch.int64)
         probes = {
             attack: _placed(attack.probe(x, y), cohort) for _, attack in self.measures.values() if attack is not None
         }
-        for index, metrics in sorted(self._metrics.items()):
+        for index in indices:
             logits = cohort.logits(x, index).float()
             self._scores.update(index, logits, y)
-            for name, metric in metrics.items():
+            for name, metric in self._metrics[index].items():
                 attack = self.measures[name][1]
                 px, py = (x, y) if attack is None else probes[attack]
                 if len(py):
@@ -120,9 +133,9 @@ class Evaluation:
             scores[name] = torch.tensor([values[index] for index in self._first])
         return scores
 
-    def of(self, batches: Iterator[Any], cohort: Cohort) -> Scores:
+    def of(self, batches: Iterator[Any], cohort: Cohort, *, apart: bool = False) -> Scores:
         """Scores of a cohort's models on all of the batches."""
-        self.start(cohort)
+        self.start(cohort, apart=apart)
         for batch in batches:
             self.update(batch, cohort)
         return self.finish()
@@ -164,12 +177,12 @@ class Validation:
         return correct / count
 
 
-def limited(batches: Batches, limit: float) -> Iterator[Any]:
+def limited(batches: Evaluated, limit: float) -> Iterator[Any]:
     """The first batches, at least one: as many as an integer says, or a share of them, as Lightning does."""
     return islice(batches, how_many(batches, limit))
 
 
-def how_many(batches: Batches, limit: float) -> int:
+def how_many(batches: Evaluated, limit: float) -> int:
     """Of how many batches that is."""
     return min(len(batches), limit) if isinstance(limit, int) else max(1, int(limit * len(batches)))
 

@@ -28,7 +28,7 @@ from rffl_pl.cohort import (
 )
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import FederatedDataModule
-from rffl_pl.datamodules.reading import Batches
+from rffl_pl.datamodules.reading import Batch, Batches, Evaluated, Joint, first_of
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
@@ -195,9 +195,9 @@ class FederatedModule(Configured, LightningModule):
         )
 
     def _validated_accuracy(self) -> Callable[[Tensor], float] | None:
-        """Accuracy of weights on the server's validation examples, limited as validation is; None without examples."""
+        """Accuracy of weights on the server's validation examples, limited as validation is; None without any."""
         held_out, trainer = self.data.held_out_dataloader(), self.trainer
-        if held_out is None:
+        if not isinstance(held_out, Batches):
             return None
         device = trainer.strategy.root_device
         return Validation(self.network, held_out, trainer.limit_val_batches, device, trainer.precision_plugin).accuracy
@@ -213,7 +213,7 @@ class FederatedModule(Configured, LightningModule):
         self.round += 1
         self.losses, self.watched = losses, {}
 
-    def score(self, batches: Batches, cohort: Cohort, title: str = "evaluation") -> Scores:
+    def score(self, batches: Evaluated, cohort: Cohort, title: str = "evaluation") -> Scores:
         """Scores of a cohort on the test set outside Lightning's test loop, limited as there.
 
         Who waits for seconds sees a progress bar of that title.
@@ -223,12 +223,15 @@ class FederatedModule(Configured, LightningModule):
         some, count = limited(batches, limit), how_many(batches, limit)
         shown = tqdm(some, title, count, leave=False, file=sys.stdout, disable=hidden, unit="batch", delay=2)
         with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
-            return self.evaluation.of(iter(shown), cohort)
+            return self.evaluation.of(iter(shown), cohort, apart=isinstance(batches, Joint))
 
     def on_validation_epoch_start(self) -> None:
-        self.evaluation.start(self.cohort)
+        self.evaluation.start(self.cohort, apart=self.data.apart(self.data.watch))
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def on_test_epoch_start(self) -> None:
+        self.evaluation.start(self.cohort, apart=self.data.apart("test"))
+
+    def validation_step(self, batch: Batch | dict[int, Batch], batch_idx: int) -> None:
         """Evaluate every distinct hosted model on a batch."""
         self.evaluation.update(batch, self.cohort)
 
@@ -242,16 +245,20 @@ class FederatedModule(Configured, LightningModule):
         share = self.watched["accuracy"][honest].sum() / self.federation.honest
         self.log("accuracy/mean", share, logger=False, sync_dist=True, reduce_fx="sum")
 
-    on_test_epoch_start = on_validation_epoch_start
     test_step = validation_step
 
     def on_test_epoch_end(self) -> None:
         self.watched = self.evaluation.finish()
 
-    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Class probabilities of every hosted participant, ``[n, B, C]``."""
-        logits = [self.cohort.logits(batch[0], index) for index in range(len(self.cohort.participants))]
-        return torch.stack(logits).float().softmax(-1)
+    def predict_step(self, batch: Batch | dict[int, Batch], batch_idx: int) -> Tensor | dict[int, Tensor]:
+        """Class probabilities of every hosted participant, ``[n, B, C]``; of examples of its own ``[B, C]`` each."""
+        if isinstance(batch, dict):
+            index = self.cohort.participants.index
+            return {i: self._probabilities(own[0], index(i)) for i, own in batch.items()}
+        return torch.stack([self._probabilities(batch[0], k) for k in range(len(self.cohort.participants))])
+
+    def _probabilities(self, x: Tensor, index: int) -> Tensor:
+        return self.cohort.logits(x, index).float().softmax(-1)
 
     def identity(self) -> Identity:
         """What a checkpoint and the run that loads it must agree on."""
@@ -305,7 +312,7 @@ class FederatedModule(Configured, LightningModule):
                 "its own participants on all examples."
             )
 
-    def _check_network(self, batches: Batches | None, which: str) -> tuple[Tensor, Tensor]:
+    def _check_network(self, batches: Evaluated | None, which: str) -> tuple[Tensor, Tensor]:
         """One batch through the network, so that a misfit is told before training and in the user's words.
 
         Returns:
@@ -316,7 +323,7 @@ class FederatedModule(Configured, LightningModule):
         name = type(self.network).__name__
         training = self.network.training
         try:
-            x, y = next(iter(batches))
+            x, y = first_of(batches)
         except UserError:
             raise
         except (StopIteration, TypeError, ValueError, RuntimeError) as error:

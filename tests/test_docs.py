@@ -72,7 +72,7 @@ def test_own_code_runs_as_written(user: Callable[..., Ended], tmp_path: Path, pa
 def write_hospitals(folder: Path) -> None:
     """Three hospitals' files as a page has them: 30 measurements that tell two classes apart."""
     folder.mkdir()
-    for seed, name in enumerate(("hospital_0", "hospital_1", "hospital_2", "validation", "test")):
+    for seed, name in enumerate([*(f"{kind}_{i}" for i in range(3) for kind in ("hospital", "test")), "validation"]):
         generator = torch.Generator().manual_seed(seed)
         labels = torch.randint(2, (60,), generator=generator)
         measured = torch.randn(60, 30, generator=generator) + 2 * labels[:, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,8 @@ class PredictionWriter(BasePredictionWriter):
         self, trainer: Trainer, pl_module: LightningModule, predictions: Any, batch_indices: Any
     ) -> None:
         assert isinstance(pl_module, FederatedModule)
-        probabilities: Tensor = torch.cat(list(predictions), dim=1).cpu()
-        for participant, rows in zip(pl_module.cohort.participants, probabilities, strict=True):
-            self._write(self.folder.predictions_file(participant), rows, pl_module.data.class_names)
+        for participant, rows in _by_participant(pl_module.cohort.participants, list(predictions)):
+            self._write(self.folder.predictions_file(participant), rows.cpu(), pl_module.data.class_names)
         trainer.strategy.barrier("predictions")
         if trainer.is_global_zero:
             total = pl_module.federation.total
@@ -61,3 +60,12 @@ class PredictionWriter(BasePredictionWriter):
             for example, (label, row) in enumerate(zip(best, probabilities.tolist(), strict=True)):
                 name = [names[label]] if names else []
                 writer.writerow([example, label, *name, *(f"{p:.6g}" for p in row)])
+
+
+def _by_participant(
+    participants: Sequence[int], batches: Sequence[Tensor] | Sequence[dict[int, Tensor]]
+) -> Iterator[tuple[int, Tensor]]:
+    """Every participant's probabilities ``[examples, C]``, of the same examples for all or of each's own."""
+    for index, i in enumerate(participants):
+        of_one = [batch.get(i) if isinstance(batch, dict) else batch[index] for batch in batches]
+        yield i, torch.cat([rows for rows in of_one if rows is not None])

@@ -18,6 +18,7 @@ from rffl_pl.callbacks.find import find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.callbacks.stopwatch import Stopwatch
+from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.launch.stopping import Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
@@ -114,7 +115,7 @@ class RunReport(Callback):
         summary = summarise(history, module.data.shard_sizes, final, alone, initial, named, idle)
         self.folder.write_summary(summary)
         advice = self._stopwatch.advice(trainer.check_val_every_n_epoch)
-        print("\n".join(["", *self._faults.ongoing(), summary.table(), *_share(*module.data.test_sample), *advice]))
+        print("\n".join(["", *self._faults.ongoing(), summary.table(), *_share(module.data), *advice]))
         print(f"run folder: {self.folder.path}", flush=True)
         pictures: list[Path] = []
         if self.draw:
@@ -181,8 +182,10 @@ class RunReport(Callback):
         )
 
 
-def _share(measured: int, there: int) -> list[str]:
+def _share(data: FederatedDataModule) -> list[str]:
     """What is said where not everything is measured."""
+    measured, there = data.test_sample
     if measured == there:
         return []
-    return [f"measured on {measured} of {there} test examples each; --data.measurements null takes all"]
+    most = "at most " if data.apart("test") else ""
+    return [f"measured on {most}{measured} of {most}{there} test examples each; --data.measurements null takes all"]

@@ -17,9 +17,13 @@ from tqdm import tqdm
 
 from rffl_pl.callbacks.ending import over
 from rffl_pl.cohort import random_stream
+from rffl_pl.datamodules.reading import first_of
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
 from rffl_pl.runs.settings import attributes, data_settings
+
+Known = tuple[Tensor, Tensor]
+"""Test accuracies of the initial network and of whoever trains alone, ``[P]`` each."""
 
 
 class StandaloneReference(Callback):
@@ -35,14 +39,15 @@ class StandaloneReference(Callback):
 
     Attributes:
         accuracies: Test accuracies of all participants, ``[P]``, on rank 0 after training; else None.
-        initial: Test accuracy of the network that everybody starts from; likewise.
+        initial: Test accuracies of the network that everybody starts from, likewise: the same where all are measured
+            on the same examples.
     """
 
     def __init__(self, enabled: bool = True, cache_dir: str | None = None) -> None:
         self.enabled = enabled
         self.cache_dir = cache_dir
         self.accuracies: Tensor | None = None
-        self.initial: float | None = None
+        self.initial: Tensor | None = None
         self._sources: dict[str, str] = {}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -68,15 +73,15 @@ class StandaloneReference(Callback):
                 self._write(path, known)
         if trainer.is_global_zero:
             assert known is not None
-            self.initial, self.accuracies = known[0], torch.tensor(known[1:])
+            self.initial, self.accuracies = known
 
-    def _train(self, trainer: Trainer, module: FederatedModule) -> list[float]:
-        """Test accuracies of the initial network and of all participants, 1 + P, on rank 0."""
+    def _train(self, trainer: Trainer, module: FederatedModule) -> Known:
+        """Test accuracies of the initial network and of all participants, on rank 0."""
         data = module.data
         cohort = module.new_cohort()
         hosted, shards = dict(enumerate(cohort.participants)), next(iter(data.train_dataloader()))
         test = data.test_dataloader()
-        initial = float(module.score(test, cohort, "initial network")["accuracy"][0])
+        initial = module.score(test, cohort, "initial network")["accuracy"]
         rounds = tqdm(
             range(module.round),
             desc="standalone reference",
@@ -90,7 +95,8 @@ class StandaloneReference(Callback):
                 cohort.train_all({k: shards[i] for k, i in hosted.items()}, module.schedule, round_index, seeds)
                 trainer.strategy.barrier("standalone")  # so that the bar shows the slowest rank
         accuracies = module.score(test, cohort, "standalone evaluation")["accuracy"]
-        return [initial, *module.exchange.gather_rows(accuracies.unsqueeze(1)).flatten().tolist()]
+        initial, accuracies = module.exchange.gather_rows(torch.stack([initial, accuracies], 1)).cpu().unbind(1)
+        return initial, accuracies
 
     def _folder(self) -> Path:
         return Path(self.cache_dir) if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
@@ -122,25 +128,26 @@ class StandaloneReference(Callback):
         )
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
-            inputs = [next(iter(data.test_dataloader()))[0], data.example(data.readable[0])[0]]
+            inputs = [first_of(data.test_dataloader())[0], data.example(data.readable[0])[0]]
         for tensor in (module.initial_weights(), *module.network.buffers(), *inputs):
             digest.update(raw(tensor))
         return digest.hexdigest()[:24]
 
     @staticmethod
-    def _read(path: Path) -> list[float] | None:
+    def _read(path: Path) -> Known | None:
         try:
             known = json.loads(path.read_text())
-            return [float(known["initial"]), *map(float, known["accuracies"])]
-        except (OSError, ValueError, KeyError, TypeError):
+            accuracies = torch.tensor(known["accuracies"], dtype=torch.float32)
+            return torch.tensor(known["initial"], dtype=torch.float32).expand(len(accuracies)), accuracies
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError):
             return None  # absent or damaged: train it again
 
     @staticmethod
-    def _write(path: Path, known: list[float]) -> None:
+    def _write(path: Path, known: Known) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps({"initial": known[0], "accuracies": known[1:]}))
+            partial.write_text(json.dumps({"initial": known[0].tolist(), "accuracies": known[1].tolist()}))
             partial.replace(path)  # at once: a reader never sees half a file
         except OSError as error:
             warnings.warn(f"The standalone reference cannot be kept in {path.parent}: {error}.", stacklevel=2)

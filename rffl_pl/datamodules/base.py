@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Literal, get_args
 
@@ -18,10 +18,11 @@ from torch.utils.data import Dataset
 
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part
+from rffl_pl.datamodules.measuring import Measuring
 from rffl_pl.datamodules.own import Holding, Holdings, Own
 from rffl_pl.datamodules.preparing import called, held
-from rffl_pl.datamodules.reading import Batch, Batches, Reader
-from rffl_pl.datamodules.rounds import RoundLoader, Shard, bucketed
+from rffl_pl.datamodules.reading import Batch, Evaluated, Reader
+from rffl_pl.datamodules.rounds import RoundLoader, Shard
 from rffl_pl.datamodules.shards import adversaries_shards, shards_of
 from rffl_pl.datamodules.splits import DIR, OWN, Pool, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
@@ -40,17 +41,24 @@ class Sources:
 
     Inputs must be finite and classes whole numbers; `FederatedDataModule` refuses what is not.
 
+    For the split ``OWN`` each may be a function from a participant's number to the examples that are its own, called on
+    the rank that hosts it alone: ``train``, and then ``test`` and ``validation`` too, or one of them.
+
     Attributes:
-        train: What the participants' shards are cut from; or, for the split ``OWN``, a function from a participant's
-            number to the examples that are its own, called on the rank that hosts it alone.
-        test: What final accuracies are measured on.
+        train: What the participants' shards are cut from, or what is theirs.
+        test: What final accuracies are measured on: everybody's model on the same examples, or on its own.
         validation: What accuracies are watched on during training; by default a share of ``train`` is held out, of
             examples that are somebody's own none.
     """
 
     train: Dataset[Any] | Own
-    test: Dataset[Any]
-    validation: Dataset[Any] | None = None
+    test: Dataset[Any] | Own
+    validation: Dataset[Any] | Own | None = None
+
+    def parts(self) -> dict[str, Dataset[Any] | Own]:
+        """By what they are called in messages; validation only if there is any."""
+        validation = {} if self.validation is None else {"validation": self.validation}
+        return {"training": self.train, **validation, "test": self.test}
 
 
 class FederatedDataModule(Configured, LightningDataModule, ABC):
@@ -73,7 +81,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         eval_batch_size: Examples per batch of validation, test and prediction.
         measurements: At most so many pairs of a participant and an example are measured at a time: with more, all
             participants are measured on the same share of the examples, drawn once, and the run says so; after a
-            round, of which there are many, on half of that share; None for all.
+            round, of which there are many, on half of that share; None for all. Of examples of their own all are
+            measured on the same number, or those that there are.
         num_workers: Loader processes, for datasets that are not tensors in memory; as many for each participant where
             all train as one stack.
 
@@ -147,8 +156,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.sources: Sources | None = None
         self.shards: list[Tensor] = []
         self.held_out = torch.empty(0, dtype=torch.int64)
-        self._own: Holdings | None = None
-        self._told: list[Holding] = []
+        self._own: dict[str, Holdings] = {}
+        self._told: dict[str, list[Holding]] = {}
 
     @abstractmethod
     def load(self) -> Sources:
@@ -164,25 +173,25 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         # Alone, in a notebook, there is nobody else.
         together = getattr(strategy, "together", lambda step: step())
         everybodys = getattr(strategy, "everybodys", lambda value: [value])
-        together(lambda: self._set_up(stage))
-        if self._own is not None and not self._told:
-            mine = [(i, *astuple(told)) for i, told in self._own.told.items()]
-            self._told = [Holding(*told) for _, *told in sorted(chain.from_iterable(everybodys(mine)))]
-            self.shards = [torch.arange(told.examples) for told in self._told]
+        together(self._set_up)
+        if self._own and not self._told:
+            mine = [(which, i, *astuple(told)) for which, own in self._own.items() for i, told in own.told.items()]
+            self._learn(sorted(chain.from_iterable(everybodys(mine))))
+        if stage in ("fit", "test"):
+            together(self._check_test_limit)
 
-    def _set_up(self, stage: str) -> None:
+    def _set_up(self) -> None:
         if self.mistake is not None:
             raise self.mistake
         if self.sources is None:
             sources = called(self.load, f"load() of {type(self).__name__} to read the data")
             self._take_in(sources)
-            if callable(sources.train):
-                self._hold(sources.train)
+            own = {which: examples for which, examples in sources.parts().items() if callable(examples)}
+            if own:
+                self._hold(own, brought=sources.validation is not None)
             else:
                 self._cut(torch.Generator().manual_seed(self.federation.seed_for("split")))
             self.sources = sources
-        if stage in ("fit", "test"):
-            self._check_test_limit()
 
     @property
     def hosted(self) -> list[int]:
@@ -193,7 +202,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     @property
     def readable(self) -> Sequence[int]:
         """The participants whose training examples this rank can read: all, or under ``OWN`` those it hosts."""
-        return range(self.federation.total) if self._own is None else list(self._own.readers)
+        return list(self._own["training"].readers) if self._own else range(self.federation.total)
 
     @property
     def shard_sizes(self) -> list[int]:
@@ -204,7 +213,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def classes(self) -> list[int]:
         """Number of different classes among every participant's training examples."""
         if self._told:
-            return [told.classes for told in self._told]
+            return [told.classes for told in self._told["training"]]
         labels = self._parts["training"].labels
         return [len(labels[shard].unique()) for shard in self.shards]
 
@@ -222,7 +231,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         """Of labels and shards."""
         if self._told:  # ranks read files of their own: what is common to them is told too
             common = b"".join(part.labels.numpy().tobytes() for part in self._parts.values())
-            words = [*self.class_names, *(told.digest for told in self._told)]
+            holdings = (self._told.get(which, []) for which in ("training", "validation", "test"))
+            words = [*self.class_names, *(told.digest for told in chain.from_iterable(holdings))]
             return hashlib.sha256(common + "/".join(words).encode()).hexdigest()[:16]
         tensors = [self._parts["training"].labels, self._parts["test"].labels, *self.shards]
         return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
@@ -232,56 +242,66 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         assert self.trainer is not None
         return RoundLoader({i: Shard(self._reader_of(i), self.shards[i], self.batch_size) for i in self.hosted})
 
-    def val_dataloader(self) -> Batches:
+    def val_dataloader(self) -> Evaluated:
         """What is watched during training; of what does not all fit ``measurements``, half as much as at the end."""
         watched = self._evaluated("test", part=2) if self.watch == "test" else self._held_out(part=2)
         assert watched is not None
         return watched
 
-    def held_out_dataloader(self) -> Batches | None:
+    def held_out_dataloader(self) -> Evaluated | None:
         """Examples that no participant trains on and that are no test examples; None where there are none."""
         return self._held_out()
+
+    def apart(self, which: str) -> bool:
+        """Whether of ``training``, ``validation`` or ``test`` examples every participant has its own."""
+        return which in self._own
 
     def example(self, participant: int) -> Batch:
         """The first training example, as a batch, of a participant whose examples this rank reads."""
         return self._reader_of(participant).batch(self.shards[participant][:1])
 
-    def test_dataloader(self) -> Batches:
+    def test_dataloader(self) -> Evaluated:
         """The test set, or the share of it that is measured on every rank: each evaluates who it hosts."""
         return self._evaluated("test")
 
     @property
     def test_sample(self) -> tuple[int, int]:
-        """On how many test examples everybody is measured, of how many."""
-        everything = torch.arange(len(self._parts["test"]))
-        return len(self._measured("test", everything)), len(everything)
+        """On how many test examples everybody is measured, of how many; where all have their own, who has most."""
+        sizes = self._sizes("test")
+        return min(max(sizes), self._measuring.room(sum(sizes))), max(sizes)
 
-    def predict_dataloader(self) -> Batches:
-        """The test set, in its order."""
+    def predict_dataloader(self) -> Evaluated:
+        """The test set, or each participant's own, in its order."""
         warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
+        if self.apart("test"):
+            return self._measuring.all_apart(self._own["test"].readers, self._sizes("test"))
         return self._readers["test"].batches(torch.arange(len(self._parts["test"])), self.eval_batch_size)
+
+    @property
+    def _measuring(self) -> Measuring:
+        return Measuring(self.federation, self.measurements, self.eval_batch_size)
 
     def _reader_of(self, participant: int) -> Reader:
         """What reads a participant's training examples."""
-        return self._readers["training"] if self._own is None else self._own.readers[participant]
+        return self._own["training"].readers[participant] if self._own else self._readers["training"]
 
-    def _held_out(self, part: int = 1) -> Batches | None:
-        if "validation" in self._parts:
-            return self._evaluated("validation", part=part)
-        return self._evaluated("training", self.held_out, part) if len(self.held_out) else None
+    def _held_out(self, part: int = 1) -> Evaluated | None:
+        if self.apart("validation") or "validation" in self._parts:
+            return self._evaluated("validation", part)
+        if not len(self.held_out):
+            return None
+        return self._measuring.common(self._readers["training"], self.held_out, "training", part)
 
-    def _evaluated(self, which: str, indices: Tensor | None = None, part: int = 1) -> Batches:
-        indices = torch.arange(len(self._parts[which])) if indices is None else indices
-        measured = self._measured(which, indices, part)
-        return self._readers[which].batches(bucketed(self._parts[which].dataset, measured), self.eval_batch_size)
+    def _evaluated(self, which: str, part: int = 1) -> Evaluated:
+        if self.apart(which):
+            return self._measuring.apart(self._own[which].readers, self._sizes(which), which, part)
+        return self._measuring.common(self._readers[which], torch.arange(len(self._parts[which])), which, part)
 
-    def _measured(self, which: str, indices: Tensor, part: int = 1) -> Tensor:
-        """Those of some examples that everybody is measured on, in their order: all, or what fits and of it a part."""
-        if self.measurements is None or self.federation.total * len(indices) <= self.measurements:
-            return indices
-        generator = torch.Generator().manual_seed(self.federation.seed_for("measured", which))
-        drawn = torch.randperm(len(indices), generator=generator)
-        return indices[drawn[: max(1, self.measurements // (part * self.federation.total))].sort().values]
+    def _sizes(self, which: str) -> list[int]:
+        """How many such examples every participant can be measured on."""
+        if self.apart(which):
+            return [told.examples for told in self._told[which]]
+        return [len(self._parts[which])] * self.federation.total
 
     def _take_in(self, sources: Sources) -> None:
         """Check the datasets and make what reads them."""
@@ -296,36 +316,55 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"Expected load() of {type(self).__name__} to return Sources(train=..., test=...), but got "
                 f"{type(sources).__name__}."
             )
-        training = {} if callable(sources.train) else {"training": sources.train}
-        validation = {} if sources.validation is None else {"validation": sources.validation}
-        datasets = {**training, **validation, "test": sources.test}
         self._parts = {
             which: Part(dataset, which=which, owner=type(self).__name__, num_classes=self.num_classes)
-            for which, dataset in datasets.items()
+            for which, dataset in sources.parts().items()
+            if not callable(dataset)
         }
         self._readers = {
             which: Reader(part.dataset, self.num_workers, part.check) for which, part in self._parts.items()
         }
 
-    def _hold(self, own: Own) -> None:
-        """Read the hosted participants' own examples."""
+    def _hold(self, own: Mapping[str, Own], *, brought: bool) -> None:
+        """Read the hosted participants' own examples; whether there are validation examples, theirs or everybody's."""
         owner = type(self).__name__
         if not isinstance(self.split, OWN):
             raise UserError(
                 f"Expected --data.split OWN for {owner}, whose participants have examples of their own, but got "
                 f"{type(self.split).__name__}."
             )
+        if "training" not in own:
+            raise UserError(
+                f"Expected {owner} to have training examples of everybody's own, as its {' and '.join(own)} examples "
+                "are, but they are one data set; have load() return Sources(train=...) with a function as well."
+            )
         if self.examples_per_participant is not None:
             raise UserError(
                 "Expected no --data.examples_per_participant with --data.split OWN, where everybody trains on all that "
                 f"is its own, but got {self.examples_per_participant}; leave it out, or give null."
             )
-        if "validation" not in self._parts and self.validation_share > 0:
+        if not brought and self.validation_share > 0:
             raise UserError(
                 f"Expected {owner} to bring validation examples with --data.split OWN, which holds out nobody's, but "
                 "there are none; give Sources(validation=...), or --data.validation 0 and --data.watch test."
             )
-        self._own = Holdings(own, self.hosted, owner=owner, num_classes=self.num_classes, num_workers=self.num_workers)
+        held = partial(Holdings, owner=owner, num_classes=self.num_classes, num_workers=self.num_workers)
+        self._own = {which: held(read, self.hosted, which=which) for which, read in own.items()}
+
+    def _learn(self, everybodys: Sequence[tuple[str, int, int, int, str]]) -> None:
+        """What all ranks tell of the examples that they hold: of which kind, whose, and a `Holding`'s facts."""
+        told: dict[str, list[Holding]] = {}
+        for which, _, examples, classes, digest in everybodys:
+            told.setdefault(which, []).append(Holding(examples, classes, digest))
+        for which, holdings in told.items():
+            if len(holdings) < self.federation.total:
+                raise UserError(
+                    f"Expected {which} examples of everybody's own or of nobody's, but {len(holdings)} of "
+                    f"{self.federation.total} participants have such; have load() return them as a function on every "
+                    "rank, or on none."
+                )
+        self._told = told
+        self.shards = [torch.arange(holding.examples) for holding in told["training"]]
 
     def _cut(self, generator: torch.Generator) -> None:
         """Hold examples out and divide the rest."""

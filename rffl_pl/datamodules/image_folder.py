@@ -12,6 +12,7 @@ from torch import Tensor
 from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
 from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.pictures import Channels, Pixels
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
@@ -23,7 +24,7 @@ class ImageFolder(FederatedDataModule):
 
     With ``--data.split OWN`` ``train`` has a folder per participant, named by its number, and in it those of the
     classes that it has images of. Each is read by the rank that hosts the participant and need not be anywhere else;
-    ``test`` and ``val`` are the same everywhere.
+    ``test`` and ``val`` are the same everywhere, or with ``--data.own_test true`` made like ``train``.
 
     Images are read as they are needed, so that not all need to fit into memory; ``num_workers`` processes read ahead.
     The shorter side is brought to ``image_size``, the middle of the longer one kept; values lie in -1 .. 1. Of greys
@@ -33,6 +34,9 @@ class ImageFolder(FederatedDataModule):
         federation: Who takes part.
         folder: Where ``train`` and ``test`` lie; the names of the folders in them are the classes, with ``OWN`` those
             of ``test``.
+        own_test: Whether ``test``, and ``val`` if there is one, have a folder per participant too: each is measured on
+            images of its own.
+        classes: The names of all classes, in their order, where no folder that all read has all of them.
         image_size: Height and width of the network's inputs in pixels.
         channels: ``rgb`` or ``grey``: three channels or one.
         kwargs: See `FederatedDataModule`.
@@ -50,6 +54,8 @@ class ImageFolder(FederatedDataModule):
         federation: Federation,
         *,
         folder: str,
+        own_test: bool = False,
+        classes: Sequence[str | int] | None = None,
         image_size: int = 32,
         channels: Channels = "rgb",
         **kwargs: Any,
@@ -57,27 +63,43 @@ class ImageFolder(FederatedDataModule):
         super().__init__(federation, **kwargs)
         self.folder = Path(folder).expanduser()
         self.pixels = Pixels(image_size, channels)
+        self.own_test, self.given_classes = own_test, given_classes(classes)
+        if own_test and not isinstance(self.split, OWN):
+            raise UserError(
+                f"Expected --data.split OWN with --data.own_test true, but got {type(self.split).__name__}; everybody "
+                "who is measured on images of its own trains on such too."
+            )
+        if own_test and self.given_classes is None:
+            raise UserError(
+                "Expected --data.classes with --data.own_test true, but got none; give all classes there are, for "
+                "instance --data.classes '[cat, dog]': nobody reads everybody's folders."
+            )
 
     def load(self) -> Sources:
-        apart = isinstance(self.split, OWN)
-        test, val = self._read("test"), self._read("val") if (self.folder / "val").is_dir() else None
-        train = test if apart else self._read("train")
-        if len(train.classes) < 2:
-            raise UserError(
-                f"Expected at least two class folders in {train.root} of --data.folder, but there is "
-                f"{train.classes[0]} alone."
-            )
-        for other in (test, val):
-            if other is not None:
-                self._compare(train, other)
-        self.class_names, self.num_classes = tuple(train.classes), len(train.classes)
-        return Sources(train=self._own_images if apart else train, test=test, validation=val)
+        parts = ["train", "test", *(["val"] if (self.folder / "val").is_dir() else [])]
+        own = {"train": isinstance(self.split, OWN), "test": self.own_test, "val": self.own_test}
+        common = {part: self._read(part, self.given_classes) for part in parts if not own[part]}
+        self.class_names = self.given_classes or self._classes_of(*common.values())
+        self.num_classes = len(self.class_names)
+        read = {part: partial(self._own_images, part) for part in parts} | common
+        return Sources(train=read["train"], test=read["test"], validation=read.get("val"))
 
-    def _own_images(self, participant: int) -> TorchvisionImageFolder:
+    def _own_images(self, part: str, participant: int) -> TorchvisionImageFolder:
         """Those of a participant's own."""
-        return self._read(f"train/{participant}", self.class_names)
+        return self._read(f"{part}/{participant}", self.class_names)
 
-    def _read(self, part: str, classes: Sequence[str] | None = None) -> TorchvisionImageFolder:
+    def _classes_of(self, first: TorchvisionImageFolder, *others: TorchvisionImageFolder) -> tuple[str, ...]:
+        """Those of the first folder, which the others have too."""
+        if len(first.classes) < 2:
+            raise UserError(
+                f"Expected at least two class folders in {first.root} of --data.folder, but there is "
+                f"{first.classes[0]} alone."
+            )
+        for other in others:
+            self._compare(first, other)
+        return tuple(first.classes)
+
+    def _read(self, part: str, classes: Sequence[str] | None) -> TorchvisionImageFolder:
         folder = self.folder / part
         if not folder.is_dir():
             missing = part if self.folder.is_dir() else "the folder itself"
@@ -86,7 +108,8 @@ class ImageFolder(FederatedDataModule):
                 f"each, but {missing} is missing."
             )
         try:
-            return _Images(folder, classes, loader=partial(_input, self.pixels))
+            whose = "those of test" if self.given_classes is None else "--data.classes"
+            return _Images(folder, classes, whose, loader=partial(_input, self.pixels))
         except (FileNotFoundError, PermissionError) as error:
             raise UserError(
                 f"Expected {folder} of --data.folder to have images in a folder per class, but torchvision says: "
@@ -107,8 +130,8 @@ class ImageFolder(FederatedDataModule):
 class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has no types
     """The images of a folder; of given classes some may have none, else those there are."""
 
-    def __init__(self, folder: Path, classes: Sequence[str] | None, **options: Any) -> None:
-        self._given = classes
+    def __init__(self, folder: Path, classes: Sequence[str] | None, whose: str, **options: Any) -> None:
+        self._given, self._whose = classes, whose
         super().__init__(str(folder), allow_empty=classes is not None, **options)
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
@@ -118,7 +141,7 @@ class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has 
         unknown = sorted({*found} - {*self._given})
         if unknown:
             raise UserError(
-                f"Expected the class folders in {directory} of --data.folder to be among those of test, "
+                f"Expected the class folders in {directory} of --data.folder to be among {self._whose}, "
                 f"{', '.join(self._given)}, but there is {unknown[0]} ({len(unknown)} are not)."
             )
         return [*self._given], {name: number for number, name in enumerate(self._given)}

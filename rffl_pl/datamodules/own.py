@@ -15,7 +15,7 @@ from rffl_pl.datamodules.preparing import called
 from rffl_pl.datamodules.reading import Reader
 
 Own = Callable[[int], Dataset[Any]]
-"""From a participant's number to the map-style dataset of (x, y) that it trains on."""
+"""From a participant's number to the map-style dataset of (x, y) that is its own."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Holdings:
     Args:
         own: Reads one participant's.
         hosted: Whose are read here.
+        which: ``training``, ``validation`` or ``test``, for messages.
         owner: The data module's class, for messages.
         num_classes: Number C of classes.
         num_workers: Worker processes for datasets that are not in memory.
@@ -48,15 +49,18 @@ class Holdings:
         told: What is told of them, by participant.
 
     Raises:
-        UserError: If they cannot be read or trained on, with the participant's number.
+        UserError: If they cannot be read or used, with the participant's number.
     """
 
-    def __init__(self, own: Own, hosted: Sequence[int], *, owner: str, num_classes: int, num_workers: int) -> None:
+    def __init__(
+        self, own: Own, hosted: Sequence[int], *, which: str, owner: str, num_classes: int, num_workers: int
+    ) -> None:
         self.readers: dict[int, Reader] = {}
         self.told: dict[int, Holding] = {}
         for i in hosted:
-            dataset = called(partial(own, i), f"{owner} to read the examples of participant {i}")
-            part = Part(dataset, which="training", owner=f"participant {i} of {owner}", num_classes=num_classes)
+            examples = "examples" if which == "training" else f"{which} examples"
+            dataset = called(partial(own, i), f"{owner} to read the {examples} of participant {i}")
+            part = Part(dataset, which=which, owner=f"participant {i} of {owner}", num_classes=num_classes)
             self.readers[i] = Reader(dataset, num_workers, part.check)
             digest = hashlib.sha256(part.labels.numpy().tobytes()).hexdigest()[:16]
             self.told[i] = Holding(len(part), len(part.labels.unique()), digest)

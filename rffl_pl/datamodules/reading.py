@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,6 +117,39 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         return self.reader.read(self.order)
+
+
+class Joint:
+    """Mini-batches of several participants' own examples, side by side: the n-th item has the n-th of each.
+
+    Args:
+        batches: Of each participant its own.
+        count: How many items there are, which is the same on every rank; those who have fewer are missing from the
+            last ones.
+    """
+
+    def __init__(self, batches: Mapping[int, Batches], count: int) -> None:
+        self.batches, self.count = batches, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[dict[int, Batch]]:
+        walks = {i: iter(batches) for i, batches in self.batches.items()}
+        for _ in range(self.count):
+            found = {i: next(walk, None) for i, walk in walks.items()}
+            yield {i: batch for i, batch in found.items() if batch is not None}
+
+
+Evaluated = Batches | Joint
+"""What models are measured on: the same batches for all of them, or for each its participant's own."""
+
+
+def first_of(batches: Evaluated) -> Batch:
+    """The first batch; of several participants' the first one's."""
+    if isinstance(batches, Joint):
+        return first_of(next(iter(batches.batches.values())))
+    return next(iter(batches))
 
 
 class _Order(Sampler[tuple[int, list[int]]]):

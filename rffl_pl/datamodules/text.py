@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 
 from rffl_pl.datamodules.base import FederatedDataModule, Sources
-from rffl_pl.datamodules.reading import Batches, Reader
+from rffl_pl.datamodules.own import Own
+from rffl_pl.datamodules.reading import Evaluated, Reader
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.tokenizing import Encoder, with_tokenizers, with_torchtext
 from rffl_pl.errors import UserError, check_number
@@ -45,7 +46,7 @@ class Texts:
 
 
 OwnTexts = Callable[[int], Texts]
-"""From a participant's number to the sentences that it trains on."""
+"""From a participant's number to the sentences that are its own."""
 
 
 class TextDataModule(FederatedDataModule):
@@ -91,10 +92,11 @@ class TextDataModule(FederatedDataModule):
         self._numbered_by = b""
 
     @abstractmethod
-    def read(self) -> tuple[Texts | OwnTexts, Texts | None, Texts]:
+    def read(self) -> tuple[Texts | OwnTexts, Texts | OwnTexts | None, Texts | OwnTexts]:
         """The training, validation and test sentences; without validation a share of training is held out.
 
-        Of participants who have sentences of their own, a function that reads one participant's.
+        Of participants who have sentences of their own, a function that reads one participant's: in place of the
+        training sentences, and then in place of the others too, or of one of them.
         """
 
     def load(self) -> Sources:
@@ -105,7 +107,7 @@ class TextDataModule(FederatedDataModule):
         if self.vocabulary_file is not None:
             self._numbered_by = "\n".join(vocabulary).encode()
         return Sources(
-            train=self._encoded(train) if isinstance(train, Texts) else lambda i: self._encoded(train(i)),
+            train=self._encoded(train),
             test=self._encoded(test),
             validation=None if validation is None else self._encoded(validation),
         )
@@ -118,9 +120,9 @@ class TextDataModule(FederatedDataModule):
     def _token_digest(self) -> str:
         """Of the training sentences, or where these are somebody's own of the test sentences, and of a vocabulary's."""
         assert self.sources is not None
-        read = self.sources.test if callable(self.sources.train) else self.sources.train
-        assert isinstance(read, Sentences)
-        return hashlib.sha256(torch.cat(read.tokens).numpy().tobytes() + self._numbered_by).hexdigest()[:16]
+        common = [part for part in (self.sources.train, self.sources.test) if isinstance(part, Sentences)]
+        tokens = torch.cat(common[0].tokens).numpy().tobytes() if common else b""
+        return hashlib.sha256(tokens + self._numbered_by).hexdigest()[:16]
 
     def _vocabulary(self, train: Texts | OwnTexts) -> Sequence[str]:
         """The sentences that the vocabulary is built from."""
@@ -134,7 +136,7 @@ class TextDataModule(FederatedDataModule):
             "everybody's own sentences."
         )
 
-    def predict_dataloader(self) -> Batches:
+    def predict_dataloader(self) -> Evaluated:
         """The sentences of `predict_file`, or the test set, in their order."""
         test_set = super().predict_dataloader()
         if self.predict_file is None:
@@ -142,7 +144,14 @@ class TextDataModule(FederatedDataModule):
         sentences = self._sentences_of(Path(self.predict_file))
         return Reader(sentences).batches(torch.arange(len(sentences)), self.eval_batch_size)
 
-    def _encoded(self, texts: Texts) -> Sentences:
+    @overload
+    def _encoded(self, texts: Texts) -> Sentences: ...
+    @overload
+    def _encoded(self, texts: Texts | OwnTexts) -> Sentences | Own: ...
+    def _encoded(self, texts: Texts | OwnTexts) -> Sentences | Own:
+        """Their token ids, or somebody's own when they are asked for."""
+        if not isinstance(texts, Texts):
+            return lambda i: self._encoded(texts(i))
         return Sentences(self.encode(texts.sentences), texts.labels)
 
     def _sentences_of(self, path: Path) -> Sentences:

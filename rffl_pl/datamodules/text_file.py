@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.datamodules.text import OwnTexts, TextDataModule, Texts, read_lines
 from rffl_pl.errors import UserError
@@ -26,18 +28,22 @@ class TextFile(TextDataModule):
     """Sentences and labels from two columns of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
 
     Labels may be any strings or numbers; sorted, they are the classes. With ``--data.split OWN`` every participant has
-    a training file of its own, which the rank that hosts it reads and which need not be anywhere else; the test file,
-    whose labels are the classes then, and the vocabulary's are the same everywhere.
+    a training file of its own, which the rank that hosts it reads and which need not be anywhere else. So may be its
+    test file; one that is the same everywhere has the classes as its labels. The vocabulary's file is the same
+    everywhere.
 
     Args:
         federation: Who takes part.
         train_file: The training sentences; under ``OWN`` with ``{participant}`` for a participant's number,
             ``train_{participant}.csv``.
-        test_file: The test sentences; by default `test_share` of the training sentences, under ``OWN`` to be given.
+        test_file: The test sentences; by default `test_share` of the training sentences. Under ``OWN`` to be given,
+            with ``{participant}`` where everybody has its own.
         test_share: Share of the training sentences that become test sentences without a `test_file`; one of every class
             stays for training.
         text: Name of the column with the sentence.
         label: Name of the column with the label.
+        classes: The labels that there are, in their order, where no file that all read has all of them; others are
+            refused.
         encoding: Of the files.
         kwargs: See `TextDataModule`.
 
@@ -58,6 +64,7 @@ class TextFile(TextDataModule):
         test_share: float = 0.1,
         text: str = "text",
         label: str = "label",
+        classes: Sequence[str | int] | None = None,
         encoding: str = "utf-8",
         **kwargs: Any,
     ) -> None:
@@ -70,8 +77,9 @@ class TextFile(TextDataModule):
             raise UserError(f"Expected --data.encoding to be one that Python knows, but got {encoding!r}; try utf-8.")
         self.train_file, self.test_file, self.test_share = train_file, test_file, test_share
         self.text, self.label, self.encoding = text, label, encoding
+        self.given_classes = given_classes(classes)
 
-    def read(self) -> tuple[Texts | OwnTexts, Texts | None, Texts]:
+    def read(self) -> tuple[Texts | OwnTexts, None, Texts | OwnTexts]:
         if isinstance(self.split, OWN):
             return self._read_apart()
         given = f"--data.train_file {self.train_file}"
@@ -85,26 +93,35 @@ class TextFile(TextDataModule):
             raise UserError(f"Expected test sentences in --data.test_file {self.test_file}, but it has none.")
         return self._texts(train, given), None, self._texts(test, f"--data.test_file {self.test_file}")
 
-    def _read_apart(self) -> tuple[OwnTexts, None, Texts]:
-        """The test sentences, and of each participant the training sentences when they are asked for."""
+    def _read_apart(self) -> tuple[OwnTexts, None, Texts | OwnTexts]:
+        """Of each participant the training sentences when they are asked for; test sentences likewise or at once."""
         if self.test_file is None or NUMBER not in self.train_file:
             raise UserError(
                 f"Expected --data.train_file with {NUMBER} in its name and --data.test_file with --data.split OWN, but "
                 f"got {self.train_file} and {self.test_file or 'none'}; give for instance train_{NUMBER}.csv and "
                 "test.csv."
             )
+        train = partial(self._apart, self.train_file, "--data.train_file")
+        if NUMBER in self.test_file:
+            if self.given_classes is None:
+                raise UserError(
+                    f"Expected --data.classes with --data.test_file {self.test_file}, but got none; give all labels "
+                    "there are, for instance --data.classes '[negative, positive]': nobody reads everybody's files."
+                )
+            self._take_classes([], "")
+            return train, None, partial(self._apart, self.test_file, "--data.test_file")
         test = self._rows(Path(self.test_file), "--data.test_file")
         self._take_classes(test, f"--data.test_file {self.test_file}")
+        return train, None, self._texts(test, f"--data.test_file {self.test_file}")
 
-        def own(participant: int) -> Texts:
-            path = Path(self.train_file.replace(NUMBER, str(participant)))
-            return self._texts(self._rows(path, "--data.train_file"), f"--data.train_file {path}")
-
-        return own, None, self._texts(test, f"--data.test_file {self.test_file}")
+    def _apart(self, file: str, option: str, participant: int) -> Texts:
+        """A participant's own sentences."""
+        path = Path(file.replace(NUMBER, str(participant)))
+        return self._texts(self._rows(path, option), f"{option} {path}")
 
     def _take_classes(self, rows: Rows, where: str) -> None:
-        """Have the labels of these sentences be the classes."""
-        names = sorted({label for _, label in rows}, key=by_number)
+        """Have the labels of these sentences be the classes, unless they are given."""
+        names = self.given_classes or sorted({label for _, label in rows}, key=by_number)
         if len(names) < 2:
             raise UserError(
                 f"Expected at least two classes in column {self.label} of {where}, but there is "
@@ -118,9 +135,10 @@ class TextFile(TextDataModule):
         unknown = sorted({label for _, label in rows} - numbers.keys())
         if unknown:
             others = "test" if isinstance(self.split, OWN) else "training"
+            known = "--data.classes" if self.given_classes else f"those of the {others} sentences"
             raise UserError(
-                f"Expected the labels in {where} among those of the {others} sentences, "
-                f"{', '.join(self.class_names[:5])}, but {unknown[0]} is not; correct it, or --data.label."
+                f"Expected the labels in {where} among {known}, {', '.join(self.class_names[:5])}, but {unknown[0]} is "
+                "not; correct it, or --data.label."
             )
         return Texts(sentences=[text for text, _ in rows], labels=[numbers[label] for _, label in rows])
 

@@ -105,7 +105,8 @@ class TakeHome(Metric):
     - ``taken_share``: ``taken_most`` over ``smallest_gain``; NaN where there is no such gain, or a loss.
 
     Args:
-        initial: :math:`x_0`.
+        initial: :math:`x_0`; where everybody is measured on examples of its own, of each one, ``[P]`` in the order in
+            which participants are added.
         kwargs: See `torchmetrics.Metric`.
 
     Example:
@@ -120,7 +121,7 @@ class TakeHome(Metric):
     full_state_update: bool = False
     rows: list[Tensor]
 
-    def __init__(self, initial: float, **kwargs: Any) -> None:
+    def __init__(self, initial: float | Tensor, **kwargs: Any) -> None:
         super().__init__(sync_on_compute=False, **kwargs)
         self.initial = initial
         self.add_state("rows", [], dist_reduce_fx=None)
@@ -141,13 +142,14 @@ class TakeHome(Metric):
         """A scalar under each name."""
         final, alone, examples, adversary, trains = torch.cat([torch.empty(5, 0), *self.rows], 1)
         attacks, gains = adversary.bool(), final - alone
-        taken = (final - torch.where(trains.bool(), alone, self.initial))[attacks]
+        initial = torch.as_tensor(self.initial, dtype=final.dtype).expand(len(final))
+        taken = (final - torch.where(trains.bool(), alone, initial))[attacks]
         most = taken.max() if len(taken) else torch.tensor(torch.nan)
         fewest = examples[~attacks].sort().values[:1]
         smallest = gains[~attacks & torch.isin(examples, fewest)].mean()
         found = {
             "adversary_gain": gains[attacks].mean(),
-            "adversary_over_initial": (final - self.initial)[attacks].mean(),
+            "adversary_over_initial": (final - initial)[attacks].mean(),
             "taken": taken.mean(),
             "taken_most": most,
             "smallest_gain": smallest,

@@ -18,7 +18,7 @@ def summarise(
     examples: Sequence[int],
     final: Mapping[str, Tensor],
     alone: Tensor | None = None,
-    initial: float | None = None,
+    initial: Tensor | None = None,
     attacks: Sequence[str | None] = (),
     idle: Collection[int] = (),
 ) -> Summary:
@@ -29,7 +29,7 @@ def summarise(
         examples: Number of training examples of every participant, P of them.
         final: Measures of the final models on the test set, ``[P]`` each, ``accuracy`` among them.
         alone: Test accuracies of whoever trains alone, ``[P]``.
-        initial: Test accuracy of the network that everybody starts from.
+        initial: Test accuracies of the network that everybody starts from, ``[P]``.
         attacks: What each participant does, None for the honest.
         idle: Adversaries whose attack trains in no round.
     """
@@ -48,7 +48,7 @@ def summarise(
         removed_in_round=[removed.get(i) for i in range(total)],
         mean=defined(accuracy[:honest].mean().item()),
         maximum=defined(accuracy[:honest].max().item()),
-        initial=initial,
+        initial=None if initial is None else initial.double().mean().item(),
         attacks=list(attacks),
         measured={name: _values(values, total) for name, values in final.items() if name not in _ELSEWHERE},
         **_detection(removed, honest, total),
@@ -112,7 +112,7 @@ def _taken(
     final: Tensor,
     examples: Sequence[int],
     honest: int,
-    initial: float | None,
+    initial: Tensor | None,
     idle: Collection[int],
 ) -> dict[str, Any]:
     home, who = TakeHome(math.nan if initial is None else initial), torch.arange(len(final))

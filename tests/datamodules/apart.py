@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +44,53 @@ class Apart(FederatedDataModule):
         return TensorDataset(*self.cut.sources.train[indices])
 
 
+class MeasuredApart(Apart):
+    """Participant i is tested and watched on images of its own, 30 + 5 i and 20 + i of the digits.
+
+    Where ``seen`` has a file ``common`` all are watched on the same ones.
+    """
+
+    places = ("seen",)
+
+    def load(self) -> Sources:
+        common = super().load()
+        test, watched = self._divided(common.test, 30, 5), self._divided(common.validation, 20, 1)
+        is_common = (self.seen / "common").exists()
+        return Sources(train=common.train, test=test, validation=common.validation if is_common else watched)
+
+    @staticmethod
+    def _divided(everything: Any, first: int, more: int) -> Callable[[int], TensorDataset]:
+        def own(participant: int) -> TensorDataset:
+            start = 7 * participant
+            return TensorDataset(*everything[start : start + first + more * participant])
+
+        return own
+
+
 class Groups(FederatedDataModule):
     """Participant i has 10 + i points, one at a time; of the options of its constructor some have what is wrong."""
 
     num_classes = 2
 
     def __init__(
-        self, federation: Federation, *, validated: bool = True, common: bool = False, wrong: Any = None, **options: Any
+        self,
+        federation: Federation,
+        *,
+        validated: bool = True,
+        common: bool = False,
+        wrong: Any = None,
+        own_test: Callable[[int], Dataset[Any]] | None = None,
+        own_validation: Callable[[int], Dataset[Any]] | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(federation, **options)
         self.validated, self.common, self.wrong = validated, common, wrong
+        self.own_test, self.own_validation = own_test, own_validation
 
     def load(self) -> Sources:
         train = Halves(80) if self.common else self.own
-        return Sources(train=train, test=Halves(20), validation=Halves(8) if self.validated else None)
+        validation = self.own_validation or (Halves(8) if self.validated else None)
+        return Sources(train=train, test=self.own_test or Halves(20), validation=validation)
 
     def own(self, participant: int) -> Dataset[Any]:
         """One participant's."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from rffl_pl.datamodules import FederatedDataModule, Sources
+from rffl_pl.datamodules.reading import Batches
 
 TRAIN, TEST, CLASSES = 200, 37, 4
 
@@ -56,6 +57,12 @@ class WithValidation(FederatedDataModule):
 def ready(data: FederatedDataModule) -> FederatedDataModule:
     data.setup("fit")
     return data
+
+
+def common(loader: object) -> Batches:
+    """A loader of examples that all participants are measured on."""
+    assert isinstance(loader, Batches)
+    return loader
 
 
 def contents(loader: Any) -> list[int]:

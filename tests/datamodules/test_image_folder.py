@@ -14,9 +14,11 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from rffl_pl.datamodules import ImageFolder
+from rffl_pl.datamodules.reading import first_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended
+from tests.datamodules.small import common
 
 SMALL = (
     "--federation.participants", 3, "--data.split", "UNI", "--data.batch_size", 8, "--data.image_size", 8,
@@ -75,7 +77,7 @@ def test_grey_images_of_another_size(folder: Path) -> None:
     """One channel, and the shorter side is brought to the size that is asked for."""
     data = made(folder, image_size=5, channels="grey")
     assert data.sources is not None
-    assert data.sources.test[0][0].shape == (1, 5, 5)
+    assert first_of(data.test_dataloader())[0].shape[1:] == (1, 5, 5)
 
 
 def test_images_for_watching(folder: Path) -> None:
@@ -84,7 +86,7 @@ def test_images_for_watching(folder: Path) -> None:
     data = made(folder)
     held_out = data.held_out_dataloader()
     assert held_out is not None
-    assert sum(len(y) for _, y in held_out) == 8
+    assert sum(len(y) for _, y in common(held_out)) == 8
     assert sum(data.shard_sizes) == 60
 
 
@@ -115,6 +117,61 @@ def test_images_of_ones_own(rffl: Callable[..., Ended], divided: Path) -> None:
         "--federation.participants", 2, "--data.split", "OWN",
     )  # fmt: skip
     assert ended.code == 0, ended.err
+
+
+def test_images_that_each_is_measured_on(rffl: Callable[..., Ended], divided: Path) -> None:
+    """A participant is tested on another's images or other classes, or all have to be in its folder."""
+    for part in ("test", "val"):
+        shutil.rmtree(divided / part)
+        for i, name in enumerate(("dog", "cat")):
+            write_part(divided / "everything", 3 + i)
+            (divided / part / str(i)).mkdir(parents=True)
+            shutil.move(divided / "everything" / name, divided / part / str(i) / name)
+            shutil.rmtree(divided / "everything")
+    options: dict[str, Any] = {"split": "OWN", "own_test": True, "classes": ["dog", "cat"]}
+    data = made(divided, **options)
+    assert (data.class_names, data.num_classes, data.test_sample) == (("dog", "cat"), 2, (4, 4))
+    (item,) = data.test_dataloader()
+    assert isinstance(item, dict)
+    assert {i: y.tolist() for i, (_, y) in item.items()} == {0: [0] * 3, 1: [1] * 4}
+    ended = rffl(
+        "fit", "--data", "ImageFolder", "--data.folder", divided, *SMALL, "--model.network.classes", 2,
+        "--federation.participants", 2, "--data.split", "OWN", "--data.own_test", "true",
+        "--data.classes", "[dog, cat]",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    with pytest.raises(UserError, match=r"train/0 of --data.folder to be among --data.classes, dog, fish, but"):
+        made(divided, **options | {"classes": ["dog", "fish"]})
+    shutil.rmtree(divided / "test" / "1")
+    with pytest.raises(UserError, match="test/1 is missing"):
+        made(divided, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"own_test": True}, "Expected --data.split OWN with --data.own_test true, but got POW"),
+        ({"own_test": True, "split": "OWN"}, "Expected --data.classes with --data.own_test true, but got none"),
+        ({"classes": ["cat"]}, "Expected --data.classes to be two names or more that differ, but got cat;"),
+        ({"classes": ["cat", "cat"]}, "Expected --data.classes to be two names or more that differ, but got cat, cat;"),
+        (
+            {"classes": ["cat", "bird"]},
+            "train of --data.folder to be among --data.classes, cat, bird, but there is dog",
+        ),
+    ],
+    ids=["split", "no classes", "one", "twice", "another"],
+)
+def test_classes_that_are_given(folder: Path, options: dict[str, Any], said: str) -> None:
+    """They are no classes, or others than those of the folders, and nobody says so."""
+    with pytest.raises(UserError, match=said):
+        made(folder, **options)
+
+
+def test_the_order_of_classes_that_are_given(folder: Path) -> None:
+    """The first is not number 0, or one that has no images is missing."""
+    data = made(folder, classes=["fish", "dog", "cat"])
+    assert data.num_classes == 3
+    assert {*torch.cat([data.example(i)[1] for i in range(2)]).tolist()} <= {1, 2}
 
 
 def test_images_of_ones_own_that_are_not_as_expected(divided: Path) -> None:

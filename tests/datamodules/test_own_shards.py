@@ -17,7 +17,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended, only_run
 from tests.datamodules.apart import Groups
-from tests.datamodules.small import ready
+from tests.datamodules.small import common, ready
 from tests.own_data import Broken, Halves
 from tests.ranks import forked
 
@@ -103,7 +103,7 @@ def test_what_all_ranks_are_told() -> None:
     assert len(data.held_out) == 0
     held_out = data.held_out_dataloader()
     assert held_out is not None
-    assert sum(len(y) for _, y in held_out) == 8
+    assert sum(len(y) for _, y in common(held_out)) == 8
     assert data.example(2)[0].shape == (1, 2)
 
 

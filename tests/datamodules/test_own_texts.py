@@ -67,6 +67,28 @@ def data_of(folder: Path, **more: Any) -> TextFile:
     return data
 
 
+def test_sentences_that_each_is_measured_on(rffl: Callable[..., Ended], folder: Path) -> None:
+    """A participant is tested on another's sentences, or on all of them, or labels are numbered otherwise."""
+    (folder / "test.csv").unlink()
+    for i in range(3):
+        write(folder / f"test_{i}.csv", rows(5 + i, "there")[i == 1 :: 1 + (i == 1)])
+    own = {"test_file": str(folder / "test_{participant}.csv")}
+    data = data_of(folder, classes=["yes", "no"], **own)
+    assert (data.class_names, data.num_classes, data.test_sample) == (("yes", "no"), 2, (7, 7))
+    (item,) = data.test_dataloader()
+    assert isinstance(item, dict)
+    assert [sorted(item[i][1].tolist()) for i in range(3)] == [[0, 0, 1, 1, 1], [0, 0, 0], [0, 0, 0, 1, 1, 1, 1]]
+    given = [*words(folder), "--data.test_file", own["test_file"], "--data.classes", "[yes, no]"]
+    assert rffl(*given).code == 2  # YAML reads yes and no as truth values
+    given[-1] = "['yes', 'no']"
+    ended = rffl(*given)
+    assert ended.code == 0, ended.err
+    with pytest.raises(UserError, match=r"Expected --data.classes with --data.test_file .*, but got none"):
+        data_of(folder, **own)
+    with pytest.raises(UserError, match=r"train_0.csv among --data.classes, no, maybe, but yes is not"):
+        data_of(folder, classes=["no", "maybe"], **own)
+
+
 def test_everybody_numbers_the_words_alike(folder: Path) -> None:
     """A participant's words get ids of its own sentences, or those that only it uses get any."""
     data = data_of(folder)

@@ -271,6 +271,7 @@ def test_a_rare_class_is_trained_on(tmp_path: Path, examples: int) -> None:
         data = TextFile(Federation(participants=2, seed=seed), split="UNI", train_file=str(path))
         train, _, test = data.read()
         assert isinstance(train, Texts)
+        assert isinstance(test, Texts)
         assert data.class_names == ("no", "other", "yes")
         assert 1 in train.labels
         assert len(test.sentences) == 6
@@ -284,6 +285,7 @@ def test_three_rows_of_two_classes(tmp_path: Path) -> None:
         data = TextFile(Federation(participants=2, seed=seed), train_file=str(path))
         train, _, test = data.read()
         assert isinstance(train, Texts)
+        assert isinstance(test, Texts)
         assert (sorted(train.labels), test.labels) == ([0, 1], [0])
 
 

@@ -321,14 +321,16 @@ def test_detection_starts_anew_after_a_reset() -> None:
     assert numbers(detection) == [1.0, 1.0, 3.0]
 
 
-def taken_home(final: list[float], alone: list[float], examples: list[int], who: str, initial: float) -> list[float]:
+def taken_home(
+    final: list[float], alone: list[float], examples: list[int], who: str, initial: list[float]
+) -> list[float]:
     """What `TakeHome` says, one participant after the other; ``who`` is h, t or i each: honest, trains, is idle."""
-    every = list(zip(final, alone, examples, who, strict=True))
-    attack = [(y, x, x if role == "t" else initial) for y, x, _, role in every if role != "h"]
-    honest = [(count, y - x) for y, x, count, role in every if role == "h"]
+    every = list(zip(final, alone, examples, who, initial, strict=True))
+    attack = [(y, x, start, x if role == "t" else start) for y, x, _, role, start in every if role != "h"]
+    honest = [(count, y - x) for y, x, count, role, _ in every if role == "h"]
     small = [gain for count, gain in honest if count == min(count for count, _ in honest)]
-    taken = [y - own for y, _, own in attack]
-    above = [y - x for y, x, _ in attack], [y - initial for y, _, _ in attack], taken
+    taken = [y - own for y, _, _, own in attack]
+    above = [y - x for y, x, _, _ in attack], [y - start for y, _, start, _ in attack], taken
     means = [fmean(values) if values else NAN for values in above]
     most, smallest = max(taken, default=NAN), fmean(small) if small else NAN
     return [*means, most, smallest, most / smallest if smallest > 0 else NAN]
@@ -336,16 +338,22 @@ def taken_home(final: list[float], alone: list[float], examples: list[int], who:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("n", [1, 2, 7, 30])
-def test_take_home_is_what_plain_python_computes(n: int, seed: int) -> None:
-    """Every number for any mixture of honest, training and idle, with ties of examples, in however many updates."""
+@pytest.mark.parametrize("common", [True, False])
+def test_take_home_is_what_plain_python_computes(n: int, seed: int, common: bool) -> None:
+    """Every number for any mixture of honest, training and idle, with ties of examples, in however many updates.
+
+    The initial network has one accuracy, or one for each on examples of its own.
+    """
     generator = np.random.default_rng((n, seed))
-    final, alone, initial = generator.random(n), generator.random(n), generator.random()
+    final, alone, initial = generator.random(n), generator.random(n), generator.random(n)
+    initial = initial[:1].repeat(n) if common else initial
     examples, roles = generator.integers(1, 9, n), generator.choice(list("hhti"), n)
-    home = TakeHome(initial)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))  # it is nothing
+    home = TakeHome(initial[0] if common else torch.tensor(initial)[order])
     facts = [torch.tensor(fact) for fact in (final, alone, examples, roles != "h", roles != "i")]
-    for part in torch.randperm(n, generator=torch.Generator().manual_seed(seed)).split(3):  # the order is nothing
+    for part in order.split(3):
         home.update(*(fact[part] for fact in facts))
-    expected = taken_home(final.tolist(), alone.tolist(), examples.tolist(), "".join(roles), initial)
+    expected = taken_home(final.tolist(), alone.tolist(), examples.tolist(), "".join(roles), initial.tolist())
     assert numbers(home) == pytest.approx(expected, abs=1e-6, rel=1e-5, nan_ok=True)
 
 

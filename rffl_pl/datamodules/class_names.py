@@ -1,0 +1,24 @@
+"""Classes by the names that the user gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rffl_pl.errors import UserError
+
+
+def given_classes(names: Sequence[str | int] | None) -> tuple[str, ...] | None:
+    """The names in ``--data.classes``; None where none are given.
+
+    Raises:
+        UserError: If there are fewer than two, or one twice.
+    """
+    if names is None:
+        return None
+    found = tuple(str(name).strip() for name in names)
+    if len(found) < 2 or len({*found}) < len(found) or "" in found:
+        raise UserError(
+            f"Expected --data.classes to be two names or more that differ, but got {', '.join(found) or 'none'}; give "
+            "for instance '[cat, dog]'."
+        )
+    return found
