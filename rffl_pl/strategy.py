@@ -9,10 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
@@ -27,8 +25,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.federation import Federation
 from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
-from rffl_pl.runs.checkpoint import CheckpointNotWrittenError, Version, common, load, versions, write
-from rffl_pl.runs.disks import Disk, claimed
+from rffl_pl.runs.disks import Disks
+from rffl_pl.runs.keeping import Keeper
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.sharded import Shard
 
@@ -122,7 +120,14 @@ class FederatedStrategy(DDPStrategy):
 
     Raises:
         UserError: If a GPU is asked for and there is none, or what the launcher says does not go together.
+
+    Attributes:
+        disks: What the ranks see of the run's folder; from `setup_distributed` on.
+        checkpoints: The run's; likewise.
     """
+
+    disks: Disks
+    checkpoints: Keeper
 
     def __init__(
         self,
@@ -151,11 +156,6 @@ class FederatedStrategy(DDPStrategy):
         self.patience, self.grace = patience, grace
         self.sharded = exchange == "sharded"
         self._heartbeats: Heartbeats | None = None
-        self._mark, self._writes = "", 0
-        self._theirs: list[Path] = []  # rank 0's names of the run's folder
-        self._mine = Path()
-        self._disks: dict[Path, Disk] = {}
-        self._whole: set[Path] = set()  # checkpoints that are, on every disk
 
     @property
     def root_device_type(self) -> str:
@@ -192,10 +192,11 @@ class FederatedStrategy(DDPStrategy):
                 device_id=self.root_device if self.root_device.type != "cpu" else None,
             )
         super().setup_distributed()
-        self._whole.clear()
-        self._mark = self.broadcast(os.urandom(8).hex())
+        mark = self.broadcast(os.urandom(8).hex())
+        self.disks = Disks(self, mark)
+        self.checkpoints = Keeper(self, self.disks, mark, all_serve=self.sharded)
         if self.world_size > 1:
-            connect = partial(_own_connection, self._mark)
+            connect = partial(_own_connection, mark)
             self._heartbeats = Heartbeats(connect, self.global_rank, self.world_size, self.patience)
             self.barrier()
             _watch([*checks, self._heartbeats])
@@ -234,116 +235,18 @@ class FederatedStrategy(DDPStrategy):
             self.setup_optimizers(trainer)
         self.setup_precision_plugin()
 
-    def runs_in(self, folder: Path) -> None:
-        """Have the run's folder known, by the name that this rank has for it: Lightning tells all ranks rank 0's."""
-        self._mine = folder.resolve()
-        self._theirs = [Path(name) for name in self.broadcast([str(folder), str(self._mine)])]
-
-    def _here(self, path: str | Path) -> Path:
-        """A place as this rank sees it, of which rank 0 may have said where it is."""
-        place = Path(path)
-        inside = next((place.relative_to(folder) for folder in self._theirs if place.is_relative_to(folder)), None)
-        mine = place if inside is None else self._mine / inside
-        return mine.parent.resolve() / mine.name  # itself it may be a link to another
-
-    def disk_at(self, folder: Path) -> Disk:
-        """How this rank stands to the disk on which a folder lies; it is made if it is not there.
-
-        All ranks ask, each for the folder by the name that it has for it.
-
-        Raises:
-            UserError: On every rank, if one of them cannot write there.
-        """
-        folder = folder.resolve()
-        if self.world_size == 1:
-            return Disk(leads=True, common=True)
-        if folder not in self._disks:
-            claim = folder / f".first-{self._mark}"
-            leads = self.together(lambda: self.is_global_zero and claimed(claim))
-            try:
-                leads = self.together(lambda: leads or claimed(claim))
-            finally:
-                with suppress(OSError):
-                    claim.unlink(missing_ok=True)
-            self._disks[folder] = Disk(leads=leads, common=sum(self.everybodys(leads)) == 1)
-        return self._disks[folder]
-
-    def keeps_checkpoints(self, folder: str | Path) -> Disk:
-        """How this rank stands to the disk on which checkpoints are kept; says what it means that there are several.
-
-        Args:
-            folder: By the name that rank 0 has for it.
-
-        Raises:
-            CheckpointNotWrittenError: On every rank, if one of them cannot write there.
-            UserError: On every rank, if those that have to read the server's part would not find it.
-        """
-        place = self._here(folder).resolve()
-        known = place in self._disks
-        try:
-            disk = self.disk_at(place)
-        except UserError as error:
-            raise CheckpointNotWrittenError(str(error)) from error
-        if disk.common or known:
-            return disk
-        if self.sharded:
-            raise UserError(
-                "Expected --run.root on a file system that all ranks see under --exchange sharded, but they see "
-                "different ones; give such a one, or --exchange central."
-            )
-        rank_zero_warn(
-            f"Not all ranks see the same folder {place}: every disk has the parts of checkpoints of those who see it, "
-            "and the run goes on only where all of them are. If that is not meant, give --run.root on a file system "
-            "that all ranks see."
-        )
-        return disk
-
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Every rank writes its own participants' part, rank 0 the server's."""
-        disk, target = self.keeps_checkpoints(Path(filepath).parent), self._here(filepath)
-        self._writes += 1
-        mark, first, agree = f"{self._mark}-{self._writes}", self.is_global_zero, self.first_word
-        write(checkpoint, target, mark=mark, first=first, disk=disk, whole=self._whole, agree=agree)
+        self.checkpoints.write(checkpoint, filepath)
 
     def remove_checkpoint(self, filepath: Any) -> None:
         """On every disk that has it."""
-        target = self._here(filepath)
-        disk = self._disks.get(target.parent)
-        if self.is_global_zero if disk is None else disk.leads:
+        if (target := self.checkpoints.to_remove(filepath)) is not None:
             self.checkpoint_io.remove_checkpoint(target)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Every rank reads its own participants' part, those that serve the server's too; nothing can run code.
-
-        Of a folder with several checkpoints all ranks read the newest that is whole, on every disk.
-
-        Raises:
-            UserError: On every rank, if one of them finds no whole checkpoint of this package.
-        """
-        found = self._versions(self._here(checkpoint_path))
-        *newer, oldest = common([[Version(*one) for one in theirs] for theirs in self.everybodys(list(found))])
-        for version in newer:
-            try:
-                return self._load(found[version])
-            except UserError as error:
-                rank_zero_warn(f"{error} Going on from the one before.")
-        return self._load(found[oldest])
-
-    def _versions(self, path: Path) -> dict[Version, Path]:
-        """The checkpoints that a path stands for on this rank, newest first; at least one."""
-        found, wrong = versions(path)
-        if (word := self.first_word(None if found else wrong[-1])) is not None:
-            raise UserError(word)
-        if (word := self.first_word(wrong[0] if wrong else None)) is not None:
-            rank_zero_warn(f"{word} Going on from the one before.")
-        return found
-
-    def _load(self, path: Path) -> dict[str, Any]:
-        loaded = self.together(lambda: load(path, self.exchange.hosted, server=self.exchange.serves))
-        self._whole.add(self._here(path))
-        if not self.is_global_zero and "server" in loaded:
-            loaded["server"].pop("history", None)  # rank 0 alone writes it on
-        return loaded
+        """Every rank reads its own participants' part, those that serve the server's too; nothing can run code."""
+        return self.checkpoints.read(checkpoint_path, self.exchange.hosted, server=self.exchange.serves)
 
     def together(self, step: Callable[[], T]) -> T:
         """Take a step on every rank, and hear whether the others could.

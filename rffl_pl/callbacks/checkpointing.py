@@ -46,7 +46,7 @@ class RoundCheckpoint(ModelCheckpoint):
         if isinstance(trainer.strategy, FederatedStrategy):
             assert self.dirpath is not None
             with self._tolerant(trainer):
-                trainer.strategy.keeps_checkpoints(self.dirpath)
+                trainer.strategy.checkpoints.disk_of(self.dirpath)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save if it is time or the run ends here."""

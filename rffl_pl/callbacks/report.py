@@ -53,7 +53,7 @@ class RunReport(Callback):
         """Have the folder named as rank 0's; training begins without a past, if no checkpoint brings one."""
         self.folder = named_alike(self.folder, trainer)
         if isinstance(trainer.strategy, FederatedStrategy):
-            trainer.strategy.runs_in(self.folder.path)
+            trainer.strategy.disks.runs_in(self.folder.path)
         if stage == "fit":
             self.history, self._faults, self._wandb_run = History(self.folder.rounds_file), Faults(), None
             self._stopwatch = Stopwatch()
@@ -97,7 +97,7 @@ class RunReport(Callback):
         final = gathered(pl_module, pl_module.score(test, pl_module.cohort, "final evaluation"))
         cohort = pl_module.cohort
         strategy = trainer.strategy
-        leads = isinstance(strategy, FederatedStrategy) and strategy.disk_at(self.folder.path).leads
+        leads = isinstance(strategy, FederatedStrategy) and strategy.disks.at(self.folder.path).leads
         self.folder.write_weights((i, cohort.network_state(index)) for index, i in enumerate(cohort.participants))
         if trainer.is_global_zero and self.history:
             self._conclude(trainer, pl_module, list(self.history), final)

@@ -199,7 +199,7 @@ class ConfigKeeper(SaveConfigCallback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         strategy, folder = trainer.strategy, named_alike(RunFolder(trainer.default_root_dir), trainer)
         assert isinstance(strategy, FederatedStrategy)
-        leads = strategy.disk_at(folder.path).leads
+        leads = strategy.disks.at(folder.path).leads
         strategy.together(lambda: self._keep(folder.take()) if leads else None)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
