@@ -62,7 +62,8 @@ def reputations(history: Sequence[Round], summary: Summary) -> Figure:
             texts[i] = f"{i}, removed in {removed}"
     entries = draw_curves(axes, rounds, values, drawn)
     entries += _crosses(axes, summary)
-    axes.set_ylim(min(0, np.nanmin(values, initial=0)) - 0.02 * np.nanmax(values, initial=0.01))
+    low, high = np.nanmin(values, initial=0), np.nanmax(values, initial=0.01)
+    axes.set_ylim(low - 0.02 * high, high + 0.03 * (high - low))  # markers at the top are whole
     label_ends(axes, rounds, values, texts, drawn)
     _legend(figure, entries)
     return figure
