@@ -44,7 +44,8 @@ class Schedule:
         epochs: Local epochs E per round.
         decay: Factor on the learning rate.
         decay_every: Decay with every local ``epoch`` (released code) or every ``round`` (paper).
-        proximal: Weight of the proximal term that is added to the loss of every mini-batch.
+        proximal: Weight of the proximal term that is added to the loss of every mini-batch: half of this, times the
+            squared distance to the weights before the round, or to an anchor.
 
     Raises:
         UserError: If `epochs`, `decay` or `proximal` is out of range.
@@ -120,7 +121,12 @@ class Cohort:
         self._stack = Stack(template, self.optimizers[0]) if stacked else None
 
     def train_all(
-        self, examples: Mapping[int, Examples], schedule: Schedule, round_index: int, seeds: Mapping[int, int]
+        self,
+        examples: Mapping[int, Examples],
+        schedule: Schedule,
+        round_index: int,
+        seeds: Mapping[int, int],
+        anchors: Mapping[int, Tensor] | None = None,
     ) -> dict[int, float]:
         """Local training of several participants in one round, as `train` does, or all at once.
 
@@ -129,16 +135,21 @@ class Cohort:
             schedule: Local epochs and learning-rate decay.
             round_index: The round, counted from 0.
             seeds: Of their streams, by row.
+            anchors: What the proximal terms draw to, by row; see `train`.
 
         Returns:
             Their mean training losses of the last local epoch, by row.
         """
+        anchors = anchors or {}
         if self._stack is None or not examples:
-            return {i: self.train(i, found, schedule, round_index, seeds[i]) for i, found in examples.items()}
+            return {
+                i: self.train(i, found, schedule, round_index, seeds[i], anchors.get(i))
+                for i, found in examples.items()
+            }
         for index in examples:
             self.updates[index].copy_(self.weights[index])
         turns = [
-            Turn(self.weights[i], self.optimizers[i], found, seeds[i], schedule.proximal)
+            Turn(self.weights[i], self.optimizers[i], found, seeds[i], schedule.proximal, anchors.get(i))
             for i, found in examples.items()
         ]
         (initial,) = self._initial_rates[0]
@@ -148,7 +159,15 @@ class Cohort:
             self._settle(index, loss, list(self.networks[index].buffers()))  # which a stack leaves as they are
         return {index: float(loss) for index, loss in losses.items()}
 
-    def train(self, index: int, examples: Examples, schedule: Schedule, round_index: int, seed: int) -> float:
+    def train(
+        self,
+        index: int,
+        examples: Examples,
+        schedule: Schedule,
+        round_index: int,
+        seed: int,
+        anchor: Tensor | None = None,
+    ) -> float:
         """Local training of the ``index``-th participant in one round.
 
         Everything random (order of examples, dropout) comes from the stream of ``seed``, so that the result does not
@@ -161,17 +180,19 @@ class Cohort:
             schedule: Local epochs and learning-rate decay.
             round_index: The round, counted from 0.
             seed: Seed of the participant's stream in this round.
+            anchor: The weights ``[D]`` that the proximal term draws to; by default those before the round.
 
         Returns:
             The mean training loss of the last local epoch.
         """
         row, before = self.weights[index], self.updates[index]
         before.copy_(row)
+        anchor = before if anchor is None else anchor
         buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
         with random_stream(seed, row.device):
             for epoch in range(schedule.epochs):
                 rate = schedule.rate(round_index, epoch)
-                loss = self._train_epoch(index, examples.epoch(), rate, schedule.proximal)
+                loss = self._train_epoch(index, examples.epoch(), rate, schedule.proximal, anchor)
         self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
         self._settle(index, loss, buffers)
         return float(loss)
@@ -243,6 +264,12 @@ class Cohort:
             first.append(same)
         return first
 
+    def take_over(self, index: int, other: Cohort) -> None:
+        """Have a participant's model, buffers too, be the one that it has in another cohort."""
+        self.weights[index].copy_(other.weights[index])
+        for buffer, theirs in zip(self.networks[index].buffers(), other.networks[index].buffers(), strict=True):
+            buffer.copy_(theirs)
+
     def network_state(self, index: int) -> dict[str, Tensor]:
         """A plain state_dict of one participant's network that owns its memory, on the CPU."""
         return {name: value.detach().cpu().clone() for name, value in self.networks[index].state_dict().items()}
@@ -269,7 +296,7 @@ class Cohort:
         self.memories[index] = _copied(state["memory"], self.weights.device)
         self.attack_memories[index] = _copied(state["attack"], self.weights.device)
 
-    def _train_epoch(self, index: int, batches: Batches, rate: float, proximal: float) -> Tensor:
+    def _train_epoch(self, index: int, batches: Batches, rate: float, proximal: float, anchor: Tensor) -> Tensor:
         network, optimizer = self.networks[index].train(), self.optimizers[index]
         for group, initial in zip(optimizer.param_groups, self._initial_rates[index], strict=True):
             group["lr"] = initial * rate
@@ -286,7 +313,7 @@ class Cohort:
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             if proximal:
-                self._hold_back(index, proximal)
+                self._hold_back(index, proximal, anchor)
             optimizer.step()
             torch.clear_autocast_cache()  # the weights it holds in lower precision have just changed
             total += loss.detach() * len(y)  # stays on the device: no synchronisation per step
@@ -299,10 +326,10 @@ class Cohort:
             )
         return total / count
 
-    def _hold_back(self, index: int, proximal: float) -> None:
-        """Add the gradient of the proximal term, which draws the weights back to before the round."""
+    def _hold_back(self, index: int, proximal: float, anchor: Tensor) -> None:
+        """Add the gradient of the proximal term."""
         parameters = trainable(self.networks[index])
-        away = self.weights[index] - self.updates[index]
+        away = self.weights[index] - anchor
         for parameter, part in zip(parameters, away.split([p.numel() for p in parameters]), strict=True):
             if parameter.grad is not None:
                 parameter.grad.add_(part.view(parameter.shape), alpha=proximal)

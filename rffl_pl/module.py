@@ -59,6 +59,11 @@ class FederatedModule(Configured, LightningModule):
         proximal: :math:`\mu` of FedProx (Li et al. 2020, https://arxiv.org/abs/1812.06127): to the loss of every
             mini-batch :math:`\frac{\mu}{2} \|w - w^t\|^2` is added, with :math:`w^t` the participant's weights
             before the round; losses are reported without it. With ``FedAvg`` that is FedProx, 0 is without.
+        personal: :math:`\lambda` of Ditto (Li et al. 2021, https://arxiv.org/abs/2012.04221): beside the model that is
+            shared every honest participant trains one of its own in every round,
+            :math:`\min_v F_i(v) + \frac{\lambda}{2} \|v - w_i^t\|^2`, on the same mini-batches, which never travels and
+            is the one that is measured and exported; of adversaries the shared one is. 0 is without. It takes twice
+            the training.
         engine: How the hosted participants train: ``loop``, one after another; ``stacked``, all at once, their models
             as one stack, for SGD and Adam and networks without running statistics, or else one after another, which
             the run says; ``auto``, stacked on a GPU, and on a CPU one after another, so that the bits do not depend on
@@ -72,6 +77,7 @@ class FederatedModule(Configured, LightningModule):
 
     Attributes:
         cohort: The hosted participants; from the first `setup` on.
+        personal: Their models of their own; None without ``personal``.
         round: Rounds completed.
         losses: Mean training losses of the last round, by hosted participant.
         watched: What the last evaluation has measured of the hosted participants, ``[n]`` by name.
@@ -79,6 +85,7 @@ class FederatedModule(Configured, LightningModule):
     """
 
     cohort: Cohort
+    personal: Cohort | None = None
     exchange: Exchange
 
     def __init__(
@@ -91,6 +98,7 @@ class FederatedModule(Configured, LightningModule):
         lr_decay: float = 0.977,
         lr_decay_every: Literal["epoch", "round"] = "epoch",
         proximal: float = 0.0,
+        personal: float = 0.0,
         engine: Literal["auto", "loop", "stacked"] = "auto",
         adversaries: list[Adversary] | None = None,
         measures: list[Metric] | None = None,
@@ -101,6 +109,9 @@ class FederatedModule(Configured, LightningModule):
         self.network = network
         self.optimizer = optimizer
         self.schedule = Schedule(epochs=local_epochs, decay=lr_decay, decay_every=lr_decay_every, proximal=proximal)
+        if not 0 <= personal < float("inf"):
+            raise UserError(f"Expected --model.personal to be 0 or more and finite, but got {personal}; 0 is without.")
+        self.pull = personal
         self.engine = engine
         self.cast = Cast(federation, adversaries)
         self.round = 0
@@ -123,7 +134,7 @@ class FederatedModule(Configured, LightningModule):
         self._check_trainer(stage)
         layers = layer_sizes(self.network)
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
-        check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device)
+        check_memory(sum(layers), (2 if self.pull else 1) * len(self.exchange.hosted), self.exchange.device)
         check_state(self.network)
         tried = self._check_network(self.data.test_dataloader(), "test")
         if self.data.sources is not None and self.data.sources.validation is not None:
@@ -138,6 +149,7 @@ class FederatedModule(Configured, LightningModule):
                 self.stacked = self._can_be_stacked(x)
         if stage == "fit" or not hasattr(self, "cohort"):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
+            self.personal = self.new_cohort() if self.pull else None
         self.cast.prepare(self.data.num_classes)
         if stage == "fit":
             with random_stream(0, self.exchange.device):
@@ -167,6 +179,11 @@ class FederatedModule(Configured, LightningModule):
     def new_cohort(self) -> Cohort:
         """This rank's participants with the initial weights."""
         return Cohort(self.network, self.exchange.hosted, self.optimizer, self.exchange.device, stacked=self.stacked)
+
+    @property
+    def models(self) -> Cohort:
+        """The hosted participants with the models that are measured and exported."""
+        return self.cohort if self.personal is None else self.personal
 
     def _can_be_stacked(self, x: Tensor) -> bool:
         """Whether the engine is the stacked one; why not is said, if the user asked for it."""
@@ -226,14 +243,14 @@ class FederatedModule(Configured, LightningModule):
             return self.evaluation.of(iter(shown), cohort, apart=isinstance(batches, Joint))
 
     def on_validation_epoch_start(self) -> None:
-        self.evaluation.start(self.cohort, apart=self.data.apart(self.data.watch))
+        self.evaluation.start(self.models, apart=self.data.apart(self.data.watch))
 
     def on_test_epoch_start(self) -> None:
-        self.evaluation.start(self.cohort, apart=self.data.apart("test"))
+        self.evaluation.start(self.models, apart=self.data.apart("test"))
 
     def validation_step(self, batch: Batch | dict[int, Batch], batch_idx: int) -> None:
         """Evaluate every distinct hosted model on a batch."""
-        self.evaluation.update(batch, self.cohort)
+        self.evaluation.update(batch, self.models)
 
     def on_validation_epoch_end(self) -> None:
         """Keep the scores, and the honest participants' mean accuracy for callbacks that watch it.
@@ -258,7 +275,7 @@ class FederatedModule(Configured, LightningModule):
         return torch.stack([self._probabilities(batch[0], k) for k in range(len(self.cohort.participants))])
 
     def _probabilities(self, x: Tensor, index: int) -> Tensor:
-        return self.cohort.logits(x, index).float().softmax(-1)
+        return self.models.logits(x, index).float().softmax(-1)
 
     def identity(self) -> Identity:
         """What a checkpoint and the run that loads it must agree on."""
@@ -274,8 +291,13 @@ class FederatedModule(Configured, LightningModule):
             "round": self.round,
             "total": self.federation.total,
             "members": dict(sorted(self.exchange.active.items())),
-            "participants": {i: partial(cohort.state_dict, index) for index, i in enumerate(cohort.participants)},
+            "participants": {i: partial(self._state_of, index) for index, i in enumerate(cohort.participants)},
         }
+
+    def _state_of(self, index: int) -> dict[str, Any]:
+        """What a checkpoint keeps of a hosted participant."""
+        personal = {} if self.personal is None else {"personal": self.personal.state_dict(index)}
+        return self.cohort.state_dict(index) | personal
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the hosted participants' rows, wherever they were hosted before.
@@ -289,7 +311,10 @@ class FederatedModule(Configured, LightningModule):
             check_identity(saved["identity"], self.identity(), training=training)
             self.round = saved["round"]
             for index, participant in enumerate(self.cohort.participants):
-                self.cohort.load_state_dict(index, saved["participants"][participant], training=training)
+                state = saved["participants"][participant]
+                self.cohort.load_state_dict(index, state, training=training)
+                if self.personal is not None:
+                    self.personal.load_state_dict(index, _personal(state), training=training)
             self.exchange.active.update(saved["members"])
 
     def initial_weights(self) -> Tensor:
@@ -348,3 +373,18 @@ class FederatedModule(Configured, LightningModule):
                 f"of shape {list(x.shape)}, the {which} set's, but got {shape}; give it {data.num_classes} outputs."
             )
         return logits.float(), y.long()
+
+
+def _personal(state: dict[str, Any]) -> dict[str, Any]:
+    """A participant's personal model in a checkpoint.
+
+    Raises:
+        UserError: If it has none.
+    """
+    if "personal" not in state:
+        raise UserError(
+            "Expected the checkpoint of a run with --model.personal, but it has no personal models; leave the option "
+            "out, or begin anew."
+        )
+    found: dict[str, Any] = state["personal"]
+    return found

@@ -42,6 +42,8 @@ class Table:
         server: The rule; on ranks that do not serve, their participants' half of it alone.
         schedule: Local training.
         precision: In which precision is computed.
+        personal: The hosted participants' models of their own, beside the shared; None where they have none.
+        pull: How strongly these are drawn to the shared ones.
         colluders: What every omniscient adversary remembers, by participant; filled on rank 0, and never by shards.
     """
 
@@ -52,6 +54,8 @@ class Table:
     server: Server
     schedule: Schedule
     precision: Precision
+    personal: Cohort | None = None
+    pull: float = 0.0
     colluders: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
 
@@ -102,6 +106,9 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     verdict = _judge(table, uploads, heard) if exchange.serves else None
     # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
     _integrate(table, verdict)
+    for index, participant in _hosted(table):
+        if table.personal is not None and participant in table.cast.attacks:
+            table.personal.take_over(index, table.cohort)  # what an adversary takes home is the shared one
     verdict = replace(verdict, download=_spent) if verdict is not None and exchange.rank == 0 else None
     return Outcome(losses=losses, verdict=verdict, traffic=exchange.traffic)
 
@@ -128,6 +135,9 @@ def _train(table: Table, examples: Mapping[int, Examples], number: int) -> dict[
     seeds = {index: table.federation.seed_for("training", i, number) for index, i in training.items()}
     theirs = {index: examples[i] for index, i in training.items()}
     with torch.enable_grad(), table.precision.train_step_context():
+        if table.personal is not None:  # before the shared models move
+            own, anchors = replace(table.schedule, proximal=table.pull), dict(enumerate(table.cohort.weights))
+            table.personal.train_all(theirs, own, number, seeds, anchors)
         losses = table.cohort.train_all(theirs, table.schedule, number, seeds)
     return {training[index]: loss for index, loss in losses.items()}
 

@@ -57,6 +57,7 @@ def federate(
     network: Callable[[], nn.Module] = lambda: Perceptron(64, 64, 10),
     seed: int = 1,
     participation: float = 1.0,
+    personal: float = 0.0,
     **data: Any,
 ) -> FederatedModule:
     """A run on the digits in this process: five honest participants and one adversary per attack."""
@@ -68,7 +69,11 @@ def federate(
     )
     torch.manual_seed(1)
     module = FederatedModule(
-        federation, network(), optimizer=lambda p: torch.optim.SGD(p, lr=0.1), adversaries=list(attacks)
+        federation,
+        network(),
+        optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+        personal=personal,
+        adversaries=list(attacks),
     )
     trainer = Trainer(
         max_epochs=rounds,

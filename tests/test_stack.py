@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +68,14 @@ def trained(
     rounds: int = 2,
     epochs: int = 2,
     proximal: float = 0.0,
+    anchors: Mapping[int, torch.Tensor] | None = None,
 ) -> tuple[Cohort, dict[int, float]]:
     """A cohort after some rounds; whoever is the third sits out the second one."""
     cohort = Cohort(network, range(len(SIZES)), optimizer, CPU, stacked=stacked)
     for number in range(rounds):
         asked = {i: found for i, found in examples.items() if number != 1 or i != 2}
         seeds = {i: 100 * number + i for i in asked}
-        losses = cohort.train_all(asked, Schedule(epochs=epochs, decay=0.9, proximal=proximal), number, seeds)
+        losses = cohort.train_all(asked, Schedule(epochs=epochs, decay=0.9, proximal=proximal), number, seeds, anchors)
     return cohort, losses
 
 
@@ -88,7 +89,7 @@ def test_a_stack_trains_as_the_loop_does(name: str, optimizer: str) -> None:
     """
     make, inputs = NETWORKS[name]
     network, examples = seeded(make), shards(inputs())
-    short = {"rounds": 1, "epochs": 1} if "CNN" in name and name != "TextCNN" else {}
+    short: dict[str, Any] = {"rounds": 1, "epochs": 1} if "CNN" in name and name != "TextCNN" else {}
     (one, alone), (other, together) = (
         trained(network, OPTIMIZERS[optimizer], examples, stacked=stacked, **short) for stacked in (False, True)
     )
@@ -161,6 +162,23 @@ def test_a_proximal_term_is_everybodys_own(optimizer: str) -> None:
     torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=1e-5)
     assert together == pytest.approx(alone, rel=1e-4, abs=1e-5)
     assert ((plain.weights - one.weights).norm(dim=1) > 10 * (other.weights - one.weights).norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "momentum"])
+def test_an_anchor_is_everybodys_own(optimizer: str) -> None:
+    """A stack draws somebody to another's anchor, or who has none to anything but its own start."""
+    make, inputs = NETWORKS["Perceptron"]
+    network, examples = seeded(make), shards(inputs())
+    start = torch.cat([p.detach().flatten() for p in network.parameters()])
+    anchors = {i: start + 0.3 * i for i in examples if i != 3}
+    (one, _), (other, _), (plain, _) = (
+        trained(network, OPTIMIZERS[optimizer], examples, stacked=stacked, proximal=0.7, anchors=given)
+        for stacked, given in ((False, anchors), (True, anchors), (True, None))
+    )
+    torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=1e-5)
+    moved = (plain.weights - other.weights).norm(dim=1)
+    assert moved[3] == 0
+    assert (moved[[1, 2, 4]] > 0.1).all()
 
 
 def test_who_else_trains_moves_nothing_but_rounding() -> None:

@@ -94,8 +94,8 @@ class RunReport(Callback):
         """Measure the final models and leave the run folder complete."""
         assert isinstance(pl_module, FederatedModule)
         test = pl_module.data.test_dataloader()
-        final = gathered(pl_module, pl_module.score(test, pl_module.cohort, "final evaluation"))
-        cohort = pl_module.cohort
+        cohort = pl_module.models
+        final = gathered(pl_module, pl_module.score(test, cohort, "final evaluation"))
         strategy = trainer.strategy
         leads = isinstance(strategy, FederatedStrategy) and strategy.disks.at(self.folder.path).leads
         self.folder.write_weights((i, cohort.network_state(index)) for index, i in enumerate(cohort.participants))

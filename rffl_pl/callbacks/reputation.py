@@ -56,6 +56,11 @@ class ReputationExchange(Callback):
             return
         if isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.sharded:
             _check_shardable(self.server, pl_module.cast)
+        if pl_module.pull and not self.server.communicates:
+            raise UserError(
+                f"Expected a --server that gives participants something to share with --model.personal, but got "
+                f"{type(self.server).__name__}, where everybody's model is its own; leave one."
+            )
         self.server.start(pl_module.task())
         self._colluders = {}
         if trainer.is_global_zero and pl_module.cast.omniscient:
@@ -84,6 +89,8 @@ class ReputationExchange(Callback):
             server=self.server,
             schedule=pl_module.schedule,
             precision=trainer.precision_plugin,
+            personal=pl_module.personal,
+            pull=pl_module.pull,
             colluders=self._colluders,
         )
         outcome = play(table, batch, pl_module.round)

@@ -23,7 +23,8 @@ class Turn:
         optimizer: Its optimizer, whose state goes on.
         examples: Its training examples.
         seed: Seed of its random stream in this round.
-        proximal: How strongly its weights are drawn back to where they are now.
+        proximal: How strongly its weights are drawn to an anchor.
+        anchor: Weights ``[D]``; by default its own, where they are now.
     """
 
     weights: Tensor
@@ -31,6 +32,12 @@ class Turn:
     examples: Passes
     seed: int
     proximal: float = 0.0
+    anchor: Tensor | None = None
+
+    @property
+    def drawn_to(self) -> Tensor:
+        """What the proximal term draws to, before the training."""
+        return self.weights if self.anchor is None else self.anchor
 
 
 def repeat(turns: Sequence[Turn], others: Sequence[Turn]) -> None:
@@ -54,7 +61,7 @@ class Rows:
         steps = torch.tensor(taken, dtype=torch.float64).unsqueeze(1)
         self.steps = steps.to(self.weights.device, non_blocking=True)
         pulls = torch.tensor([turn.proximal for turn in turns], dtype=self.weights.dtype).unsqueeze(1)
-        self.start = self.weights.clone() if pulls.any() else None
+        self.anchors = torch.stack([turn.drawn_to for turn in turns]) if pulls.any() else None
         self.pulls = pulls.to(self.weights.device, non_blocking=True)
 
     def of(self, active: list[int]) -> Part:
@@ -65,9 +72,9 @@ class Rows:
 
     def hold_back(self, active: list[int], part: Part, grad: Tensor) -> None:
         """Add to the gradients ``[m, D]`` of some rows those of their proximal terms."""
-        if self.start is not None:
+        if self.anchors is not None:
             where = index_of(active)
-            grad.add_(self.pulls[where] * (part.weights - self.start[where]))
+            grad.add_(self.pulls[where] * (part.weights - self.anchors[where]))
 
     def take(self, active: list[int], part: Part) -> None:
         """Take changed rows back."""

@@ -82,6 +82,7 @@ class Stack:
         told, others_told = ([(turn.seed, turn.proximal) for turn in some] for some in (turns, others))
         return told == others_told and all(
             torch.equal(turn.weights, other.weights)
+            and torch.equal(turn.drawn_to, other.drawn_to)
             and steps_taken(turn.optimizer) == steps_taken(other.optimizer)
             and all(
                 torch.equal(*(gathered(each.optimizer, slot, each.weights) for each in (turn, other)))

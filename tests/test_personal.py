@@ -1,0 +1,169 @@
+"""Models of one's own beside the shared one: Ditto."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rffl_pl.adversaries import FreeRider
+from rffl_pl.cohort import flat_parameters
+from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from rffl_pl.models import Perceptron
+from rffl_pl.module import FederatedModule
+from rffl_pl.servers import RFFL, FedAvg, Standalone
+from tests.cli.folders import assert_same_bits
+from tests.conftest import QUICK, Ended, only_run
+from tests.ranks import forked
+from tests.runs import digits, federate
+
+RUN = (
+    "fit", "--config", "configs/digits.yaml", "--federation.participants", 3, "--federation.adversaries", 1,
+    "--data.examples_per_participant", 40, "--data.adversary_examples", 40, "--trainer.max_epochs", 3, *QUICK,
+)  # fmt: skip
+PULL = 0.7
+
+
+def locally(
+    data: FederatedDataModule, i: int, number: int, network: nn.Module, anchor: Tensor | None
+) -> tuple[nn.Module, Tensor]:
+    """A plain training loop of a round on one participant's examples: the network after it, and how far it moved."""
+    network = copy.deepcopy(network).train()
+    before = flat_parameters(network)
+    stepper = torch.optim.SGD(network.parameters(), lr=0.1)
+    shard = Shard(data._reader_of(i), data.shards[i], data.batch_size)
+    torch.manual_seed(data.federation.seed_for("training", i, number))
+    for epoch in range(3):
+        stepper.param_groups[0]["lr"] = 0.1 * 0.977 ** (3 * number + epoch)
+        for x, y in shard.epoch():
+            stepper.zero_grad()
+            loss = cross_entropy(network(x), y)
+            if anchor is not None:
+                flat = torch.cat([p.flatten() for p in network.parameters()])
+                loss = loss + PULL / 2 * ((flat - anchor) ** 2).sum()
+            loss.backward()
+            stepper.step()
+    return network, flat_parameters(network) - before
+
+
+def ditto(data: FederatedDataModule, network: nn.Module, rounds: int) -> list[Tensor]:
+    """Algorithm 1 of the paper with FedAvg, the personal models of all."""
+    sizes = torch.tensor(data.shard_sizes, dtype=torch.float32)
+    shared, own = copy.deepcopy(network), [copy.deepcopy(network) for _ in data.shard_sizes]
+    for number in range(rounds):
+        start = flat_parameters(shared)
+        own = [locally(data, i, number, mine, start)[0] for i, mine in enumerate(own)]
+        updates = [locally(data, i, number, shared, None)[1] for i in range(len(own))]
+        step = (sizes / sizes.sum()) @ torch.stack(updates)
+        nn.utils.vector_to_parameters(start + step, shared.parameters())
+    return [flat_parameters(mine) for mine in own]
+
+
+@pytest.fixture
+def data() -> FederatedDataModule:
+    """The examples of `federate`, outside its run."""
+    return digits(Federation(participants=5, seed=1))
+
+
+def personal(module: FederatedModule) -> Tensor:
+    assert module.personal is not None
+    return module.personal.weights
+
+
+def test_as_in_the_paper(data: FederatedDataModule) -> None:
+    """Anything else than its formula: another anchor, another order, gradients of the shared model."""
+    torch.manual_seed(1)
+    expected = ditto(data, Perceptron(64, 64, 10), 2)
+    module = federate(FedAvg(), rounds=2, personal=PULL)
+    for mine, theirs in zip(personal(module), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_without_a_pull_it_is_training_alone() -> None:
+    """A model of one's own hears of the others in another way than by the pull."""
+    alone, module = federate(Standalone(), rounds=3), federate(RFFL(), rounds=3, personal=1e-30)
+    assert torch.equal(personal(module), alone.cohort.weights)
+
+
+def test_the_shared_models_do_not_hear_of_it() -> None:
+    """What is uploaded hangs on whether somebody has a model of its own."""
+    without, module = federate(RFFL(), rounds=3), federate(RFFL(), rounds=3, personal=PULL)
+    assert torch.equal(module.cohort.weights, without.cohort.weights)
+    assert module.losses == without.losses
+
+
+def test_the_stronger_the_nearer() -> None:
+    """A stronger pull leaves somebody as far from where the round began as a weaker one."""
+    distances = []
+    for pull in (0.1, 1.0, 5.0):
+        module = federate(FedAvg(), rounds=1, personal=pull)
+        distances.append((personal(module) - module.initial_weights()).norm(dim=1))
+    assert (distances[0] > distances[1]).all()
+    assert (distances[1] > distances[2]).all()
+
+
+def test_an_adversary_takes_home_what_is_shared() -> None:
+    """A free-rider, who trains nothing, is measured with the network that it began with."""
+    module = federate(FedAvg(), [FreeRider()], rounds=2, personal=PULL)
+    assert torch.equal(personal(module)[5], module.cohort.weights[5])
+    assert not torch.equal(personal(module)[4], module.cohort.weights[4])
+
+
+def test_what_is_measured_and_left(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Accuracies or exported weights are the shared models', or tests of a checkpoint are of other models."""
+    ended = rffl(*RUN, "--model.personal", PULL, "--run.root", tmp_path / "own")
+    assert ended.code == 0, ended.err
+    assert rffl(*RUN, "--run.root", tmp_path / "shared").code == 0
+    own, shared = only_run(tmp_path / "own"), only_run(tmp_path / "shared")
+    states = [[torch.load(path) for path in sorted((folder / "weights").iterdir())] for folder in (own, shared)]
+    differ = [any(not torch.equal(a[name], b[name]) for name in a) for a, b in zip(*states, strict=True)]
+    assert differ == [True, True, True, False]  # the adversary has no model of its own
+    scores = [line.split() for line in ended.out.splitlines() if line.strip()[:1].isdigit()]
+    last = own / "checkpoints" / "last.ckpt"
+    tested = rffl("test", *RUN[1:], "--model.personal", PULL, "--ckpt_path", last, "--run.root", tmp_path / "tested")
+    assert tested.code == 0, tested.err
+    found = [line.split()[1] for line in tested.out.splitlines() if line.strip()[:1].isdigit()]
+    assert len(found) == 3
+    for line, accuracy in zip(scores, found, strict=False):
+        assert accuracy in line
+
+
+def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Other bits on two ranks, or a run that goes on forgets the models, or their optimizers, of its participants."""
+    run = (*RUN, "--model.personal", PULL, "--model.optimizer.momentum", 0.5)
+    assert rffl(*run, "--run.root", tmp_path / "whole").code == 0
+    assert rffl(*run, "--trainer.max_epochs", 1, "--run.root", tmp_path / "begun").code == 0
+    checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
+    ended = forked(2, *run, "--ckpt_path", checkpoint, root=tmp_path / "on")
+    assert ended.code == 0, ended.err
+    assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
+
+
+def test_a_checkpoint_without_them(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """A run goes on with models that began anew in its middle, or ends in a traceback."""
+    assert rffl(*RUN, "--trainer.max_epochs", 1, "--run.root", tmp_path / "begun").code == 0
+    checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
+    ended = rffl(*RUN, "--model.personal", PULL, "--ckpt_path", checkpoint)
+    assert ended.code == 2
+    assert "Expected the checkpoint of a run with --model.personal, but it has no personal models" in ended.err
+
+
+@pytest.mark.parametrize("pull", [-1.0, float("nan"), float("inf")])
+def test_what_is_no_pull(pull: float) -> None:
+    """It is taken all the same."""
+    with pytest.raises(UserError, match=r"Expected --model\.personal to be 0 or more and finite, but got"):
+        federate(FedAvg(), personal=pull)
+
+
+def test_nothing_is_shared() -> None:
+    """Models are drawn to others that are their own already, at twice the cost."""
+    with pytest.raises(UserError, match=r"something to share with --model\.personal, but got Standalone"):
+        federate(Standalone(), personal=PULL)
