@@ -140,6 +140,10 @@ class FederatedModule(Configured, LightningModule):
         if self.data.sources is not None and self.data.sources.validation is not None:
             with random_stream(0, self.exchange.device):
                 self._check_network(self.data.held_out_dataloader(), "validation")
+        with random_stream(0, self.exchange.device):
+            for i in self.exchange.hosted:
+                for which, (x, y) in self.data.own_examples(i).items():
+                    self._check_batch(x, y, f"the {which} set's of participant {i}")
         self.stacked = False
         if stage == "fit":
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
@@ -344,33 +348,35 @@ class FederatedModule(Configured, LightningModule):
             Its logits ``[B, C]`` and classes ``[B]``.
         """
         assert batches is not None
-        data = self.data
-        name = type(self.network).__name__
-        training = self.network.training
         try:
             x, y = first_of(batches)
         except UserError:
             raise
         except (StopIteration, TypeError, ValueError, RuntimeError) as error:
             raise UserError(
-                f"Expected {type(data).__name__} to give batches of pairs (x, y) of tensors, but its first {which} "
-                f"batch fails: {type(error).__name__}: {' '.join(str(error).split())}."
+                f"Expected {type(self.data).__name__} to give batches of pairs (x, y) of tensors, but its first "
+                f"{which} batch fails: {type(error).__name__}: {' '.join(str(error).split())}."
             ) from error
+        return self._check_batch(x, y, f"the {which} set's")
+
+    def _check_batch(self, x: Tensor, y: Tensor, whose: str) -> tuple[Tensor, Tensor]:
+        """What the network makes of it, ``[B, C]``, and its classes; whose it is is said if that is not so."""
+        classes, name, training = self.data.num_classes, type(self.network).__name__, self.network.training
         try:
             with torch.inference_mode():
                 logits: Tensor = self.network.eval()(x)
                 shape = list(logits.shape)
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
-                f"Expected --model.network {name} to take inputs of shape {list(x.shape)}, the {which} set's, but it "
+                f"Expected --model.network {name} to take inputs of shape {list(x.shape)}, {whose}, but it "
                 f"fails: {' '.join(str(error).split())}; give a network for these inputs."
             ) from error
         finally:
             self.network.train(training)
-        if shape != [len(x), data.num_classes]:
+        if shape != [len(x), classes]:
             raise UserError(
-                f"Expected --model.network {name} to give logits of shape {[len(x), data.num_classes]} for inputs "
-                f"of shape {list(x.shape)}, the {which} set's, but got {shape}; give it {data.num_classes} outputs."
+                f"Expected --model.network {name} to give logits of shape {[len(x), classes]} for inputs "
+                f"of shape {list(x.shape)}, {whose}, but got {shape}; give it {classes} outputs."
             )
         return logits.float(), y.long()
 

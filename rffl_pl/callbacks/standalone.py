@@ -21,6 +21,7 @@ from rffl_pl.datamodules.reading import first_of
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
 from rffl_pl.runs.settings import attributes, data_settings
+from rffl_pl.strategy import FederatedStrategy
 
 Known = tuple[Tensor, Tensor]
 """Test accuracies of the initial network and of whoever trains alone, ``[P]`` each."""
@@ -102,7 +103,7 @@ class StandaloneReference(Callback):
         return Path(self.cache_dir) if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
 
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
-        """A digest of what the reference depends on: of the inputs, a sample.
+        """A digest of what the reference depends on: of the inputs, a sample; of everybody's own, digests of such.
 
         Of the network, what it prints, keeps and starts from; of the data, its options; how a user's own classes are
         written.
@@ -126,9 +127,10 @@ class StandaloneReference(Callback):
             data.test_sample,
             *(["stacked"] if module.stacked else []),
         )
-        digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps([*parts, *_of_own_inputs(trainer, module)], sort_keys=True).encode())
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
-            inputs = [first_of(data.test_dataloader())[0], data.example(data.readable[0])[0]]
+            inputs = [] if data.apart("test") else [first_of(data.test_dataloader())[0]]
+            inputs += [] if data.apart("training") else [data.example(data.readable[0])[0]]
         for tensor in (module.initial_weights(), *module.network.buffers(), *inputs):
             digest.update(raw(tensor))
         return digest.hexdigest()[:24]
@@ -151,6 +153,19 @@ class StandaloneReference(Callback):
             partial.replace(path)  # at once: a reader never sees half a file
         except OSError as error:
             warnings.warn(f"The standalone reference cannot be kept in {path.parent}: {error}.", stacklevel=2)
+
+
+def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple[int, str]]]:
+    """Of everybody's own examples the first ones' digests, by participant, the same on every rank; else nothing."""
+    if not module.data.apart("training"):
+        return []
+    told: list[tuple[int, str]] = []
+    for i in module.exchange.hosted:
+        with random_stream(0, module.exchange.device):  # a dataset may draw at random
+            firsts = module.data.own_examples(i).values()
+        told.append((i, hashlib.sha256(b"".join(raw(x) for x, _ in firsts)).hexdigest()[:16]))
+    assert isinstance(trainer.strategy, FederatedStrategy)
+    return [sorted((i, digest) for theirs in trainer.strategy.everybodys(told) for i, digest in theirs)]
 
 
 def _user_cache() -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part
 from rffl_pl.datamodules.measuring import Measuring
-from rffl_pl.datamodules.own import Holding, Holdings, Own
+from rffl_pl.datamodules.own import Holding, Holdings, Own, is_own
 from rffl_pl.datamodules.preparing import called, held
 from rffl_pl.datamodules.reading import Batch, Evaluated, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard
@@ -84,7 +84,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             round, of which there are many, on half of that share; None for all. Of examples of their own all are
             measured on the same number, or those that there are.
         num_workers: Loader processes, for datasets that are not tensors in memory; as many for each participant where
-            all train as one stack.
+            all train as one stack, or where all are measured on examples of their own.
 
     Raises:
         UserError: If an argument is out of range, in `setup` if the data does not fit them or cannot be trained or
@@ -186,7 +186,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         if self.sources is None:
             sources = called(self.load, f"load() of {type(self).__name__} to read the data")
             self._take_in(sources)
-            own = {which: examples for which, examples in sources.parts().items() if callable(examples)}
+            own = {which: examples for which, examples in sources.parts().items() if is_own(examples)}
             if own:
                 self._hold(own, brought=sources.validation is not None)
             else:
@@ -231,8 +231,9 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         """Of labels and shards."""
         if self._told:  # ranks read files of their own: what is common to them is told too
             common = b"".join(part.labels.numpy().tobytes() for part in self._parts.values())
-            holdings = (self._told.get(which, []) for which in ("training", "validation", "test"))
-            words = [*self.class_names, *(told.digest for told in chain.from_iterable(holdings))]
+            words = [*self.class_names, *(told.digest for told in self._told["training"])]
+            for which in sorted(self._told.keys() - {"training"}):
+                words += [which, *(told.digest for told in self._told[which])]
             return hashlib.sha256(common + "/".join(words).encode()).hexdigest()[:16]
         tensors = [self._parts["training"].labels, self._parts["test"].labels, *self.shards]
         return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
@@ -259,6 +260,10 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def example(self, participant: int) -> Batch:
         """The first training example, as a batch, of a participant whose examples this rank reads."""
         return self._reader_of(participant).batch(self.shards[participant][:1])
+
+    def own_examples(self, participant: int) -> dict[str, Batch]:
+        """Of the examples that are a hosted participant's own the first one of each kind, as a batch."""
+        return {which: own.readers[participant].batch(torch.arange(1)) for which, own in self._own.items()}
 
     def test_dataloader(self) -> Evaluated:
         """The test set, or the share of it that is measured on every rank: each evaluates who it hosts."""
@@ -317,9 +322,11 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"{type(sources).__name__}."
             )
         self._parts = {
-            which: Part(dataset, which=which, owner=type(self).__name__, num_classes=self.num_classes)
+            which: Part(
+                cast("Dataset[Any]", dataset), which=which, owner=type(self).__name__, num_classes=self.num_classes
+            )
             for which, dataset in sources.parts().items()
-            if not callable(dataset)
+            if not is_own(dataset)
         }
         self._readers = {
             which: Reader(part.dataset, self.num_workers, part.check) for which, part in self._parts.items()
@@ -353,18 +360,18 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def _learn(self, everybodys: Sequence[tuple[str, int, int, int, str]]) -> None:
         """What all ranks tell of the examples that they hold: of which kind, whose, and a `Holding`'s facts."""
-        told: dict[str, list[Holding]] = {}
-        for which, _, examples, classes, digest in everybodys:
-            told.setdefault(which, []).append(Holding(examples, classes, digest))
+        told: dict[str, dict[int, Holding]] = {}
+        for which, i, examples, classes, digest in everybodys:
+            told.setdefault(which, {})[i] = Holding(examples, classes, digest)
         for which, holdings in told.items():
-            if len(holdings) < self.federation.total:
+            without = [str(i) for i in range(self.federation.total) if i not in holdings]
+            if without:
                 raise UserError(
-                    f"Expected {which} examples of everybody's own or of nobody's, but {len(holdings)} of "
-                    f"{self.federation.total} participants have such; have load() return them as a function on every "
-                    "rank, or on none."
+                    f"Expected {which} examples of everybody's own or of nobody's, but there are none of participant "
+                    f"{', '.join(without)}, and of others there are; put them there, or take the others' away."
                 )
-        self._told = told
-        self.shards = [torch.arange(holding.examples) for holding in told["training"]]
+        self._told = {which: list(holdings.values()) for which, holdings in told.items()}
+        self.shards = [torch.arange(holding.examples) for holding in self._told["training"]]
 
     def _cut(self, generator: torch.Generator) -> None:
         """Hold examples out and divide the rest."""

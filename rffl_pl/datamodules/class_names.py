@@ -7,14 +7,20 @@ from collections.abc import Sequence
 from rffl_pl.errors import UserError
 
 
-def given_classes(names: Sequence[str | int] | None) -> tuple[str, ...] | None:
+def given_classes(names: Sequence[str | int | float | bool] | None) -> tuple[str, ...] | None:
     """The names in ``--data.classes``; None where none are given.
 
     Raises:
-        UserError: If there are fewer than two, or one twice.
+        UserError: If there are fewer than two, or one twice, or one that YAML has taken for something else.
     """
     if names is None:
         return None
+    taken = [name for name in names if isinstance(name, bool | float)]
+    if taken:
+        raise UserError(
+            f"Expected --data.classes to be texts or whole numbers, but YAML reads one as {taken[0]}; quote it, as in "
+            "\"['yes', 'no']\"."
+        )
     found = tuple(str(name).strip() for name in names)
     if len(found) < 2 or len({*found}) < len(found) or "" in found:
         raise UserError(

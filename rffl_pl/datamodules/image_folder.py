@@ -36,7 +36,8 @@ class ImageFolder(FederatedDataModule):
             of ``test``.
         own_test: Whether ``test``, and ``val`` if there is one, have a folder per participant too: each is measured on
             images of its own.
-        classes: The names of all classes, in their order, where no folder that all read has all of them.
+        classes: The names of all classes, in their order, where no folder that all read has all of them; those that
+            YAML takes for something else in quotes, ``['yes', 'no']`` or ``['007', '008']``.
         image_size: Height and width of the network's inputs in pixels.
         channels: ``rgb`` or ``grey``: three channels or one.
         kwargs: See `FederatedDataModule`.
@@ -55,7 +56,7 @@ class ImageFolder(FederatedDataModule):
         *,
         folder: str,
         own_test: bool = False,
-        classes: Sequence[str | int] | None = None,
+        classes: list[str | int | float | bool] | None = None,
         image_size: int = 32,
         channels: Channels = "rgb",
         **kwargs: Any,
@@ -103,18 +104,23 @@ class ImageFolder(FederatedDataModule):
         folder = self.folder / part
         if not folder.is_dir():
             missing = part if self.folder.is_dir() else "the folder itself"
+            parts = "train/0, test/0 and so on for every participant," if self.own_test else "train and test"
             raise UserError(
-                f"Expected --data.folder {self.folder} to have the folders train and test with a folder per class in "
-                f"each, but {missing} is missing."
+                f"Expected --data.folder {self.folder} to have the folders {parts} with a folder per class in each, "
+                f"but {missing} is missing."
             )
         try:
-            whose = "those of test" if self.given_classes is None else "--data.classes"
-            return _Images(folder, classes, whose, loader=partial(_input, self.pixels))
+            return _Images(folder, classes, self._whose_classes, loader=partial(_input, self.pixels))
         except (FileNotFoundError, PermissionError) as error:
             raise UserError(
                 f"Expected {folder} of --data.folder to have images in a folder per class, but torchvision says: "
                 f"{' '.join(str(error).split())}"
             ) from error
+
+    @property
+    def _whose_classes(self) -> str:
+        """Where classes come from that some folders may lack."""
+        return "--data.classes" if self.given_classes else "those of test, without --data.own_test true"
 
     @staticmethod
     def _compare(train: TorchvisionImageFolder, other: TorchvisionImageFolder) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch.utils.data import Dataset
 
@@ -16,6 +16,11 @@ from rffl_pl.datamodules.reading import Reader
 
 Own = Callable[[int], Dataset[Any]]
 """From a participant's number to the map-style dataset of (x, y) that is its own."""
+
+
+def is_own(examples: Dataset[Any] | Own | None) -> TypeGuard[Own]:
+    """Whether they are a function, and no dataset that can be called as well."""
+    return callable(examples) and not hasattr(examples, "__getitem__")
 
 
 @dataclass(frozen=True)

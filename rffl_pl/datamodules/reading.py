@@ -71,8 +71,11 @@ class Reader:
         loader.sampler.requests = [(seed, indices.tolist()) for indices in order]
         with _sigterm_held_back():  # workers are started here, the first time
             batches = iter(loader)
-        yield from batches
-        self._idle.append(loader)
+        for left in reversed(range(len(order))):
+            batch = next(batches)
+            if not left:  # now: who knows how many there are asks for no more
+                self._idle.append(loader)
+            yield batch
 
     def _started(self) -> DataLoader[Any]:
         return DataLoader(
@@ -122,6 +125,9 @@ class Batches:
 class Joint:
     """Mini-batches of several participants' own examples, side by side: the n-th item has the n-th of each.
 
+    Takes one number from the surrounding random stream for a pass, whoever is hosted here; what a dataset draws at
+    random follows from that and its participant.
+
     Args:
         batches: Of each participant its own.
         count: How many items there are, which is the same on every rank; those who have fewer are missing from the
@@ -135,10 +141,20 @@ class Joint:
         return self.count
 
     def __iter__(self) -> Iterator[dict[int, Batch]]:
-        walks = {i: iter(batches) for i, batches in self.batches.items()}
+        seed = int(torch.empty((), dtype=torch.int64).random_())
+        streams = {i: _Stream((seed + i) % 2**63) for i in self.batches}
+        walks = {}
+        for i, batches in self.batches.items():
+            with streams[i]:
+                walks[i] = iter(batches)
         for _ in range(self.count):
-            found = {i: next(walk, None) for i, walk in walks.items()}
-            yield {i: batch for i, batch in found.items() if batch is not None}
+            item = {}
+            for i, walk in walks.items():
+                with streams[i]:
+                    batch = next(walk, None)
+                if batch is not None:
+                    item[i] = batch
+            yield item
 
 
 Evaluated = Batches | Joint
@@ -213,6 +229,33 @@ def _await_own_end() -> None:
     while signal.sigwaitinfo([signal.SIGTERM]).si_pid != os.getppid():
         pass
     os._exit(0)
+
+
+class _Stream:
+    """A random stream of its own, torch's, Python's and NumPy's, which goes on whenever it is entered again."""
+
+    def __init__(self, seed: int) -> None:
+        drawn = torch.Generator().manual_seed(seed).get_state()
+        self._here = drawn, random.Random(seed).getstate(), np.random.RandomState(seed % 2**32).get_state()
+        self._elsewhere = _streams()
+
+    def __enter__(self) -> None:
+        self._elsewhere = _streams()
+        _go_on_with(self._here)
+
+    def __exit__(self, *_: object) -> None:
+        self._here = _streams()
+        _go_on_with(self._elsewhere)
+
+
+def _streams() -> tuple[Any, ...]:
+    return torch.random.get_rng_state(), random.getstate(), np.random.get_state()
+
+
+def _go_on_with(states: tuple[Any, ...]) -> None:
+    torch.random.set_rng_state(states[0])
+    random.setstate(states[1])
+    np.random.set_state(states[2])
 
 
 def _start_streams(seed: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class TextFile(TextDataModule):
         text: Name of the column with the sentence.
         label: Name of the column with the label.
         classes: The labels that there are, in their order, where no file that all read has all of them; others are
-            refused.
+            refused. Those that YAML takes for something else in quotes, ``['yes', 'no']`` or ``['007', '008']``.
         encoding: Of the files.
         kwargs: See `TextDataModule`.
 
@@ -64,7 +64,7 @@ class TextFile(TextDataModule):
         test_share: float = 0.1,
         text: str = "text",
         label: str = "label",
-        classes: Sequence[str | int] | None = None,
+        classes: list[str | int | float | bool] | None = None,
         encoding: str = "utf-8",
         **kwargs: Any,
     ) -> None:
@@ -82,6 +82,12 @@ class TextFile(TextDataModule):
     def read(self) -> tuple[Texts | OwnTexts, None, Texts | OwnTexts]:
         if isinstance(self.split, OWN):
             return self._read_apart()
+        numbered = [file for file in (self.train_file, self.test_file) if file is not None and NUMBER in file]
+        if numbered:
+            raise UserError(
+                f"Expected --data.split OWN with {NUMBER} in the name of a file, but got {type(self.split).__name__} "
+                f"and {numbered[0]}; give OWN, or a file that all share."
+            )
         given = f"--data.train_file {self.train_file}"
         train = self._rows(Path(self.train_file), "--data.train_file")
         self._take_classes(train, given)
@@ -99,7 +105,7 @@ class TextFile(TextDataModule):
             raise UserError(
                 f"Expected --data.train_file with {NUMBER} in its name and --data.test_file with --data.split OWN, but "
                 f"got {self.train_file} and {self.test_file or 'none'}; give for instance train_{NUMBER}.csv and "
-                "test.csv."
+                f"{self.test_file or 'test.csv'}."
             )
         train = partial(self._apart, self.train_file, "--data.train_file")
         if NUMBER in self.test_file:

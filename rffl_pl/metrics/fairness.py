@@ -39,7 +39,7 @@ class Fairness(_Comparison):
     .. math::
         \rho = \frac{\sum_i (x_i - \bar x)(y_i - \bar y)}{\sqrt{\sum_i (x_i - \bar x)^2 \sum_i (y_i - \bar y)^2}}
 
-    with x the standalone accuracies and y the final accuracies of the honest participants on the same test set.
+    with x the standalone accuracies and y the final accuracies of the honest participants, on the same test set each.
     Undefined, NaN, with fewer than two participants or where either is constant.
 
     Example:

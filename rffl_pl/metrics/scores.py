@@ -1,4 +1,4 @@
-"""Accuracy and loss of several participants' models on the same examples."""
+"""Accuracy and loss of several participants' models."""
 
 from __future__ import annotations
 

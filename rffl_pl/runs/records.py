@@ -111,13 +111,15 @@ class Summary:
         gain_spread: Its standard deviation.
         precision: Share of adversaries among the removed; None if nobody was.
         recall: Share of removed among the adversaries; None without adversaries.
-        target_accuracy: Mean accuracy of the honest on the test examples of the class that adversaries mislabel.
+        target_accuracy: Mean accuracy of the honest on the test examples of the class that adversaries mislabel; of
+            those who are measured on such. Likewise the next.
         attack_success: Mean share of these that the honest classify as the adversaries want.
-        initial: Test accuracy of the network that everybody starts from; None without a reference.
+        initial: Test accuracy of the network that everybody starts from, the mean where all are measured on examples
+            of their own; None without a reference.
         adversary_final: Mean final test accuracy of the adversaries; None without any.
         adversary_standalone: What they would have on average if they had trained on their examples alone.
         adversary_gain: Mean of what they have above that.
-        adversary_over_initial: Mean of what they have above `initial`.
+        adversary_over_initial: Mean of what they have above that network.
         taken: Mean of what adversaries have above what their own work gives, which is training alone for an attack
             that trains and the initial network for one that does not; None without adversaries or without a
             reference. Likewise the next.

@@ -90,7 +90,9 @@ def _detection(removed: Mapping[int, int], honest: int, total: int) -> dict[str,
 
 def _attack(final: Mapping[str, Tensor], honest: int) -> dict[str, Any]:
     names = ("target_accuracy", "attack_success")
-    return {name: defined(final[name][:honest].mean().item()) for name in names if name in final}
+    measured = {name: final[name][:honest] for name in names if name in final}
+    # Who is measured on examples of its own may have none that are attacked.
+    return {name: defined(values[~values.isnan()].mean().item()) for name, values in measured.items()}
 
 
 def _compared(alone: Tensor | None, final: Tensor, honest: int) -> dict[str, Any]:

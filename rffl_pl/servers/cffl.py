@@ -95,8 +95,8 @@ class CFFL(Server):
         super().start(task)
         if task.accuracy is None:
             raise UserError(
-                "Expected validation examples in common for the server of CFFL, but --data holds none out; give "
-                "--data.validation 0.1, or another --server."
+                "Expected validation examples for the server of CFFL, but --data holds none out; give --data.validation"
+                " 0.1, under --data.split OWN data with a validation set in common, or another --server."
             )
         if task.participation < 1:
             raise UserError(

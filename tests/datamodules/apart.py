@@ -47,7 +47,8 @@ class Apart(FederatedDataModule):
 class MeasuredApart(Apart):
     """Participant i is tested and watched on images of its own, 30 + 5 i and 20 + i of the digits.
 
-    Where ``seen`` has a file ``common`` all are watched on the same ones.
+    Where ``seen`` has a file ``common`` all are watched on the same ones; with a file ``turned`` participant 1 is
+    tested on other images, with ``short`` on smaller ones, with ``few`` on none of zeros.
     """
 
     places = ("seen",)
@@ -55,6 +56,9 @@ class MeasuredApart(Apart):
     def load(self) -> Sources:
         common = super().load()
         test, watched = self._divided(common.test, 30, 5), self._divided(common.validation, 20, 1)
+        for name, made in {"turned": _turned, "short": _short, "few": _few}.items():
+            if (self.seen / name).exists():
+                return Sources(train=common.train, test=_but_one(test, made), validation=watched)
         is_common = (self.seen / "common").exists()
         return Sources(train=common.train, test=test, validation=common.validation if is_common else watched)
 
@@ -65,6 +69,23 @@ class MeasuredApart(Apart):
             return TensorDataset(*everything[start : start + first + more * participant])
 
         return own
+
+
+def _but_one(own: Callable[[int], TensorDataset], made: Callable[..., TensorDataset]) -> Callable[[int], TensorDataset]:
+    """The same but for participant 1's."""
+    return lambda i: made(*own(i).tensors) if i == 1 else own(i)
+
+
+def _turned(x: torch.Tensor, y: torch.Tensor) -> TensorDataset:
+    return TensorDataset(-x, y)
+
+
+def _short(x: torch.Tensor, y: torch.Tensor) -> TensorDataset:
+    return TensorDataset(x.flatten(1)[:, :60], y)
+
+
+def _few(x: torch.Tensor, y: torch.Tensor) -> TensorDataset:
+    return TensorDataset(x[y != 0], y[y != 0])
 
 
 class Groups(FederatedDataModule):

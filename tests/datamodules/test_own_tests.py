@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from rffl_pl.datamodules.reading import Joint
+from rffl_pl.datamodules.reading import Joint, Reader
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
@@ -22,6 +22,7 @@ from tests.conftest import QUICK, Ended, only_run
 from tests.datamodules.apart import Groups, MeasuredApart
 from tests.datamodules.small import ready
 from tests.datamodules.test_own_shards import OWN, RUN, result
+from tests.datamodules.test_reading import Noisy
 from tests.own_data import Broken, Halves
 from tests.ranks import forked
 
@@ -141,6 +142,75 @@ def test_what_was_taken_is_over_each_ones_own_start(
     assert RunFolder.open(only_run(tmp_path / "again")).summary() == summary
 
 
+def test_a_reference_of_other_examples(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Somebody's other examples are not seen, and a reference is that of others; or it hangs on the number of ranks."""
+    reference = ("--standalone.enabled", "true", "--standalone.cache_dir", tmp_path / "kept")
+    run = measured_apart(tmp_path / "seen", *QUICK, *reference, "--trainer.max_epochs", 1)
+    assert rffl(*run, "--run.root", tmp_path / "one").code == 0
+    ended = forked(2, *run, root=tmp_path / "two")
+    assert ended.code == 0, ended.err
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    (tmp_path / "seen" / "turned").touch()
+    assert rffl(*run, "--run.root", tmp_path / "other").code == 0
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+    alone = [RunFolder.open(only_run(tmp_path / name)).summary().standalone for name in ("one", "two", "other")]
+    assert alone[0] == alone[1]
+    assert [a == b for a, b in zip(alone[0], alone[2], strict=True)] == [True, False, True, True]
+
+
+def test_an_attacked_class_that_somebody_has_not(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """One who has no images of it leaves nobody's accuracy on them."""
+    run = measured_apart(tmp_path / "seen", *QUICK, "--config", "configs/adversaries/label_flip.yaml")
+    (tmp_path / "seen" / "few").touch()
+    ended = rffl(*run, "--adversaries.source", 0, "--adversaries.target", 2, "--run.root", tmp_path / "runs")
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    last = list(csv.DictReader((folder / "metrics.csv").open()))[-1]
+    assert last["target_accuracy/participant_1"] != ""
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["target_accuracy"] is not None
+    assert summary["attack_success"] is not None
+
+
+def test_images_of_another_size(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """They are met after all training, or it is not said whose they are."""
+    run = measured_apart(tmp_path / "seen", *QUICK)
+    (tmp_path / "seen" / "short").touch()
+    ended = rffl(*run)
+    assert ended.code == 2
+    assert "inputs of shape [1, 60], the test set's of participant 1, but it fails" in ended.err, ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_workers_stay_from_one_pass_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pass starts its own, which takes longer than the pass; also for who asks for no more than there is."""
+    started, begin = [], Reader._started
+
+    def counting(reader: Reader) -> Any:
+        started.append(reader)
+        return begin(reader)
+
+    monkeypatch.setattr(Reader, "_started", counting)
+    loader = groups(own_test=own(9), num_workers=1, eval_batch_size=5).test_dataloader()
+    for _ in range(3):
+        items = iter(loader)
+        assert [len(next(items)) for _ in range(len(loader))] == [3, 3, 1]
+    assert len(started) == 3
+
+
+def test_what_is_drawn_hangs_on_nobody_else() -> None:
+    """Noise on somebody's images is another where others are hosted beside it, or takes other numbers from the run."""
+    drawn = {}
+    for readers in ((0, 1, 2), (1,)):
+        own_noise = {i: Reader(Noisy(12)).batches(torch.arange(12), 5) for i in readers}
+        torch.manual_seed(3)
+        drawn[readers] = torch.cat([item[1][0] for item in Joint(own_noise, 3)]), torch.rand(1)
+    (here, after), (alone, then) = drawn.values()
+    assert torch.equal(here, alone)
+    assert torch.equal(after, then)
+    assert len(here.unique()) > 20
+
+
 def counted(loader: Any) -> dict[int, int]:
     """Examples of every participant in a loader, whose length is the number of its items."""
     assert isinstance(loader, Joint)
@@ -190,6 +260,8 @@ def test_what_ranks_compare() -> None:
         groups(own_validation=own(6)).identity()["shards"],
         groups(own_validation=own(6), own_test=own(6)).identity()["shards"],
         groups().identity()["shards"],
+        groups(own_validation=lambda i: Halves(20), own_test=own(6)).identity()["shards"],
+        groups(own_validation=own(6), own_test=lambda i: Halves(20)).identity()["shards"],
     ]
     assert len({*told}) == len(told)
     assert groups(own_test=own(6)).identity()["shards"] == told[0]
@@ -244,7 +316,7 @@ def test_examples_that_some_have(tmp_path: Path) -> None:
     (tmp_path / "other" / "common").touch()
     ended = forked(2, *run, root=tmp_path / "runs", each=[(), ("--data.seen", tmp_path / "other")], timeout=60)
     assert ended.code == 2
-    assert "Expected validation examples of everybody's own or of nobody's, but 2 of 4 participants have" in ended.err
+    assert "Expected validation examples of everybody's own or of nobody's, but there are none of" in ended.err
     assert "Traceback" not in ended.err
 
 
@@ -252,4 +324,4 @@ def test_a_server_that_validates_has_no_examples(rffl: Callable[..., Ended], tmp
     """CFFL scores uploads on somebody's own examples, which the server does not have."""
     ended = rffl(*measured_apart(tmp_path / "seen"), *QUICK, "--config", "configs/servers/cffl.yaml")
     assert ended.code == 2
-    assert "Expected validation examples in common for the server of CFFL" in ended.err, ended.err
+    assert "under --data.split OWN data with a validation set in common, or another --server" in ended.err, ended.err

@@ -79,10 +79,14 @@ def test_sentences_that_each_is_measured_on(rffl: Callable[..., Ended], folder: 
     assert isinstance(item, dict)
     assert [sorted(item[i][1].tolist()) for i in range(3)] == [[0, 0, 1, 1, 1], [0, 0, 0], [0, 0, 0, 1, 1, 1, 1]]
     given = [*words(folder), "--data.test_file", own["test_file"], "--data.classes", "[yes, no]"]
-    assert rffl(*given).code == 2  # YAML reads yes and no as truth values
+    assert "YAML reads one as True; quote it, as in \"['yes', 'no']\"" in rffl(*given).err
     given[-1] = "['yes', 'no']"
     ended = rffl(*given)
     assert ended.code == 0, ended.err
+    with pytest.raises(
+        UserError, match=r"Expected --data.split OWN with {participant} in the name of a file, but got POW"
+    ):
+        data_of(folder, split="POW", validation=0.1, watch="validation", **own)
     with pytest.raises(UserError, match=r"Expected --data.classes with --data.test_file .*, but got none"):
         data_of(folder, **own)
     with pytest.raises(UserError, match=r"train_0.csv among --data.classes, no, maybe, but yes is not"):
@@ -155,7 +159,7 @@ def test_what_is_missing(folder: Path) -> None:
     (folder / "empty.txt").write_text("")
     said = f"a sentence per line in --data.vocabulary_file {folder / 'empty.txt'}, but it is empty"
     assert said in refused(folder, vocabulary_file=str(folder / "empty.txt"))
-    said = f"Expected a file at --data.train_file {folder / 'train_{participant}.csv'}, but it cannot be read"
+    said = "Expected --data.split OWN with {participant} in the name of a file, but got UNI and"
     assert said in refused(folder, split="UNI")
     write(folder / "train_1.csv", [("a film", "maybe")])
     said = (
