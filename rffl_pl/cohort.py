@@ -60,14 +60,21 @@ class Schedule:
         check_number("--model.local_epochs", self.epochs, 1, 100_000)
         if not 0 < self.decay <= 1:
             raise UserError(f"Expected --model.lr_decay to lie in (0, 1], but got {self.decay}; 1 is no decay.")
-        if not 0 <= self.proximal < float("inf"):
-            raise UserError(
-                f"Expected --model.proximal to be 0 or more and finite, but got {self.proximal}; 0 is without."
-            )
+        check_pull("--model.proximal", self.proximal)
 
     def rate(self, round_index: int, epoch: int) -> float:
         """Factor on the learning rate in one local epoch of one round, both counted from 0."""
         return self.decay ** (round_index if self.decay_every == "round" else round_index * self.epochs + epoch)
+
+
+def check_pull(option: str, pull: float) -> None:
+    """See that something can weigh a proximal term.
+
+    Raises:
+        UserError: If it is negative or not finite, in single precision either; ``option`` is how the user gave it.
+    """
+    if not 0 <= pull <= torch.finfo(torch.float32).max:
+        raise UserError(f"Expected {option} to be 0 or more and finite, but got {pull}; 0 is without.")
 
 
 class Cohort:
@@ -263,6 +270,10 @@ class Cohort:
                 candidates.append(index)
             first.append(same)
         return first
+
+    def train_in_stack_of(self, other: Cohort) -> None:
+        """Train where another cohort with the same network does, which has the examples on the device."""
+        self._stack = other._stack
 
     def take_over(self, index: int, other: Cohort) -> None:
         """Have a participant's model, buffers too, be the one that it has in another cohort."""

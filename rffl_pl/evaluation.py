@@ -25,7 +25,7 @@ Scores = dict[str, Tensor]
 """Measured of the hosted participants' models, ``[n]`` each, by name: ``accuracy``, ``loss``, and what the user and the
 attacks measure beside them."""
 
-TAKEN = SHARES | {"accuracy", "loss", "train_loss", "member"}
+TAKEN = SHARES | {"accuracy", "loss", "train_loss", "personal_loss", "member"}
 """Names that no measure of anybody's own can have."""
 _OF_RESULTS = {field.name for field in fields(Summary)} - {"target_accuracy", "attack_success"}
 """Names that one which is measured of final models cannot have either."""

@@ -21,6 +21,7 @@ from rffl_pl.adversaries import Adversary, Cast
 from rffl_pl.cohort import (
     Cohort,
     Schedule,
+    check_pull,
     flat_parameters,
     layer_sizes,
     make_optimizer,
@@ -60,7 +61,7 @@ class FederatedModule(Configured, LightningModule):
             mini-batch :math:`\frac{\mu}{2} \|w - w^t\|^2` is added, with :math:`w^t` the participant's weights
             before the round; losses are reported without it. With ``FedAvg`` that is FedProx, 0 is without.
         personal: :math:`\lambda` of Ditto (Li et al. 2021, https://arxiv.org/abs/2012.04221): beside the model that is
-            shared every honest participant trains one of its own in every round,
+            shared every honest participant trains one of its own in every round that it trains in,
             :math:`\min_v F_i(v) + \frac{\lambda}{2} \|v - w_i^t\|^2`, on the same mini-batches, which never travels and
             is the one that is measured and exported; of adversaries the shared one is. 0 is without. It takes twice
             the training.
@@ -80,6 +81,7 @@ class FederatedModule(Configured, LightningModule):
         personal: Their models of their own; None without ``personal``.
         round: Rounds completed.
         losses: Mean training losses of the last round, by hosted participant.
+        personal_losses: Likewise of the models of their own.
         watched: What the last evaluation has measured of the hosted participants, ``[n]`` by name.
         stacked: Whether the hosted participants train at once; from `setup` on.
     """
@@ -109,13 +111,13 @@ class FederatedModule(Configured, LightningModule):
         self.network = network
         self.optimizer = optimizer
         self.schedule = Schedule(epochs=local_epochs, decay=lr_decay, decay_every=lr_decay_every, proximal=proximal)
-        if not 0 <= personal < float("inf"):
-            raise UserError(f"Expected --model.personal to be 0 or more and finite, but got {personal}; 0 is without.")
+        check_pull("--model.personal", personal)
         self.pull = personal
         self.engine = engine
         self.cast = Cast(federation, adversaries)
         self.round = 0
         self.losses: dict[int, float] = {}
+        self.personal_losses: dict[int, float] = {}
         self.watched: Scores = {}
         # In a tuple: Lightning would move metrics that are attributes, and count them as its own.
         self._measures = (measures or [],)
@@ -134,7 +136,7 @@ class FederatedModule(Configured, LightningModule):
         self._check_trainer(stage)
         layers = layer_sizes(self.network)
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
-        check_memory(sum(layers), (2 if self.pull else 1) * len(self.exchange.hosted), self.exchange.device)
+        check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, personal=self.pull > 0)
         check_state(self.network)
         tried = self._check_network(self.data.test_dataloader(), "test")
         if self.data.sources is not None and self.data.sources.validation is not None:
@@ -151,9 +153,12 @@ class FederatedModule(Configured, LightningModule):
                 check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]))
                 check_training_mode(self.network, torch.cat([x, x]))
                 self.stacked = self._can_be_stacked(x)
+                self._warn_of_pulls()
         if stage == "fit" or not hasattr(self, "cohort"):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
-            self.personal = self.new_cohort() if self.pull else None
+            self.personal, self.personal_losses = self.new_cohort() if self.pull else None, {}
+            if self.personal is not None:
+                self.personal.train_in_stack_of(self.cohort)
         self.cast.prepare(self.data.num_classes)
         if stage == "fit":
             with random_stream(0, self.exchange.device):
@@ -179,6 +184,18 @@ class FederatedModule(Configured, LightningModule):
         data = getattr(self.trainer, "datamodule")  # noqa: B009  # Lightning sets it where mypy cannot see
         assert isinstance(data, FederatedDataModule)
         return data
+
+    def _warn_of_pulls(self) -> None:
+        """Where a step is longer than twice the way that a proximal term alone draws back, each goes further off."""
+        optimizer = make_optimizer(self.optimizer, self.network)
+        options = {"--model.proximal": self.schedule.proximal, "--model.personal": self.pull}
+        for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
+            for option, pull in options.items() if not group["momentum"] else ():
+                if pull * group["lr"] >= 2:
+                    rank_zero_warn(
+                        f"{option} {pull:g} times the learning rate, {group['lr']:g}, is not below 2: models will "
+                        "diverge; lower one of them."
+                    )
 
     def new_cohort(self) -> Cohort:
         """This rank's participants with the initial weights."""
@@ -229,10 +246,10 @@ class FederatedModule(Configured, LightningModule):
     def training_step(self, batch: dict[int, Shard], batch_idx: int) -> None:
         """The round is the callback's to play: it has the server."""
 
-    def completed(self, losses: dict[int, float]) -> None:
+    def completed(self, losses: dict[int, float], personal_losses: dict[int, float]) -> None:
         """Take note of a round that has been played."""
         self.round += 1
-        self.losses, self.watched = losses, {}
+        self.losses, self.personal_losses, self.watched = losses, personal_losses, {}
 
     def score(self, batches: Evaluated, cohort: Cohort, title: str = "evaluation") -> Scores:
         """Scores of a cohort on the test set outside Lightning's test loop, limited as there.
@@ -319,6 +336,11 @@ class FederatedModule(Configured, LightningModule):
                 self.cohort.load_state_dict(index, state, training=training)
                 if self.personal is not None:
                     self.personal.load_state_dict(index, _personal(state), training=training)
+                elif "personal" in state and index == 0 and not training:
+                    rank_zero_warn(
+                        "These are the models that participants share; of the checkpoint's run those of their own were "
+                        "measured, as with --model.personal."
+                    )
             self.exchange.active.update(saved["members"])
 
     def initial_weights(self) -> Tensor:

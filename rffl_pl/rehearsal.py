@@ -85,21 +85,23 @@ def check_state(network: nn.Module) -> None:
             )
 
 
-def check_memory(dimension: int, participants: int, device: torch.device) -> None:
+def check_memory(dimension: int, participants: int, device: torch.device, *, personal: bool = False) -> None:
     """See that the participants of a rank have room: each has weights and an update.
 
     Args:
         dimension: D.
         participants: How many of them a rank hosts.
         device: Where they live.
+        personal: Whether each has these a second time, of a model of its own.
 
     Raises:
         UserError: If not.
     """
-    needed, there = 8 * dimension * participants, memory(device)
+    needed, there = (16 if personal else 8) * dimension * participants, memory(device)
     if needed > there:
+        without = "leave --model.personal out, " if personal else ""
         raise UserError(
             f"Expected the models of {participants} participants to fit into the memory of a rank, but they need "
-            f"{needed / 1e9:.0f} GB and there are {there / 1e9:.0f}; lower --federation.participants, take a smaller "
-            "--model.network, or start more ranks on other machines."
+            f"{needed / 1e9:.0f} GB and there are {there / 1e9:.0f}; {without}lower --federation.participants, take a "
+            "smaller --model.network, or start more ranks on other machines."
         )

@@ -65,11 +65,13 @@ class Outcome:
 
     Attributes:
         losses: Mean training loss of the last local epoch of every hosted participant that trained.
+        personal_losses: Likewise of the models of their own; without the pull.
         verdict: The server's answer, on rank 0; None where nobody communicates.
         traffic: The bytes of the round; likewise.
     """
 
     losses: dict[int, float]
+    personal_losses: dict[int, float] = field(default_factory=dict)
     verdict: Verdict | None = None
     traffic: Traffic | None = None
 
@@ -93,7 +95,8 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     _ask(table, number)
     # 2. Measure: what participants report before they train.
     reports = _measure(table, examples) if server.hears_losses else None
-    # 3. Train, on one's own examples or on those that one's attack makes of them.
+    # 3. Train, on one's own examples or on those that one's attack makes of them; models of one's own first.
+    personal_losses = _train_personal(table, table.personal, examples, number) if table.personal is not None else {}
     losses = _train(table, examples, number)
     # 4. Forge: everybody keeps of its own update what is its to keep; adversaries send something else.
     _forge(table, losses, number)
@@ -110,7 +113,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
         if table.personal is not None and participant in table.cast.attacks:
             table.personal.take_over(index, table.cohort)  # what an adversary takes home is the shared one
     verdict = replace(verdict, download=_spent) if verdict is not None and exchange.rank == 0 else None
-    return Outcome(losses=losses, verdict=verdict, traffic=exchange.traffic)
+    return Outcome(losses=losses, personal_losses=personal_losses, verdict=verdict, traffic=exchange.traffic)
 
 
 def _ask(table: Table, number: int) -> None:
@@ -132,13 +135,31 @@ def _measure(table: Table, examples: Mapping[int, Examples]) -> dict[int, float]
 def _train(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
     """Local training of everybody hosted who is up and whose attack does not spare it; their losses, by participant."""
     training = {index: i for index, i in _up(table) if table.cast.trains(i, number)}
+    return _trained(table, table.cohort, table.schedule, training, examples, number)
+
+
+def _train_personal(table: Table, personal: Cohort, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
+    """The honest likewise, models of their own, drawn to the shared ones as these are before they train."""
+    training = {index: i for index, i in _up(table) if i not in table.cast.attacks}
+    anchors = {index: table.cohort.weights[index] for index in training}
+    schedule = replace(table.schedule, proximal=table.pull)
+    return _trained(table, personal, schedule, training, examples, number, anchors)
+
+
+def _trained(
+    table: Table,
+    cohort: Cohort,
+    schedule: Schedule,
+    training: Mapping[int, int],
+    examples: Mapping[int, Examples],
+    number: int,
+    anchors: Mapping[int, Tensor] | None = None,
+) -> dict[int, float]:
+    """The losses, by participant, of those who train, given by row."""
     seeds = {index: table.federation.seed_for("training", i, number) for index, i in training.items()}
     theirs = {index: examples[i] for index, i in training.items()}
     with torch.enable_grad(), table.precision.train_step_context():
-        if table.personal is not None:  # before the shared models move
-            own, anchors = replace(table.schedule, proximal=table.pull), dict(enumerate(table.cohort.weights))
-            table.personal.train_all(theirs, own, number, seeds, anchors)
-        losses = table.cohort.train_all(theirs, table.schedule, number, seeds)
+        losses = cohort.train_all(theirs, schedule, number, seeds, anchors)
     return {training[index]: loss for index, loss in losses.items()}
 
 

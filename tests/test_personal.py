@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,19 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rffl_pl.adversaries import FreeRider
-from rffl_pl.cohort import flat_parameters
-from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.adversaries import FreeRider, LabelFlip
+from rffl_pl.cohort import Cohort, flat_parameters
+from rffl_pl.datamodules import Digits, FederatedDataModule
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs import RunFolder
 from rffl_pl.servers import RFFL, FedAvg, Standalone
 from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
-from tests.runs import digits, federate
+from tests.runs import digits, federate, whole
 
 RUN = (
     "fit", "--config", "configs/digits.yaml", "--federation.participants", 3, "--federation.adversaries", 1,
@@ -93,11 +96,23 @@ def test_without_a_pull_it_is_training_alone() -> None:
     assert torch.equal(personal(module), alone.cohort.weights)
 
 
+class Moody(LabelFlip):
+    """Flips the labels of every second batch that it is asked for."""
+
+    asked = 0
+
+    def poison(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        self.asked += 1
+        return super().poison(x, y) if self.asked % 2 else (x, y)
+
+
 def test_the_shared_models_do_not_hear_of_it() -> None:
-    """What is uploaded hangs on whether somebody has a model of its own."""
-    without, module = federate(RFFL(), rounds=3), federate(RFFL(), rounds=3, personal=PULL)
+    """What is uploaded hangs on whether somebody has a model of its own, or an adversary trains one too."""
+    without, module = (federate(RFFL(), [Moody()], rounds=3, personal=pull) for pull in (0.0, PULL))
     assert torch.equal(module.cohort.weights, without.cohort.weights)
     assert module.losses == without.losses
+    assert torch.equal(personal(module)[5], module.cohort.weights[5])
+    assert module.personal_losses.keys() == {*range(5)}
 
 
 def test_the_stronger_the_nearer() -> None:
@@ -117,34 +132,90 @@ def test_an_adversary_takes_home_what_is_shared() -> None:
     assert not torch.equal(personal(module)[4], module.cohort.weights[4])
 
 
+def test_a_model_is_taken_over_with_its_buffers() -> None:
+    """An adversary is measured with the running statistics of a network that it never trained."""
+    network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    one, other = (Cohort(network, [4, 7], torch.optim.SGD, torch.device("cpu")) for _ in range(2))
+    for net in other.networks:
+        net.train()(torch.randn(8, 3))
+    start = one.weights[0].clone()
+    other.weights += 1
+    one.take_over(1, other)
+    assert torch.equal(one.weights, torch.stack([start, other.weights[1]]))
+    means = [[net.get_buffer("1.running_mean") for net in cohort.networks] for cohort in (one, other)]
+    assert torch.equal(means[0][1], means[1][1])
+    assert not torch.equal(means[0][0], means[1][0])
+    one.weights += 1
+    assert not torch.equal(one.weights[1], other.weights[1])  # it is no view
+
+
 def test_what_is_measured_and_left(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """Accuracies or exported weights are the shared models', or tests of a checkpoint are of other models."""
-    ended = rffl(*RUN, "--model.personal", PULL, "--run.root", tmp_path / "own")
+    """Accuracies or exported weights are the shared model's, or tests and predictions of a checkpoint are.
+
+    Under FedAvg that is one for all: who measures it measures it once.
+    """
+    run = (*RUN, "--server", "FedAvg")
+    ended = rffl(*run, "--model.personal", PULL, "--run.root", tmp_path / "own")
     assert ended.code == 0, ended.err
-    assert rffl(*RUN, "--run.root", tmp_path / "shared").code == 0
+    assert rffl(*run, "--run.root", tmp_path / "shared").code == 0
     own, shared = only_run(tmp_path / "own"), only_run(tmp_path / "shared")
     states = [[torch.load(path) for path in sorted((folder / "weights").iterdir())] for folder in (own, shared)]
     differ = [any(not torch.equal(a[name], b[name]) for name in a) for a, b in zip(*states, strict=True)]
     assert differ == [True, True, True, False]  # the adversary has no model of its own
-    scores = [line.split() for line in ended.out.splitlines() if line.strip()[:1].isdigit()]
-    last = own / "checkpoints" / "last.ckpt"
-    tested = rffl("test", *RUN[1:], "--model.personal", PULL, "--ckpt_path", last, "--run.root", tmp_path / "tested")
-    assert tested.code == 0, tested.err
-    found = [line.split()[1] for line in tested.out.splitlines() if line.strip()[:1].isdigit()]
-    assert len(found) == 3
-    for line, accuracy in zip(scores, found, strict=False):
-        assert accuracy in line
+    data = Digits(Federation(participants=3, adversaries=1, seed=1), examples_per_participant=40, adversary_examples=40)
+    data.setup("fit")
+    x, y = whole(data.test_dataloader())
+    networks = [Perceptron(64, 64, 10) for _ in range(4)]
+    for network, (state, _) in zip(networks, zip(*states, strict=True), strict=True):
+        network.load_state_dict(state)
+    expected = [float((network(x).argmax(1) == y).float().mean()) for network in networks]
+    assert len({*expected}) > 1
+    assert RunFolder.open(own).summary().final == pytest.approx(expected)
+    watched = whole(data.val_dataloader())
+    last = RunFolder.open(own).rounds()[-1].measures
+    assert last["accuracy"] == pytest.approx(
+        [float((net(watched[0]).argmax(1) == watched[1]).float().mean()) for net in networks]
+    )
+    assert all(loss < 3 for loss in last["personal_loss"][:3])
+    given = (*run[1:], "--ckpt_path", own / "checkpoints" / "last.ckpt", "--run.root", tmp_path / "later")
+    for command in ("test", "predict"):
+        assert rffl(command, *given, "--model.personal", PULL).code == 0
+    (scores,) = (tmp_path / "later").rglob("scores.json")
+    assert json.loads(scores.read_text())["scores"]["accuracy"] == pytest.approx(expected)
+    for i, network in enumerate(networks):
+        (path,) = (tmp_path / "later").rglob(f"predictions/participant_{i}.csv")
+        found = [int(row["class"]) for row in csv.DictReader(path.open())]
+        assert found == network(whole(data.predict_dataloader())[0]).argmax(1).tolist()
+    assert "These are the models that participants share" in rffl("test", *given).err
 
 
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Other bits on two ranks, or a run that goes on forgets the models, or their optimizers, of its participants."""
-    run = (*RUN, "--model.personal", PULL, "--model.optimizer.momentum", 0.5)
+    run = (
+        *RUN, "--model.personal", PULL, "--model.optimizer.momentum", 0.5, "--federation.participation", 0.7,
+        "--server.removal_from", 1, "--server.alpha", 0, "--server.similarity", "leave_one_out",
+    )  # fmt: skip
     assert rffl(*run, "--run.root", tmp_path / "whole").code == 0
-    assert rffl(*run, "--trainer.max_epochs", 1, "--run.root", tmp_path / "begun").code == 0
+    assert rffl(*run, "--trainer.max_epochs", 2, "--run.root", tmp_path / "begun").code == 0
     checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
     ended = forked(2, *run, "--ckpt_path", checkpoint, root=tmp_path / "on")
     assert ended.code == 0, ended.err
     assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
+    assert not all(RunFolder.open(only_run(tmp_path / "begun")).rounds()[-1].members)  # who is removed goes on
+
+
+def test_models_that_diverge(rffl: Callable[..., Ended]) -> None:
+    """They are measured and left without a word, whether their weights end as numbers or not."""
+    ended = rffl(*RUN, "--model.personal", 1e30)
+    assert ended.code == 0, ended.err
+    said = "Round 1: participant 1's own model has a training loss that is not finite: it goes on from where"
+    assert said in " ".join(ended.err.split()), ended.err
+    assert (
+        "training losses of own models that were not finite: participant 0 in 2 rounds, participant 1 in 3" in ended.out
+    )
+    assert (
+        "--model.personal 100 times the learning rate, 0.1, is not below 2" in rffl(*RUN, "--model.personal", 100).err
+    )
 
 
 def test_a_checkpoint_without_them(rffl: Callable[..., Ended], tmp_path: Path) -> None:
@@ -156,7 +227,7 @@ def test_a_checkpoint_without_them(rffl: Callable[..., Ended], tmp_path: Path) -
     assert "Expected the checkpoint of a run with --model.personal, but it has no personal models" in ended.err
 
 
-@pytest.mark.parametrize("pull", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("pull", [-1.0, float("nan"), float("inf"), 1e39])
 def test_what_is_no_pull(pull: float) -> None:
     """It is taken all the same."""
     with pytest.raises(UserError, match=r"Expected --model\.personal to be 0 or more and finite, but got"):

@@ -40,10 +40,10 @@ def collected(module: FederatedModule, exchange: ReputationExchange) -> Round:
     Raises:
         UserError: If a measure of the server's own has the name of another.
     """
-    losses = [module.losses.get(i) for i in module.cohort.participants]
-    # NaN stands for "did not train", so a loss that is not finite shows as infinite.
-    train_loss = torch.tensor([math.nan if x is None else x if math.isfinite(x) else math.inf for x in losses])
-    measured = gathered(module, {**module.watched, "train_loss": train_loss})
+    losses = {"train_loss": _of_hosted(module, module.losses)}
+    if module.personal is not None:
+        losses["personal_loss"] = _of_hosted(module, module.personal_losses)
+    measured = gathered(module, {**module.watched, **losses})
     entry = Round(
         number=module.round,
         honest=module.federation.honest,
@@ -68,3 +68,11 @@ def collected(module: FederatedModule, exchange: ReputationExchange) -> Round:
         entry.measures |= {name: values.tolist() for name, values in of_server.items()}
         entry.measures |= {"bytes_up": [*traffic.up], "bytes_down": [*traffic.down]}
     return entry
+
+
+def _of_hosted(module: FederatedModule, losses: Mapping[int, float]) -> Tensor:
+    """Training losses ``[n]``: NaN stands for "did not train", so one that is not finite shows as infinite."""
+    found = (
+        losses.get(i, math.nan) if math.isfinite(losses.get(i, 0)) else math.inf for i in module.cohort.participants
+    )
+    return torch.tensor(list(found))

@@ -14,11 +14,16 @@ _WHAT = {
         "training loss is not finite: it goes on from where it stood before the round, and its upload is set aside; a "
         "smaller learning rate may help"
     ),
+    "own diverged": (
+        "own model has a training loss that is not finite: it goes on from where it stood before the round; a smaller "
+        "--model.personal or learning rate may help"
+    ),
     "set aside": "upload is set aside: it is not finite, too long to compute with or of another shape",
     "silent": "upload tells nothing, being zeros or as short as the rounding of its model: it is no vote",
 }
 _AGAIN = {
     "diverged": "training losses that were not finite",
+    "own diverged": "training losses of own models that were not finite",
     "set aside": "uploads that were set aside",
     "silent": "uploads that told nothing",
 }
@@ -61,7 +66,10 @@ class Faults:
 
 
 def _faults(this: Round) -> Iterator[tuple[int, str]]:
-    """The faults of whoever was a member when the round began, one each."""
+    """The faults of whoever was a member when the round began, one each, and those of models of one's own."""
+    for i, loss in enumerate(this.measures.get("personal_loss", [])):
+        if math.isinf(loss):
+            yield i, "own diverged"
     losses = this.measures["train_loss"]
     for i, member in enumerate(this.members):
         if not (member or i in this.removed):

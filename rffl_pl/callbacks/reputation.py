@@ -95,7 +95,7 @@ class ReputationExchange(Callback):
         )
         outcome = play(table, batch, pl_module.round)
         self.verdict, self.traffic = outcome.verdict, outcome.traffic
-        pl_module.completed(outcome.losses)
+        pl_module.completed(outcome.losses, outcome.personal_losses)
         # Lightning counts the steps of optimizers it wraps; a round is our step, and checkpoints and loggers go by it.
         progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
         progress.increment_ready()
