@@ -126,9 +126,6 @@ class FederatedStrategy(DDPStrategy):
         checkpoints: The run's; likewise.
     """
 
-    disks: Disks
-    checkpoints: Keeper
-
     def __init__(
         self,
         accelerator: str = "auto",
