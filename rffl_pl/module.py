@@ -193,7 +193,7 @@ class FederatedModule(Configured, LightningModule):
             for option, pull in options.items() if not group["momentum"] else ():
                 if pull * group["lr"] >= 2:
                     rank_zero_warn(
-                        f"{option} {pull:g} times the learning rate, {group['lr']:g}, is not below 2: models will "
+                        f"{option} {pull:g} times the learning rate, {group['lr']:g}, is not below 2: models may "
                         "diverge; lower one of them."
                     )
 

@@ -20,7 +20,9 @@ from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
+from rffl_pl.models.sizes import memory
 from rffl_pl.module import FederatedModule
+from rffl_pl.rehearsal import check_memory
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import RFFL, FedAvg, Standalone
 from tests.cli.folders import assert_same_bits
@@ -225,6 +227,15 @@ def test_a_checkpoint_without_them(rffl: Callable[..., Ended], tmp_path: Path) -
     ended = rffl(*RUN, "--model.personal", PULL, "--ckpt_path", checkpoint)
     assert ended.code == 2
     assert "Expected the checkpoint of a run with --model.personal, but it has no personal models" in ended.err
+
+
+def test_models_that_do_not_fit() -> None:
+    """Twice as many participants are counted, or the option that doubles the need is not named."""
+    room = memory(torch.device("cpu"))
+    check_memory(room // 33, 2, torch.device("cpu"), personal=True)
+    with pytest.raises(UserError, match=r"models of 2 participants .* leave --model\.personal out, lower"):
+        check_memory(room // 31, 2, torch.device("cpu"), personal=True)
+    check_memory(room // 31, 2, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("pull", [-1.0, float("nan"), float("inf"), 1e39])
