@@ -7,7 +7,7 @@ demo: $(VENV)/ready
 	$(BIN)/python -m rffl_pl fit --config configs/digits.yaml
 
 test: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # pytest ends with 5 where there are no such tests.
 test-slow: $(VENV)/ready

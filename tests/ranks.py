@@ -32,10 +32,12 @@ def forked(
     module: str = "rffl_pl",
     cwd: Path = ROOT,
     timeout: float = 180,
+    grace: float = 10,
 ) -> Ended:
     """Runs ``python -m MODULE ARGS`` on so many ranks; results lie below ``root`` if it is given.
 
-    A rank's own words are those of ``each``. The exit code is the highest of the ranks'.
+    A rank's own words are those of ``each``. The exit code is the highest of the ranks'; once one has failed the others
+    have so many seconds of grace to say why.
     """
     multiprocessing.set_forkserver_preload(PRELOADED)
     context = multiprocessing.get_context("forkserver")
@@ -51,7 +53,7 @@ def forked(
         ]
         for process in processes:
             process.start()
-        code = _ended(processes, time.monotonic() + timeout)
+        code = _ended(processes, time.monotonic() + timeout, grace)
         out, err = ("".join(path.with_suffix(kind).read_text() for path in said) for kind in (".out", ".err"))
     return Ended(code, out, err)
 
@@ -88,7 +90,7 @@ def _run(module: str, words: Sequence[str], cwd: Path, environment: Mapping[str,
         sys.stderr.flush()
 
 
-def _ended(processes: Sequence[multiprocessing.process.BaseProcess], until: float) -> int:
+def _ended(processes: Sequence[multiprocessing.process.BaseProcess], until: float, grace: float) -> int:
     """The highest exit code; when one fails, the others get the time to say why, and are ended then.
 
     Raises:
@@ -96,7 +98,7 @@ def _ended(processes: Sequence[multiprocessing.process.BaseProcess], until: floa
     """
     while any(process.is_alive() for process in processes) and time.monotonic() < until:
         if any(process.exitcode for process in processes):
-            until = min(until, time.monotonic() + 10)
+            until = min(until, time.monotonic() + grace)
         time.sleep(0.02)
     failed = any(process.exitcode for process in processes)
     late = [process for process in processes if process.is_alive()]

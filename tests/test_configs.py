@@ -17,6 +17,7 @@ from tests.conftest import QUICK, ROOT, Ended, only_run
 SERVERS, ATTACKS = (
     sorted(path.stem for path in (ROOT / "configs" / folder).iterdir()) for folder in ("servers", "adversaries")
 )
+SAME = {"cffl_sum", "fedavg_released", "foolsgold_sum", "q_ffl_paper", "sign_sgd_literal"}
 OF_THE_PAPER = ["free_rider", "label_flip", "rescale", "sign_random", "value_invert"]
 BASES = [
     "digits.yaml", "mnist.yaml", "fashion_mnist.yaml", "emnist.yaml", "cifar10.yaml", "cifar100.yaml", "svhn.yaml",
@@ -56,8 +57,11 @@ def leaves_finite_models(rffl: Callable[..., Ended], root: Path, server: str, at
     return (run / "config.yaml").read_text()
 
 
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("attack", OF_THE_PAPER)
+@pytest.mark.parametrize(
+    ("server", "attack"),
+    # Variants that differ in numbers alone meet one attack, for time.
+    [(server, attack) for server in SERVERS for attack in OF_THE_PAPER if server not in SAME or attack == "label_flip"],
+)
 def test_every_server_trains_against_every_attack(
     rffl: Callable[..., Ended], tmp_path: Path, server: str, attack: str
 ) -> None:

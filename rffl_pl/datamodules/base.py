@@ -156,6 +156,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.sources: Sources | None = None
         self.shards: list[Tensor] = []
         self.held_out = torch.empty(0, dtype=torch.int64)
+        self._readers: dict[str, Reader] = {}
         self._own: dict[str, Holdings] = {}
         self._told: dict[str, list[Holding]] = {}
 
@@ -281,6 +282,15 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         if self.apart("test"):
             return self._measuring.all_apart(self._own["test"].readers, self._sizes("test"))
         return self._readers["test"].batches(torch.arange(len(self._parts["test"])), self.eval_batch_size)
+
+    def teardown(self, stage: str) -> None:
+        """Ends the worker processes; who reads on starts others."""
+        own = (reader for held in self._own.values() for reader in held.readers.values())
+        for reader in (*self._readers.values(), *own):
+            reader.close()
+
+    def on_exception(self, exception: BaseException) -> None:
+        self.teardown("")
 
     @property
     def _measuring(self) -> Measuring:

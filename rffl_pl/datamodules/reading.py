@@ -61,21 +61,35 @@ class Reader:
         """These examples at once, read here."""
         return self._checked(self._here(indices), indices)
 
+    def close(self) -> None:
+        """End the worker processes; the next pass starts others.
+
+        Left to the garbage collector they take five seconds each to end, whenever that is.
+        """
+        self._idle.clear()
+
     def _here(self, indices: Tensor) -> Any:
         return self.dataset[indices] if self.in_memory else collected(self.dataset, indices.tolist())
 
     def _from_workers(self, order: Sequence[Tensor], seed: int) -> Iterator[Any]:
         # Taken while the pass lasts: another one beside it, or after one that was left early, has or starts its own.
+        if not order:
+            return
         loader = self._idle.pop() if self._idle else self._started()
         assert isinstance(loader.sampler, _Order)
         loader.sampler.requests = [(seed, indices.tolist()) for indices in order]
         with _sigterm_held_back():  # workers are started here, the first time
             batches = iter(loader)
-        for left in reversed(range(len(order))):
-            batch = next(batches)
-            if not left:  # now: who knows how many there are asks for no more
-                self._idle.append(loader)
-            yield batch
+        try:
+            for _ in order[1:]:
+                yield next(batches)
+        except GeneratorExit:  # left early: the next pass passes over what is still on its way
+            self._idle.append(loader)
+            raise
+        last = next(batches)
+        self._idle.append(loader)
+        del loader, batches  # now: who knows how many there are asks for no more
+        yield last
 
     def _started(self) -> DataLoader[Any]:
         return DataLoader(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from threading import Thread
 
+import pytest
 import torch
 
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
+from tests.conftest import QUICK, Ended
 from tests.datamodules.test_reading import Noisy, passes
 
 
@@ -41,6 +45,31 @@ def test_workers_that_are_forked_with_a_thread() -> None:
         test_workers_end_with_the_process_that_reads_alone()
     finally:
         forking.clear()
+
+
+def test_a_pass_that_is_left_gives_its_workers_to_the_next() -> None:
+    """They are started anew, or the next pass sees what the one that was left had asked for."""
+    reader = Reader(Noisy(60), 2)
+    walk = iter(reader.batches(torch.arange(40), 5))
+    before = {int(process) for x in (next(walk)[0], next(walk)[0]) for process in x[:, 2]}
+    del walk
+    found = [x for x, _ in reader.batches(torch.arange(40, 60), 5)]
+    assert torch.cat(found)[:, 0].tolist() == list(range(40, 60))
+    assert {int(process) for x in found for process in x[:, 2]} == before
+
+
+@pytest.mark.parametrize(("data", "code"), [("OneByOne", 0), ("OneBroken", 2)])
+def test_workers_end_with_their_run(rffl: Callable[..., Ended], data: str, code: int) -> None:
+    """They wait for the garbage collector, under which each takes five seconds to end, in a later run perhaps."""
+    before = {*multiprocessing.active_children()}
+    network = ("--model.network", "Perceptron", "--model.network.inputs", 2, "--model.network.classes", 2)
+    words = ("--data", f"tests.own_data.{data}", *network, "--data.num_workers", 1, "--federation.participants", 2)
+    gc.disable()
+    try:
+        assert rffl("fit", *words, "--trainer.max_epochs", 2, *QUICK).code == code
+        assert {*multiprocessing.active_children()} <= before
+    finally:
+        gc.enable()
 
 
 def test_passes_beside_each_other_keep_their_workers() -> None:

@@ -40,7 +40,7 @@ def test_one_rank_that_is_asked_to_end_ends_all(tmp_path: Path) -> None:
 def test_a_rank_that_is_stopped_is_given_up(tmp_path: Path) -> None:
     """The others say which one and in which round, and end; the last round's checkpoint is whole."""
     stopped = (*SIGNALLED, "--trainer.callbacks.number", int(signal.SIGSTOP), "--run.patience", 10)
-    ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *stopped, root=tmp_path)
+    ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *stopped, root=tmp_path, grace=1)
     assert ended.code == 9  # what is stopped has to be killed
     assert "Error: Rank 1 has not been heard of for 10 s, in round 3: its process is stopped" in ended.err
     assert read(RunFolder.open(only_run(tmp_path)).checkpoints / "last.ckpt")["federation"]["round"] == 2
