@@ -21,11 +21,13 @@ from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes
 from rffl_pl.federation import Federation
 from rffl_pl.round import Table, play
 from rffl_pl.servers import (
+    ARC,
     CFFL,
     CGSV,
     NNM,
     QFFL,
     RFFL,
+    Bucketing,
     CenteredClipping,
     FedAvg,
     FoolsGold,
@@ -59,6 +61,8 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "centered_clipping": CenteredClipping,
     "nnm": NNM,
     "nnm-centered_clipping": lambda: NNM(rule=CenteredClipping()),
+    "arc": lambda: ARC(rule=NNM()),
+    "bucketing": Bucketing,
     "multi_krum": MultiKrum,
     "foolsgold": FoolsGold,
     "foolsgold-sum": lambda: FoolsGold(scale="sum"),

@@ -24,12 +24,13 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.durable import why_not_written
-from rffl_pl.servers.nnm import MIXABLE
+from rffl_pl.servers.mixing import MIXABLE
 
 # The classes that an option takes by name.
 CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "server": lambda: catalogue.listed("servers"),
     "server.rule": lambda: MIXABLE,
+    "server.rule.rule": lambda: MIXABLE,
     "adversaries": lambda: catalogue.listed("adversaries"),
     "data": lambda: catalogue.listed("datamodules"),
     "data.split": lambda: catalogue.listed("splits"),

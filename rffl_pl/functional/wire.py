@@ -92,7 +92,7 @@ def unpack_blocks(payload: Tensor, dimension: int) -> Tensor:
     size = payload.numel() - -(-count // _BITS)
     used = _bits(payload[max(size, 0) :])[:count]
     entries = _BLOCK * int(used.sum())
-    if size != 4 * (entries + dimension % _BLOCK):
+    if size != 4 * (entries + dimension % _BLOCK) or payload.numel() > 4 * dimension:
         raise ValueError(f"{payload.numel()} bytes are no payload of {dimension} entries in blocks")
     values = payload[:size].view(torch.float32)
     vector = torch.zeros(dimension, device=payload.device)

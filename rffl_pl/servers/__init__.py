@@ -1,6 +1,8 @@
 """One small class per framework: uploads in, a verdict out; state survives the round, nothing else does."""
 
+from rffl_pl.servers.arc import ARC
 from rffl_pl.servers.base import ParticipantSide, Server, Task, Verdict
+from rffl_pl.servers.bucketing import Bucketing
 from rffl_pl.servers.centered_clipping import CenteredClipping
 from rffl_pl.servers.cffl import CFFL
 from rffl_pl.servers.cgsv import CGSV
@@ -19,7 +21,7 @@ from rffl_pl.servers.standalone import Standalone
 from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
-    "CFFL", "CGSV", "NNM", "QFFL", "RFFL", "CenteredClipping", "Consensus", "Evidence", "FedAvg", "FoolsGold",
-    "GeometricMedian", "Median", "MultiKrum", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task",
+    "ARC", "CFFL", "CGSV", "NNM", "QFFL", "RFFL", "Bucketing", "CenteredClipping", "Consensus", "Evidence", "FedAvg",
+    "FoolsGold", "GeometricMedian", "Median", "MultiKrum", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task",
     "TrimmedMean", "Verdict",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ class Task:
         accuracy: Accuracy of weights ``[D]`` on the server's validation examples; None where there are none.
         participation: Share of the members that are asked in every round, in (0, 1].
         coordinates: Those that are here; None for all.
+        uploads: How many uploads a rule is given in a round, where they are not those of the members that are asked.
     """
 
     examples: Sequence[int]
@@ -44,10 +46,23 @@ class Task:
     accuracy: Callable[[Tensor], float] | None
     participation: float = 1.0
     coordinates: Coordinates | None = None
+    uploads: int | None = None
 
     @property
     def asked(self) -> int:
-        """How many of P members are asked in a round."""
+        """How many uploads a rule is given in a round: as many as members of P are asked."""
+        return self.uploads or self._members
+
+    @property
+    def bad(self) -> int:
+        r"""How many of them may be bad where nobody says: :math:`\lfloor 0.2 P \rfloor` of P members that are asked.
+
+        That is the clip ratio of Xu and Lyu 2021, and as many where a rule is given fewer uploads than there are.
+        """
+        return math.floor(0.2 * self._members)
+
+    @property
+    def _members(self) -> int:
         return max(1, round(self.participation * len(self.examples)))
 
 
@@ -139,7 +154,7 @@ class Server(ParticipantSide, ABC):
     """Whether participants also send the mean loss of their training examples before local training."""
 
     by_coordinate: ClassVar[Sequence[str] | None] = None
-    """For ``--exchange sharded``: what in `state_dict` has an entry for every coordinate, vectors or dicts of vectors.
+    """For ``--exchange sharded``: what in `state_dict` has an entry for every coordinate, vectors or dicts of them.
 
     None where the rule needs all coordinates at once. One that reads no more of uploads than the statistics of its
     `Evidence`, and combines by `Evidence.combined`, does not, and can be sharded.
@@ -265,4 +280,4 @@ class Server(ParticipantSide, ABC):
 
 
 def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    return {key: change(one) for key, one in value.items()} if isinstance(value, dict) else change(value)
+    return {key: _each(one, change) for key, one in value.items()} if isinstance(value, dict) else change(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -38,15 +37,17 @@ class MultiKrum(Consensus):
         super().__init__()
         self.byzantine = byzantine
         self.selected = selected
-        self._asked = 0
+        self._usual = 0
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self._asked = total = task.asked
+        self._usual, total = task.bad, task.asked
         f = self._tolerated()
         if f < 0 or 2 * f + 2 >= total:
             whom, more = f"P = {total} participants", "take more participants"
-            if task.participation < 1:
+            if task.uploads:
+                whom = f"P = {total} mixed uploads"
+            elif task.participation < 1:
                 whom = f"P = {total} of {len(task.examples)} participants asked in a round"
                 more = f"raise --federation.participation {task.participation}"
             raise UserError(
@@ -66,4 +67,4 @@ class MultiKrum(Consensus):
         return weights / weights.sum()
 
     def _tolerated(self) -> int:
-        return math.floor(0.2 * self._asked) if self.byzantine is None else self.byzantine
+        return self._usual if self.byzantine is None else self.byzantine

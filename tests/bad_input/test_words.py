@@ -57,14 +57,14 @@ OPTIONS: dict[str, Row] = {
     ),
     "none of the choices": (("--data.watch", "tests"), "to be one of validation, test, but got tests; did you mean te"),
     "unknown decay": (("--model.lr_decay_every", "step"), "--model.lr_decay_every to be one of epoch, round, but got"),
-    "unknown server": (("--server", "FedProx"), "but got FedProx; give one of CenteredClipping, CFFL, CGSV,"),
+    "unknown server": (("--server", "FedProx"), "but got FedProx; give one of ARC, Bucketing, CenteredClipping,"),
     "unknown rule of a server": (
         ("--server", "NNM", "--server.rule", "RFFL"),
-        "--server.rule to be a class, but got RFFL; give one of CenteredClipping, FedAvg,",
+        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Cen",
     ),
     "a rule that is not mixed": (
         ("--server", "NNM", "--server.rule", "FoolsGold"),
-        "--server.rule to be one of CenteredClipping, FedAvg, GeometricMedian, Median, MultiKrum, TrimmedMean or a",
+        "--server.rule to be one of ARC, Bucketing, CenteredClipping, FedAvg, GeometricMedian, Median, MultiKrum, T",
     ),
     "option of a rule": (
         ("--server", "NNM", "--server.rule", "TrimmedMean", "--server.rule.trim", "0.7"),
@@ -76,7 +76,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "a server near one": (("--server", "fedavg"), "but got fedavg; did you mean FedAvg?"),
     "a server of another module": (("--server", "nowhere.Server"), "--server to be a class, but got nowhere.Server"),
-    "a module as a server": (("--server", "os"), "--server to be a class, but got os; give one of C"),
+    "a module as a server": (("--server", "os"), "--server to be a class, but got os; give one of A"),
     "a layer as a server": (("--server", "torch.nn.Linear"), "--server to be a class, but got torch.nn.Linear"),
     "no server": (("--server", ""), "--server to be a class, but got nothing; give one of"),
     "a server that is null": (("--server", "null"), "--server to be a class, but got null"),

@@ -17,7 +17,20 @@ pytestmark = pytest.mark.distributed
 # All but CFFL, which is refused, and Standalone, under which nobody is served; by halves the server keeps the model.
 STATES = ["rffl paper", "foolsgold by halves", "sign_sgd by halves", "centered_clipping by halves"]
 """Whose state a run goes on with in another kind of exchange: numbers per participant, vectors, histories."""
-KINDS = ["cgsv", "fedavg", "geometric_median", "guarded", "krum", "median", "nnm", "q_ffl", "rffl", "rffl by halves"]
+KINDS = [
+    "arc",
+    "bucketing",
+    "cgsv",
+    "fedavg",
+    "geometric_median",
+    "guarded",
+    "krum",
+    "median",
+    "nnm",
+    "q_ffl",
+    "rffl",
+    "rffl by halves",
+]
 KINDS += ["trimmed_mean", *STATES]
 CENTRAL, SHARDED = ("--exchange", "central"), ("--exchange", "sharded")
 FOUR, TWO = ("--trainer.max_epochs", 4), ("--trainer.max_epochs", 2)

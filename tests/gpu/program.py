@@ -36,6 +36,8 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "GeometricMedian",
         "CenteredClipping",
         "NNM",
+        "ARC",
+        "Bucketing",
         "Standalone",
     )
 } | {preset: partial(rffl_pl.RFFL, preset=preset) for preset in ("guarded", "paper")}

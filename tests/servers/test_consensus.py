@@ -16,8 +16,10 @@ from torch import Tensor
 
 import rffl_pl.servers
 from rffl_pl.servers import (
+    ARC,
     NNM,
     QFFL,
+    Bucketing,
     CenteredClipping,
     FedAvg,
     FoolsGold,
@@ -63,6 +65,9 @@ RULES: dict[str, Callable[[], Server]] = {
     "centered_clipping-0.5": lambda: CenteredClipping(radius=0.5),
     "nnm-median": NNM,
     "nnm-krum": lambda: NNM(rule=MultiKrum()),
+    "arc-median": ARC,
+    "arc-nnm-trimmed_mean": lambda: ARC(rule=NNM(rule=TrimmedMean())),
+    "bucketing-median": Bucketing,
     "krum": lambda: MultiKrum(selected=1),
     "multi_krum": MultiKrum,
     "foolsgold": FoolsGold,
@@ -278,7 +283,8 @@ def test_foolsgold_remembers() -> None:
     assert server.step(base[1:], [1, 2, 3]).weights.tolist() == [0, 1, 0, 0]
 
 
-@rules("q_ffl-0.1-sampled", "q_ffl-1-sampled")  # whom a seed draws goes by the number; with all drawn: next test
+# Whom a seed draws goes by the number; with all drawn: next test.
+@rules("bucketing", "q_ffl-0.1-sampled", "q_ffl-1-sampled")
 def test_order_of_participants(rule: Callable[[], Server]) -> None:
     """Numbering the participants otherwise changes the step, or the weights do not follow them."""
     for seed, m in enumerate((5, 8, 12)):
@@ -300,8 +306,8 @@ def test_order_of_participants_who_are_all_drawn() -> None:
 
 
 # FoolsGold weighs directions, which move with a shift; q-FFL with q > 0 divides by lengths; signs are signs; clipping
-# begins at a centre of 0.
-@rules("centered_clipping", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
+# is to lengths, or begins at a centre of 0.
+@rules("arc", "centered_clipping", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
 def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     """The step does not move with a common shift of all uploads, or does not scale with them."""
     for seed, m in enumerate((5, 8, 12)):
@@ -319,6 +325,8 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     "centered_clipping",
     "krum",
     "nnm",
+    "arc",
+    "bucketing",
     "multi_krum",
     "foolsgold",
     "q_ffl-0.1",
@@ -395,7 +403,7 @@ def test_nothing_but_bad_uploads(rule: Callable[[], Server], kind: str) -> None:
     assert_equal(play(server, rows, list(range(5))), play(silent, rows, list(range(5))))
 
 
-@rules("sign_sgd", "q_ffl-0.1-sampled", "q_ffl-1-sampled")  # whose rate and draws go by the round
+@rules("bucketing", "sign_sgd", "q_ffl-0.1-sampled", "q_ffl-1-sampled")  # whose rate and draws go by the round
 def test_round_of_bad_uploads_leaves_no_trace(rule: Callable[[], Server]) -> None:
     """After a round of bad uploads alone the next one does not begin as if that one had not been."""
     rows, server = uploads(5, 7, seed=1), started(rule(), shards(5), 7)
@@ -525,7 +533,8 @@ def test_starts_afresh(rule: Callable[[], Server]) -> None:
 def test_options_of_servers_are_their_own() -> None:
     """Two servers share an option: a later configuration with another class would silently take over its value.
 
-    CGSV's are to be: the length of uploads is the data set's, and both papers take the same.
+    CGSV's are to be: the length of uploads is the data set's, and both papers take the same. So are those of all that
+    mixes before a rule: the rule, and how many uploads may be bad.
     """
     classes = [getattr(rffl_pl.servers, name) for name in rffl_pl.servers.__all__]
     options = {
@@ -536,4 +545,9 @@ def test_options_of_servers_are_their_own() -> None:
     }
     assert len(options) >= 9
     shared = {(a, b): options[a] & options[b] for a, b in itertools.combinations(options, 2)}
-    assert {pair: names for pair, names in shared.items() if names} == {("CGSV", "RFFL"): {"alpha", "gamma"}}
+    assert {pair: names for pair, names in shared.items() if names} == {
+        ("CGSV", "RFFL"): {"alpha", "gamma"},
+        ("ARC", "NNM"): {"rule", "tolerated"},
+        ("ARC", "Bucketing"): {"rule"},
+        ("NNM", "Bucketing"): {"rule"},
+    }

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from rffl_pl.servers import (
+    ARC,
     CFFL,
     NNM,
     RFFL,
+    Bucketing,
     CenteredClipping,
     FedAvg,
     FoolsGold,
@@ -111,6 +113,8 @@ RULES: dict[str, Callable[[], Server]] = {
     "median": Median,
     "centered_clipping": CenteredClipping,
     "nnm": lambda: NNM(rule=CenteredClipping()),
+    "arc": lambda: ARC(rule=NNM(rule=CenteredClipping())),
+    "bucketing": lambda: Bucketing(rule=CenteredClipping()),
     "krum": lambda: MultiKrum(byzantine=0),
     "foolsgold": FoolsGold,
     "sign_sgd": SignSGD,

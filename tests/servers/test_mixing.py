@@ -1,0 +1,232 @@
+"""Rules on mixed uploads beside the same rules on uploads that are mixed by hand; what they withstand, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rffl_pl.functional.aggregation import nearest_mixing, squared_distances
+from rffl_pl.servers import (
+    ARC,
+    NNM,
+    QFFL,
+    Bucketing,
+    CenteredClipping,
+    Consensus,
+    Evidence,
+    FedAvg,
+    FoolsGold,
+    GeometricMedian,
+    Median,
+    MultiKrum,
+    SignSGD,
+    TrimmedMean,
+)
+from tests.functional.reference import close, uploads
+from tests.servers.tasks import assert_refused, shards, task, through_file
+from tests.servers.test_consensus import one_round, play, started, step_of
+
+INNER: dict[str, Callable[[], Consensus]] = {
+    "median": Median,
+    "trimmed_mean": TrimmedMean,
+    "multi_krum": lambda: MultiKrum(byzantine=0),
+    "krum": lambda: MultiKrum(byzantine=0, selected=1),
+    "geometric_median": GeometricMedian,
+    "centered_clipping": lambda: CenteredClipping(radius=0.5),
+    "fedavg": FedAvg,
+}
+some_sizes = pytest.mark.parametrize(
+    ("m", "entries", "seed"), [(m, d, 100 * m + d) for m in (3, 6, 12) for d in (1, 53)]
+)
+every_inner = pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
+MIXED: dict[str, Callable[[Tensor, int, int], Tensor]] = {
+    "NNM": lambda rows, f, now: neighbours(rows, len(rows) - f),
+    "ARC": lambda rows, f, now: clipped(rows, f),
+    "Bucketing": lambda rows, f, now: bucketed(rows, now),
+    "ARC, NNM": lambda rows, f, now: neighbours(clipped(rows, f), len(rows) - f),
+    "Bucketing, ARC": lambda rows, f, now: clipped(bucketed(rows, now), min(f, (len(rows) - 1) // 4)),
+    "NNM, Bucketing": lambda rows, f, now: bucketed(neighbours(rows, len(rows) - f), now),
+}
+every_mixing = pytest.mark.parametrize("kind", MIXED)
+
+
+def mixing(kind: str, inner: Consensus, f: int, m: int) -> Consensus:
+    """A rule on uploads that are mixed in one or two ways, the first of them first."""
+    first, _, second = kind.partition(", ")
+    if second:
+        inner = mixing(second, inner, min(f, (m - 1) // 4) if first == "Bucketing" else f, m)
+    if first == "Bucketing":
+        return Bucketing(rule=inner)
+    return (NNM if first == "NNM" else ARC)(rule=inner, tolerated=f)
+
+
+def clipped(rows: Tensor, f: int) -> Tensor:
+    """The longest rows clipped to the length of the one after them."""
+    points = rows.double().numpy().copy()
+    lengths = np.linalg.norm(points, axis=1)
+    longest = sorted(range(len(points)), key=lambda i: -lengths[i])
+    many = int(2 * f / len(points) * (len(points) - f))
+    for i in longest[:many]:
+        points[i] *= lengths[longest[many]] / lengths[i]
+    return torch.tensor(points, dtype=torch.float32)
+
+
+def bucketed(rows: Tensor, now: int) -> Tensor:
+    """Means of two rows each, of a last one alone where they are odd; drawn by the round and the task's seed."""
+    return torch.stack([rows[pair].double().mean(0) for pair in buckets(len(rows), now)]).float()
+
+
+def buckets(m: int, now: int) -> list[list[int]]:
+    """Who is in each bucket of two."""
+    order = torch.randperm(m, generator=torch.Generator().manual_seed(task([1], [1]).seed + now)).tolist()
+    return sorted(sorted(order[start : start + 2]) for start in range(0, m, 2))
+
+
+def neighbours(rows: Tensor, count: int) -> Tensor:
+    """Every row replaced by the mean of the nearest ones, in loops."""
+    points = rows.double().numpy()
+    means = []
+    for i, point in enumerate(points):
+        far = [-1.0 if j == i else float(((point - other) ** 2).sum()) for j, other in enumerate(points)]
+        means.append(points[sorted(range(len(points)), key=lambda j: (far[j], j))[:count]].mean(0))
+    return torch.tensor(np.array(means), dtype=torch.float32)
+
+
+@some_sizes
+@every_inner
+@every_mixing
+def test_is_the_rule_on_mixed_uploads(
+    kind: str, inner: Callable[[], Consensus], m: int, entries: int, seed: int
+) -> None:
+    """Mixing in blocks and statistics is not mixing the uploads, over rounds and a state that travels."""
+    few = "Bucketing" in kind and m == 3
+    if few and isinstance(inner(), MultiKrum):
+        pytest.skip("Krum needs three")
+    for f in {0, 1, (m - 1) // 2}:
+        server = started(mixing(kind, inner(), f, m), shards(m), entries)
+        for now in range(2):
+            rows = uploads(m, entries, seed + now)
+            by_hand = MIXED[kind](rows, f, now)
+            if now == 0:
+                plain = started(inner(), shards(len(by_hand)), entries)
+            if "Bucketing" in kind:
+                plain.examples = torch.tensor([sum(shards(m)[i] for i in pair) for pair in buckets(m, now)]).double()
+            verdict, expected = play(server, rows, range(m)), play(plain, by_hand, range(len(by_hand)))
+            close(step_of(verdict), step_of(expected), 1e-4)
+            if (
+                "ARC" not in kind
+            ):  # what every upload really weighs, which mixed ones weigh, spread over what is in them
+                assert float(verdict.weights.sum()) == pytest.approx(float(expected.weights.sum()))
+            again = started(mixing(kind, inner(), f, m), shards(m), entries)
+            again.load_state_dict(through_file(server.state_dict()))
+            server = again
+
+
+@some_sizes
+@every_mixing
+def test_weights_are_those_of_the_uploads(kind: str, m: int, entries: int, seed: int) -> None:
+    """The weights of a rule that combines by weights are not those that make its step."""
+    rows = uploads(m, entries, seed)
+    verdict = one_round(mixing(kind, GeometricMedian(), 1, m), rows)
+    close(step_of(verdict), verdict.weights @ rows.double(), 1e-4)
+
+
+def test_mixing_brings_a_median_to_where_honest_uploads_differ() -> None:
+    """Of participants with different data a median alone is nearer to their mean than one that mixes before."""
+    honest = torch.eye(8).repeat_interleave(4, 1)  # nobody shares a coordinate with anybody: the median is 0
+    bad = torch.full((2, 32), -50.0)
+    rows = torch.cat([honest, bad])
+    far = [
+        float((step_of(one_round(server, rows)) - honest.mean(0)).norm())
+        for server in (Median(), NNM(rule=Median(), tolerated=2))
+    ]
+    assert far[1] < 0.5 * far[0]
+
+
+def test_nearest_mixing_golden() -> None:
+    """An upload is not among its own nearest, ties do not go to the smaller index, or rows do not add up to 1."""
+    rows = torch.tensor([[0.0], [1.0], [2.0], [10.0]]).double()
+    mixing = nearest_mixing(squared_distances(rows @ rows.T), 2)
+    close(mixing, [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5]])
+    alike = nearest_mixing(squared_distances(torch.ones(3, 3).double()), 1)
+    assert torch.equal(alike, torch.eye(3).double())
+
+
+class Lengths(Consensus):
+    """Goes by lengths, as a rule of one's own may, and reports them."""
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        return evidence.squared_norms / evidence.squared_norms.sum()
+
+    def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
+        return {"length": evidence.squared_norms, "product": evidence.gram[0], "along": evidence.gram_times(weights)}
+
+
+@every_mixing
+def test_every_statistic_is_of_the_mixed_uploads(kind: str) -> None:
+    """A rule of one's own is told a statistic of the uploads as they came, or its diagnostics are lost."""
+    rows = uploads(9, 53, 1)
+    by_hand = MIXED[kind](rows, 2, 0).double()
+    verdict = one_round(mixing(kind, Lengths(), 2, 9), rows)
+    squares = by_hand.square().sum(1)
+    found = {name: values[values.isfinite()] for name, values in verdict.measures.items()}
+    close(found["length"], squares, 1e-5)
+    close(found["product"], by_hand @ by_hand[0], 1e-5)
+    close(found["along"], by_hand @ by_hand.T @ (squares / squares.sum()), 1e-5)
+    close(step_of(verdict), (squares / squares.sum()) @ by_hand, 1e-5)
+
+
+def test_what_is_measured_of_a_bucket_is_its_first_members() -> None:
+    """Of nine uploads five buckets are measured, each at the smallest number in it."""
+    verdict = one_round(Bucketing(rule=Lengths()), uploads(9, 53, 1))
+    firsts = [pair[0] for pair in buckets(9, 0)]
+    assert verdict.measures["length"].isfinite().nonzero().flatten().tolist() == firsts
+
+
+def test_buckets_are_dealt_anew_in_every_round() -> None:
+    """All rounds have the same buckets, or the last bucket, of one, weighs less than the others."""
+    server = started(Bucketing(rule=TrimmedMean(trim=0), bucket=3), shards(10), 4)
+    rows = torch.eye(10)[:, :4].contiguous() + 1
+    weights = [play(server, rows, range(10), now).weights for now in range(3)]
+    for now in weights:
+        assert sorted(set(now.tolist())) == pytest.approx([1 / 12, 1 / 4])
+    assert len({tuple(now.tolist()) for now in weights}) > 1
+
+
+def test_clipping_golden() -> None:
+    """Other uploads are clipped, to another length, or what is short enough is changed."""
+    rows = torch.tensor([[3.0], [-1.0], [2.0], [1000.0], [4.0]])
+    verdict = one_round(ARC(rule=FedAvg(), tolerated=1), rows, [1] * 5)
+    close(step_of(verdict), [(3 - 1 + 2 + 4 + 4) / 5])  # floor(2 * 4 / 5) = 1
+    verdict = one_round(ARC(rule=FedAvg(), tolerated=2), rows, [1] * 5)
+    close(step_of(verdict), [(3 - 1 + 2 + 3 + 3) / 5])  # floor(2 * 2 * 3 / 5)
+
+
+def test_refused() -> None:
+    """A rule that goes by more than mixed uploads is taken, or an f that is too large; a rule's own words are lost."""
+    kinds: tuple[type[ARC | NNM | Bucketing], ...] = (ARC, NNM, Bucketing)
+    for kind in kinds:
+        for rule in (FoolsGold(), QFFL(), SignSGD(), kind()):
+            assert_refused(partial(kind, rule=rule), "--server.rule", type(rule).__name__)
+    for server in (NNM(tolerated=-1), NNM(tolerated=3), ARC(tolerated=-1), ARC(tolerated=3)):
+        told = partial(server.start, task(shards(6), [4]))
+        assert_refused(told, "--server.tolerated", f"f = {server.tolerated}")
+    assert_refused(lambda: Bucketing(bucket=0), "--server.bucket", "got 0")
+    buried = Bucketing(rule=NNM(rule=MultiKrum(byzantine=2)))
+    assert_refused(
+        lambda: buried.start(task(shards(6), [4])), "--server.rule.rule.byzantine", "f = 2 and P = 3 mixed uploads"
+    )
+    # As many buckets may be bad as uploads, which is what the rule expects unasked.
+    doubled = Bucketing(rule=MultiKrum())
+    assert_refused(lambda: doubled.start(task(shards(10), [4])), "--server.rule.byzantine", "f = 2 and P = 5 mixed")
+    assert_refused(
+        lambda: NNM(rule=MultiKrum(byzantine=3)).start(task(shards(6), [4])), "--server.rule.byzantine", "f = 3"
+    )
