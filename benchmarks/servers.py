@@ -22,11 +22,13 @@ import torch
 from torch import Tensor
 
 from rffl_pl.servers import (
+    ARC,
     CFFL,
     CGSV,
     NNM,
     QFFL,
     RFFL,
+    Bucketing,
     CenteredClipping,
     FedAvg,
     FoolsGold,
@@ -54,6 +56,8 @@ RULES: dict[str, Callable[[], Server]] = {
     "Geometric": GeometricMedian,
     "Clipping": CenteredClipping,
     "NNM": NNM,
+    "ARC": ARC,
+    "Bucketing": Bucketing,
 }
 SIZES = [(10, 100_000), (100, 100_000), (1_000, 100_000), (10, 11_000_000), (50, 11_000_000)]
 

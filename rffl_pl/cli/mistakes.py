@@ -30,7 +30,6 @@ from rffl_pl.servers.mixing import MIXABLE
 CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "server": lambda: catalogue.listed("servers"),
     "server.rule": lambda: MIXABLE,
-    "server.rule.rule": lambda: MIXABLE,
     "adversaries": lambda: catalogue.listed("adversaries"),
     "data": lambda: catalogue.listed("datamodules"),
     "data.split": lambda: catalogue.listed("splits"),
@@ -152,9 +151,10 @@ def _abstract(message: str) -> str | None:
 def _unknown_class(message: str) -> str | None:
     """What is said of a class that does not exist, with the nearest names of those that do, or all of them."""
     key = _key(message)
-    if key not in CLASSES or not NO_CLASS.search(message):
+    kind = re.sub(r"(\.rule)+$", ".rule", key)  # a rule may have one of its own
+    if kind not in CLASSES or not NO_CLASS.search(message):
         return None
-    given, known = _given(message), list(CLASSES[key]())
+    given, known = _given(message), list(CLASSES[kind]())
     given = given.rpartition(".")[2] if given.startswith("rffl_pl.") else given
     near = catalogue.nearest(given, known)
     which = f"one of {', '.join(known)}" if len(known) < 20 and not near else "one of those that there are by its name"

@@ -66,7 +66,7 @@ class Reader:
 
         Left to the garbage collector they take five seconds each to end, whenever that is.
         """
-        self._idle.clear()
+        self._idle = []  # of a pass that is under way too: it gives its workers back to a list that is gone
 
     def _here(self, indices: Tensor) -> Any:
         return self.dataset[indices] if self.in_memory else collected(self.dataset, indices.tolist())
@@ -75,7 +75,8 @@ class Reader:
         # Taken while the pass lasts: another one beside it, or after one that was left early, has or starts its own.
         if not order:
             return
-        loader = self._idle.pop() if self._idle else self._started()
+        idle = self._idle
+        loader = idle.pop() if idle else self._started()
         assert isinstance(loader.sampler, _Order)
         loader.sampler.requests = [(seed, indices.tolist()) for indices in order]
         with _sigterm_held_back():  # workers are started here, the first time
@@ -83,11 +84,11 @@ class Reader:
         try:
             for _ in order[1:]:
                 yield next(batches)
-        except GeneratorExit:  # left early: the next pass passes over what is still on its way
-            self._idle.append(loader)
+        except GeneratorExit:  # left early: the next pass waits for what was asked for, and throws it away
+            idle.append(loader)
             raise
         last = next(batches)
-        self._idle.append(loader)
+        idle.append(loader)
         del loader, batches  # now: who knows how many there are asks for no more
         yield last
 

@@ -25,11 +25,9 @@ class ARC(Tolerant):
         tolerated: Number f of bad uploads; by default :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
 
     Raises:
-        UserError: If the rule is none that can be mixed for, f is negative or 2f < P does not hold, or the rule's own
-            options do not fit; before the first round.
+        UserError: As `NNM`.
 
-    Where members miss rounds, P is the number of those that are asked in one. With uploads set aside or of zeros, f
-    shrinks to what the rest allows.
+    P and f are those of `NNM` where members miss rounds or uploads are set aside.
     """
 
     def mixing(self, evidence: Evidence) -> Tensor:

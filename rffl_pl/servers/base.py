@@ -50,14 +50,15 @@ class Task:
 
     @property
     def asked(self) -> int:
-        """How many uploads a rule is given in a round: as many as members of P are asked."""
+        """How many uploads a rule is given in a round, which is how many of P members are asked."""
         return self.uploads or self._members
 
     @property
     def bad(self) -> int:
-        r"""How many of them may be bad where nobody says: :math:`\lfloor 0.2 P \rfloor` of P members that are asked.
+        r"""How many of them may be bad where nobody says.
 
-        That is the clip ratio of Xu and Lyu 2021, and as many where a rule is given fewer uploads than there are.
+        It is :math:`\lfloor 0.2 P \rfloor` of P members that are asked, the clip ratio of Xu and Lyu 2021, and as many
+        where a rule is given fewer uploads than those.
         """
         return math.floor(0.2 * self._members)
 

@@ -68,6 +68,16 @@ class Evidence:
         return blocks.gram(self.uploads, self.uploads[int(self.squared_norms.argmin())], self.coordinates.add_up)
 
     @cached_property
+    def along_shortest(self) -> Tensor:
+        r""":math:`\langle u_i - c, c \rangle`, ``[m]`` float64, with c the shortest upload; computed when asked for.
+
+        Not by lengths and distances, whose difference would lose it beside one huge attacker.
+        """
+        one = torch.zeros_like(self.squared_norms)
+        one[self.squared_norms.argmin()] = 1
+        return self.gram_times(one) - self.squared_norms.min()
+
+    @cached_property
     def squared_distances(self) -> Tensor:
         r""":math:`\|u_i - u_j\|^2`, ``[m, m]`` float64, infinity on the diagonal; computed when asked for."""
         return squared_distances(self.centred_gram)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
@@ -40,7 +41,10 @@ class Mixing(Consensus):
             another kind of mixing, or a `Consensus` of your own.
 
     Raises:
-        UserError: If the rule is none that can be mixed for; before the first round, if its own options do not fit.
+        UserError: Before the first round, if the rule is none that can be mixed for, or its own options do not fit.
+
+    The rule decides by statistics of the mixed uploads; ``uploads`` of its evidence, and what it combines of them, are
+    still those that were sent.
     """
 
     by_coordinate: ClassVar[Sequence[str]] = ("model", "rule_vectors")
@@ -48,26 +52,25 @@ class Mixing(Consensus):
     def __init__(self, *, rule: Consensus | None = None) -> None:
         super().__init__()
         self.inner = Median() if rule is None else rule
-        if isinstance(self.inner, FoolsGold | QFFL | SignSGD | type(self)):
-            fit = [name for name in MIXABLE if name != type(self).__name__]
-            raise UserError(
-                f"Expected --server.rule to be one of {', '.join(fit)} or a Consensus of your own, but got "
-                f"{type(self.inner).__name__}, for which uploads cannot be mixed."
-            )
         self._mixing, self._weights = torch.empty(0), torch.empty(0)
         self._measured: dict[str, Tensor] = {}
 
     def start(self, task: Task) -> None:
         super().start(task)
+        name = type(self.inner).__name__
+        if isinstance(self.inner, FoolsGold | QFFL | SignSGD | type(self)):
+            fit = ", ".join(kind for kind in MIXABLE if kind != type(self).__name__)
+            why = " once more" if isinstance(self.inner, Mixing) else ", for which uploads cannot be mixed"
+            raise UserError(
+                f"Expected --server.rule to be one of {fit} or a Consensus of your own, but got {name}{why}."
+            )
         if self.inner.by_coordinate is None and self.coordinates.size < sum(self.layers):
             raise UserError(
-                f"Expected --server.rule to be one that ranks can share under --exchange sharded, but got "
-                f"{type(self.inner).__name__}, whose by_coordinate is None; give --exchange central."
+                f"Expected --server.rule to be one that ranks can share under --exchange sharded, but got {name}, "
+                "whose by_coordinate is None; give --exchange central."
             )
-        try:
+        with _of_the_rule():
             self.inner.start(self.told(task))
-        except UserError as error:
-            raise UserError(str(error).replace("--server.", "--server.rule.")) from error
         self.model, self.inner.model = self.inner.model, None  # if the rule has one, it is kept here
 
     def told(self, task: Task) -> Task:
@@ -113,11 +116,30 @@ class Mixing(Consensus):
     def state_dict(self) -> dict[str, Any]:
         inner = self.inner.state_dict()
         vectors = {name: inner.pop(name) for name in [*inner] if name in (self.inner.by_coordinate or ())}
-        return super().state_dict() | {"rule": inner, "rule_vectors": vectors}
+        return super().state_dict() | {"rule": inner, "rule_vectors": vectors, "rule_kind": type(self.inner).__name__}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave.
+
+        Raises:
+            UserError: If the rule was another.
+        """
         super().load_state_dict(state)
-        self.inner.load_state_dict(state["rule"] | state["rule_vectors"])
+        here = type(self.inner).__name__
+        before = state.get("rule_kind", here)
+        if before != here:
+            raise UserError(f"Expected --server.rule {before}, as in the checkpoint at --ckpt_path, but got {here}.")
+        with _of_the_rule():
+            self.inner.load_state_dict(state["rule"] | state["rule_vectors"])
+
+
+@contextmanager
+def _of_the_rule() -> Iterator[None]:
+    """Where a rule names an option of its own, it is one of the rule's."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error).replace("--server.", "--server.rule.")) from error
 
 
 class Tolerant(Mixing):
@@ -176,11 +198,10 @@ class Mixed(Evidence):
         if isinstance(evidence, Mixed):
             mixing, evidence = mixing @ evidence.mixing, evidence.unmixed
         centre = evidence.squared_norms.min()
-        along = _along_centre(evidence)
         sums = mixing.sum(1)
         centred = (mixing @ evidence.centred_gram @ mixing.T).diagonal()
-        lengths = centred + 2 * sums * (mixing @ along) + sums * sums * centre
-        here = {"senders": senders, "squared_norms": lengths.clamp_min(0)}
+        lengths = centred + 2 * sums * (mixing @ evidence.along_shortest) + sums * sums * centre
+        here = {"senders": senders, "squared_norms": lengths.clamp_min(0), "losses": None}
         return cls(**known | here, mixing=mixing, unmixed=evidence)
 
     @cached_property
@@ -191,9 +212,19 @@ class Mixed(Evidence):
     def centred_gram(self) -> Tensor:
         # Of M v + (s - 1) c, with v the uploads less the shortest one c, and s the sums of the rows of M.
         beyond = self.mixing.sum(1) - 1
-        across = (self.mixing @ _along_centre(self.unmixed)).outer(beyond)
+        across = (self.mixing @ self.unmixed.along_shortest).outer(beyond)
         centred = self.mixing @ self.unmixed.centred_gram @ self.mixing.T
-        return centred + across + across.T + beyond.outer(beyond) * self.unmixed.squared_norms.min()
+        centred += across + across.T + beyond.outer(beyond) * self.unmixed.squared_norms.min()
+        centred.diagonal().clamp_(min=0)  # of what is clipped to just the shortest, rounding is all that is left
+        return centred
+
+    @cached_property
+    def gram_of_squares(self) -> Tensor:
+        def term(block: Tensor, _: Tensor | None) -> Tensor:
+            squares = (self.mixing.to(block) @ block).square_()
+            return squares @ squares.T
+
+        return self.coordinates.add_up(self.uploads, term, None)
 
     def squared_distances_to(self, point: Tensor) -> Tensor:
         def term(block: Tensor, there: Tensor | None) -> Tensor:
@@ -204,9 +235,3 @@ class Mixed(Evidence):
 
     def gram_times(self, weights: Tensor) -> Tensor:
         return self.gram @ weights
-
-
-def _along_centre(evidence: Evidence) -> Tensor:
-    r""":math:`\langle u_i - c, c \rangle`, ``[m]``, with c the shortest upload."""
-    squares = evidence.squared_norms
-    return (squares - evidence.centred_gram.diagonal() - squares.min()) / 2

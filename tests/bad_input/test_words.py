@@ -62,6 +62,10 @@ OPTIONS: dict[str, Row] = {
         ("--server", "NNM", "--server.rule", "RFFL"),
         "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Cen",
     ),
+    "unknown rule of a rule": (
+        ("--server", "ARC", "--server.rule", "NNM", "--server.rule.rule", "ARC", "--server.rule.rule.rule", "Krum"),
+        "--server.rule.rule.rule to be a class, but got Krum; did you mean MultiKrum?",
+    ),
     "a rule that is not mixed": (
         ("--server", "NNM", "--server.rule", "FoolsGold"),
         "--server.rule to be one of ARC, Bucketing, CenteredClipping, FedAvg, GeometricMedian, Median, MultiKrum, T",

@@ -58,6 +58,17 @@ def test_a_pass_that_is_left_gives_its_workers_to_the_next() -> None:
     assert {int(process) for x in found for process in x[:, 2]} == before
 
 
+def test_a_pass_that_outlives_its_reader() -> None:
+    """What is closed while a pass is under way has its workers back when that ends."""
+    reader = Reader(Noisy(60), 1)
+    walk = iter(reader.batches(torch.arange(40), 5))
+    processes = {int(process) for process in next(walk)[0][:, 2]}
+    reader.close()
+    assert len(list(walk)) == 7
+    del walk
+    assert not processes & {process.pid for process in multiprocessing.active_children()}
+
+
 @pytest.mark.parametrize(("data", "code"), [("OneByOne", 0), ("OneBroken", 2)])
 def test_workers_end_with_their_run(rffl: Callable[..., Ended], data: str, code: int) -> None:
     """They wait for the garbage collector, under which each takes five seconds to end, in a later run perhaps."""

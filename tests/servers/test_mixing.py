@@ -42,7 +42,7 @@ INNER: dict[str, Callable[[], Consensus]] = {
     "fedavg": FedAvg,
 }
 some_sizes = pytest.mark.parametrize(
-    ("m", "entries", "seed"), [(m, d, 100 * m + d) for m in (3, 6, 12) for d in (1, 53)]
+    ("m", "entries", "seed"), [(3, 53, 353), (6, 1, 601), (6, 53, 653), (12, 53, 1253)]
 )
 every_inner = pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
 MIXED: dict[str, Callable[[Tensor, int, int], Tensor]] = {
@@ -167,7 +167,12 @@ class Lengths(Consensus):
         return evidence.squared_norms / evidence.squared_norms.sum()
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
-        return {"length": evidence.squared_norms, "product": evidence.gram[0], "along": evidence.gram_times(weights)}
+        return {
+            "length": evidence.squared_norms,
+            "product": evidence.gram[0],
+            "squares": evidence.gram_of_squares[0],
+            "along": evidence.gram_times(weights),
+        }
 
 
 @every_mixing
@@ -180,6 +185,7 @@ def test_every_statistic_is_of_the_mixed_uploads(kind: str) -> None:
     found = {name: values[values.isfinite()] for name, values in verdict.measures.items()}
     close(found["length"], squares, 1e-5)
     close(found["product"], by_hand @ by_hand[0], 1e-5)
+    close(found["squares"], by_hand.square() @ by_hand[0].square(), 1e-5)
     close(found["along"], by_hand @ by_hand.T @ (squares / squares.sum()), 1e-5)
     close(step_of(verdict), (squares / squares.sum()) @ by_hand, 1e-5)
 
@@ -215,14 +221,17 @@ def test_refused() -> None:
     kinds: tuple[type[ARC | NNM | Bucketing], ...] = (ARC, NNM, Bucketing)
     for kind in kinds:
         for rule in (FoolsGold(), QFFL(), SignSGD(), kind()):
-            assert_refused(partial(kind, rule=rule), "--server.rule", type(rule).__name__)
+            refused = partial(kind(rule=rule).start, task(shards(6), [4]))
+            assert_refused(refused, "--server.rule to be one of", f"but got {type(rule).__name__}")
+    buried = ARC(rule=NNM(rule=FoolsGold()))
+    assert_refused(lambda: buried.start(task(shards(6), [4])), "--server.rule.rule to be one of ARC, Buck", "FoolsGold")
     for server in (NNM(tolerated=-1), NNM(tolerated=3), ARC(tolerated=-1), ARC(tolerated=3)):
         told = partial(server.start, task(shards(6), [4]))
         assert_refused(told, "--server.tolerated", f"f = {server.tolerated}")
     assert_refused(lambda: Bucketing(bucket=0), "--server.bucket", "got 0")
-    buried = Bucketing(rule=NNM(rule=MultiKrum(byzantine=2)))
+    deep = Bucketing(rule=NNM(rule=MultiKrum(byzantine=2)))
     assert_refused(
-        lambda: buried.start(task(shards(6), [4])), "--server.rule.rule.byzantine", "f = 2 and P = 3 mixed uploads"
+        lambda: deep.start(task(shards(6), [4])), "--server.rule.rule.byzantine", "f = 2 and P = 3 mixed uploads"
     )
     # As many buckets may be bad as uploads, which is what the rule expects unasked.
     doubled = Bucketing(rule=MultiKrum())
@@ -230,3 +239,31 @@ def test_refused() -> None:
     assert_refused(
         lambda: NNM(rule=MultiKrum(byzantine=3)).start(task(shards(6), [4])), "--server.rule.byzantine", "f = 3"
     )
+
+
+@pytest.mark.parametrize("times", [1e6, 1e12, 1e18])
+@pytest.mark.parametrize("kind", ["along the shortest", "apart"])
+@every_inner
+def test_however_long_an_upload_is(inner: Callable[[], Consensus], kind: str, times: float) -> None:
+    """Clipped by hand it makes another step, or rounding of its length leaves nothing of its direction, or NaN."""
+    honest = uploads(8, 70_000, 5)
+    shortest = honest[honest.norm(dim=1).argmin()]
+    long = times * (shortest if kind == "along the shortest" else uploads(1, 70_000, 6)[0])
+    rows = torch.cat([honest, long.unsqueeze(0), -2 * long.unsqueeze(0)])
+    found = step_of(one_round(ARC(rule=inner(), tolerated=2), rows))
+    lengths = rows.double().norm(dim=1)
+    bound = lengths.sort(descending=True).values[3]
+    by_hand = (rows.double() * (bound / lengths).clamp_max(1).unsqueeze(1)).float()
+    expected = step_of(one_round(inner(), by_hand))
+    assert float((found - expected).norm() / expected.norm()) < 1e-4
+
+
+def test_going_on_with_another_rule() -> None:
+    """What the rule within has kept is dropped, or the option that has changed is not named."""
+    before = started(Bucketing(rule=NNM(rule=CenteredClipping())), shards(6), 4)
+    state = through_file(before.state_dict())
+    for other, said in (
+        (Bucketing(), "--server.rule NNM, as"),
+        (Bucketing(rule=NNM()), "--server.rule.rule CenteredC"),
+    ):
+        assert_refused(partial(started(other, shards(6), 4).load_state_dict, state), said)
