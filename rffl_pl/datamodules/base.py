@@ -285,12 +285,15 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def teardown(self, stage: str) -> None:
         """Ends the worker processes; who reads on starts others."""
+        self._end_workers()
+
+    def on_exception(self, exception: BaseException) -> None:
+        self._end_workers()
+
+    def _end_workers(self) -> None:
         own = (reader for held in self._own.values() for reader in held.readers.values())
         for reader in (*self._readers.values(), *own):
             reader.close()
-
-    def on_exception(self, exception: BaseException) -> None:
-        self.teardown("")
 
     @property
     def _measuring(self) -> Measuring:
