@@ -66,16 +66,16 @@ class Reader:
 
         Left to the garbage collector they take five seconds each to end, whenever that is.
         """
-        self._idle = []  # of a pass that is under way too: it gives its workers back to a list that is gone
+        self._idle = []  # of a pass that is under way too, which gives its workers back to the list that was
 
     def _here(self, indices: Tensor) -> Any:
         return self.dataset[indices] if self.in_memory else collected(self.dataset, indices.tolist())
 
     def _from_workers(self, order: Sequence[Tensor], seed: int) -> Iterator[Any]:
-        # Taken while the pass lasts: another one beside it, or after one that was left early, has or starts its own.
         if not order:
             return
-        idle = self._idle
+        idle = self._idle  # of now: what `close` puts in its place is not of this pass
+        # Taken while the pass lasts: another one beside it has or starts its own.
         loader = idle.pop() if idle else self._started()
         assert isinstance(loader.sampler, _Order)
         loader.sampler.requests = [(seed, indices.tolist()) for indices in order]

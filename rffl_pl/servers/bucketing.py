@@ -32,8 +32,8 @@ class Bucketing(Mixing):
         bucket: Number s of uploads in a bucket.
 
     Raises:
-        UserError: If the rule is none that can be mixed for, or s is below 1; before the first round, if the rule's
-            own options do not fit.
+        UserError: If s is below 1; before the first round, if the rule is none that can be mixed for, or its own
+            options do not fit.
 
     What the rule measures of a bucket is logged of its member with the smallest number.
     """

@@ -119,9 +119,8 @@ def test_is_the_rule_on_mixed_uploads(
                 plain.examples = torch.tensor([sum(shards(m)[i] for i in pair) for pair in buckets(m, now)]).double()
             verdict, expected = play(server, rows, range(m)), play(plain, by_hand, range(len(by_hand)))
             close(step_of(verdict), step_of(expected), 1e-4)
-            if (
-                "ARC" not in kind
-            ):  # what every upload really weighs, which mixed ones weigh, spread over what is in them
+            # What every upload really weighs, which is what mixed ones weigh spread over those they are made of.
+            if "ARC" not in kind:
                 assert float(verdict.weights.sum()) == pytest.approx(float(expected.weights.sum()))
             again = started(mixing(kind, inner(), f, m), shards(m), entries)
             again.load_state_dict(through_file(server.state_dict()))
