@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rffl_pl.errors import UserError, check_number
-from rffl_pl.stack import Stack, Turn
+from rffl_pl.stack import Loss, Stack, Turn
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -89,6 +89,7 @@ class Cohort:
         participants: Their numbers, n of them; rows and lists below are in this order.
         optimizer: Makes a participant's optimizer from its parameters.
         device: Where everything lives.
+        loss: What a mini-batch is trained by; a module is copied. By default cross-entropy.
         stacked: Whether all train at once (`rffl_pl.stack`), which changes results by rounding alone; the network and
             the optimizer must allow it.
 
@@ -111,6 +112,7 @@ class Cohort:
         optimizer: OptimizerFactory,
         device: torch.device,
         *,
+        loss: nn.Module | None = None,
         stacked: bool = False,
     ) -> None:
         self.participants = list(participants)
@@ -125,7 +127,8 @@ class Cohort:
         self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.attack_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self._unsound: set[int] = set()
-        self._stack = Stack(template, self.optimizers[0]) if stacked else None
+        self._loss = loss_on(device, loss)
+        self._stack = Stack(template, self.optimizers[0], self._loss) if stacked else None
 
     def train_all(
         self,
@@ -238,11 +241,16 @@ class Cohort:
 
     @torch.no_grad()
     def loss(self, index: int, examples: Examples) -> float:
-        """Mean cross-entropy of the ``index``-th participant on its own examples; NaN without any."""
+        """Mean loss of the ``index``-th participant on its own examples; NaN without any.
+
+        Of a loss that is not the mean over a batch's examples, the mean of its batches by their sizes.
+        """
         total, count = torch.zeros((), dtype=torch.float64, device=self.weights.device), 0
         for x, y in examples.in_order():
             y = y.to(self.weights.device, torch.int64, non_blocking=True)
-            total += cross_entropy(self.logits(x, index).float(), y, reduction="sum")
+            logits = self.logits(x, index).float()
+            summed = self._loss is cross_entropy
+            total += cross_entropy(logits, y, reduction="sum") if summed else self._loss(logits, y) * len(y)
             count += len(y)
         return float(total) / count if count else float("nan")
 
@@ -320,7 +328,7 @@ class Cohort:
                 if len(y) > 1 or "more than 1 value per channel" not in str(error):
                     raise
                 continue  # batch normalisation has no variance of a single example: a last one is left out
-            loss = cross_entropy(logits, y)
+            loss = self._loss(logits, y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             if proximal:
@@ -373,6 +381,11 @@ def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
             "param_groups, where --model.lr_decay lowers it, but there is none; call it lr."
         )
     return optimizer
+
+
+def loss_on(device: torch.device, loss: nn.Module | None) -> Loss:
+    """A copy of a loss on a device; of none cross-entropy."""
+    return cross_entropy if loss is None else copy.deepcopy(loss).to(device)
 
 
 def trainable(network: nn.Module) -> list[nn.Parameter]:

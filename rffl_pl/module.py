@@ -24,6 +24,7 @@ from rffl_pl.cohort import (
     check_pull,
     flat_parameters,
     layer_sizes,
+    loss_on,
     make_optimizer,
     random_stream,
 )
@@ -57,6 +58,9 @@ class FederatedModule(Configured, LightningModule):
         local_epochs: Local epochs E per round.
         lr_decay: Factor on the learning rate, with every ``lr_decay_every``.
         lr_decay_every: ``epoch``, every local epoch (released code), or ``round`` (paper).
+        loss: What a participant trains by, a module from class logits ``[B, C]`` and classes ``[B]`` to one number, say
+            ``torch.nn.CrossEntropyLoss`` with ``label_smoothing``; by default cross-entropy, which is what models are
+            measured by in either case.
         proximal: :math:`\mu` of FedProx (Li et al. 2020, https://arxiv.org/abs/1812.06127): to the loss of every
             mini-batch :math:`\frac{\mu}{2} \|w - w^t\|^2` is added, with :math:`w^t` the participant's weights
             before the round; losses are reported without it. With ``FedAvg`` that is FedProx, 0 is without.
@@ -99,6 +103,7 @@ class FederatedModule(Configured, LightningModule):
         local_epochs: int = 3,
         lr_decay: float = 0.977,
         lr_decay_every: Literal["epoch", "round"] = "epoch",
+        loss: nn.Module | None = None,
         proximal: float = 0.0,
         personal: float = 0.0,
         engine: Literal["auto", "loop", "stacked"] = "auto",
@@ -119,8 +124,9 @@ class FederatedModule(Configured, LightningModule):
         self.losses: dict[int, float] = {}
         self.personal_losses: dict[int, float] = {}
         self.watched: Scores = {}
-        # In a tuple: Lightning would move metrics that are attributes, and count them as its own.
+        # In tuples: Lightning would move metrics and modules that are attributes, and count them as its own.
         self._measures = (measures or [],)
+        self._loss = (loss,)
 
     def setup(self, stage: str) -> None:
         """Take in the participants that this rank hosts: anew to train, as they are to be evaluated after training.
@@ -150,7 +156,7 @@ class FederatedModule(Configured, LightningModule):
         if stage == "fit":
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
                 x, y = self.data.example(self.exchange.hosted[0])
-                check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]))
+                check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]), self.loss)
                 check_training_mode(self.network, torch.cat([x, x]))
                 self.stacked = self._can_be_stacked(x)
                 self._warn_of_pulls()
@@ -199,7 +205,13 @@ class FederatedModule(Configured, LightningModule):
 
     def new_cohort(self) -> Cohort:
         """This rank's participants with the initial weights."""
-        return Cohort(self.network, self.exchange.hosted, self.optimizer, self.exchange.device, stacked=self.stacked)
+        hosted, device = self.exchange.hosted, self.exchange.device
+        return Cohort(self.network, hosted, self.optimizer, device, loss=self.loss, stacked=self.stacked)
+
+    @property
+    def loss(self) -> nn.Module | None:
+        """What participants train by; None is cross-entropy."""
+        return self._loss[0]
 
     @property
     def models(self) -> Cohort:
@@ -212,7 +224,7 @@ class FederatedModule(Configured, LightningModule):
         if self.engine == "loop" or (self.engine == "auto" and device.type == "cpu"):
             return False
         network = copy.deepcopy(self.network).to(device)
-        why = refusal(network, make_optimizer(self.optimizer, network), x.to(device))
+        why = refusal(network, make_optimizer(self.optimizer, network), x.to(device), loss_on(device, self.loss))
         if why is not None and self.engine == "stacked":
             rank_zero_warn(f"Participants train one after another in spite of --model.engine stacked, since {why}.")
         return why is None

@@ -13,7 +13,9 @@ from rffl_pl.errors import UserError, reason
 from rffl_pl.models.sizes import memory
 
 
-def check_step(factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tensor) -> None:
+def check_step(
+    factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tensor, loss: nn.Module | None = None
+) -> None:
     """Train a copy of a network for one step, so that what cannot be trained is told before a run.
 
     Args:
@@ -21,6 +23,7 @@ def check_step(factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tens
         network: It is left as it is.
         x: Inputs ``[B, ...]``, two at least: batch normalisation has no variance of a single example.
         y: Classes ``[B]``.
+        loss: By default cross-entropy.
 
     Raises:
         UserError: If it cannot.
@@ -30,13 +33,49 @@ def check_step(factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tens
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
     try:
-        cross_entropy(copied(x), y.long()).backward()
+        logits = copied(x)
+        (cross_entropy(logits, y.long()) if loss is None else _tried(loss, logits, y.long())).backward()
         optimizer.step()
+    except UserError:
+        raise
     except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(
             f"Expected --model.optimizer {type(optimizer).__name__} to train --model.network "
             f"{type(network).__name__}, but a first step fails: {reason(error)}."
         ) from error
+
+
+def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
+    """What a copy of a loss makes of a batch.
+
+    Raises:
+        UserError: If it is no loss: parameters of its own would be trained by nobody, and what it keeps from batch to
+            batch would hang on who shares a process.
+    """
+    name, copied = type(loss).__name__, copy.deepcopy(loss)
+    if any(p.requires_grad for p in loss.parameters()):
+        raise UserError(
+            f"Expected --model.loss to have nothing to train, but {name} has parameters; have them be buffers, or "
+            "part of --model.network."
+        )
+    try:
+        found = copied(logits, y)
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"Expected --model.loss {name} to take class logits of shape {list(logits.shape)} and as many classes, but "
+            f"it fails: {reason(error)}."
+        ) from error
+    if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
+        got = f"shape {list(found.shape)}" if isinstance(found, Tensor) and found.dim() else type(found).__name__
+        raise UserError(
+            f"Expected --model.loss {name} to give one number for a batch, which logits can be trained by, but got "
+            f"{got if got != 'Tensor' else 'one that hangs on no logit'}."
+        )
+    before = dict(loss.named_buffers())
+    kept = [key for key, value in copied.named_buffers() if not torch.equal(value, before.get(key, found))]
+    if kept:
+        raise UserError(f"Expected --model.loss {name} to keep nothing from batch to batch, but {kept[0]} changes.")
+    return found
 
 
 def check_training_mode(network: nn.Module, x: Tensor) -> None:

@@ -57,6 +57,7 @@ def federate(
     network: Callable[[], nn.Module] = lambda: Perceptron(64, 64, 10),
     seed: int = 1,
     participation: float = 1.0,
+    loss: nn.Module | None = None,
     personal: float = 0.0,
     **data: Any,
 ) -> FederatedModule:
@@ -72,6 +73,7 @@ def federate(
         federation,
         network(),
         optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+        loss=loss,
         personal=personal,
         adversaries=list(attacks),
     )

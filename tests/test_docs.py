@@ -86,6 +86,9 @@ def check_own(page: str, name: str, run: RunFolder) -> None:
     assert min(value for value in summary.final[: summary.honest] if value is not None) >= 0
     if page == "model":
         assert run.weights(0)["features.0.weight"].shape == (8, 1, 3, 3)
+    elif page == "loss":
+        trained, measured = (last.measures[which][: summary.honest] for which in ("train_loss", "loss"))
+        assert all(own < 0.8 * entropy for own, entropy in zip(trained, measured, strict=True))
     elif page == "data":
         assert summary.mean is not None
         assert summary.mean > 0.7

@@ -17,7 +17,7 @@ from rffl_pl.cohort import Cohort, Examples, OptimizerFactory, Schedule, random_
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
 from rffl_pl.runs.checkpoint import read
-from rffl_pl.stack import Stack, Turn, refusal
+from rffl_pl.stack import Loss, Stack, Turn, refusal
 from tests.cli.folders import DIGITS, Run, weights
 from tests.cohorts import CPU, Shuffled, batchnorm, mlp, seeded, sgd
 from tests.conftest import only_run
@@ -109,7 +109,11 @@ def test_a_stack_trains_as_the_loop_does(name: str, optimizer: str) -> None:
 
 
 def alone_in_double(
-    network: nn.Module, optimizer: OptimizerFactory, examples: Examples, seed: int
+    network: nn.Module,
+    optimizer: OptimizerFactory,
+    examples: Examples,
+    seed: int,
+    loss: Loss = nn.functional.cross_entropy,
 ) -> tuple[Tensor, dict[str, Any]]:
     """Weights and what the optimizer remembers after two local epochs, written apart."""
     network = copy.deepcopy(network).train()
@@ -120,7 +124,7 @@ def alone_in_double(
             step.param_groups[0]["lr"] = share * initial
             for x, y in examples.epoch():
                 step.zero_grad()
-                nn.functional.cross_entropy(network(x), y).backward()
+                loss(network(x), y).backward()
                 step.step()
     return torch.cat([p.detach().flatten() for p in network.parameters()]), step.state_dict()["state"]
 

@@ -22,6 +22,7 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
         server=server,
         model=module,
         network=module.network,
+        loss=module.loss,
         data=module.data,
         rates=rates,
         precision=str(trainer.precision),

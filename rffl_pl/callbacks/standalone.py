@@ -20,7 +20,7 @@ from rffl_pl.cohort import random_stream
 from rffl_pl.datamodules.reading import first_of
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
-from rffl_pl.runs.settings import attributes, data_settings
+from rffl_pl.runs.settings import attributes, data_settings, loss_settings
 from rffl_pl.strategy import FederatedStrategy
 
 Known = tuple[Tensor, Tensor]
@@ -55,7 +55,8 @@ class StandaloneReference(Callback):
         """A run that was interrupted after its last round has no training left to end."""
         assert isinstance(pl_module, FederatedModule)
         if self.enabled:  # now: while the run lasts somebody may write on
-            kinds = {type(layer) for layer in pl_module.network.modules()}
+            layers = [*pl_module.network.modules(), *(pl_module.loss.modules() if pl_module.loss else ())]
+            kinds = {type(layer) for layer in layers}
             data = (type(pl_module.data), type(pl_module.data.split))
             self._sources = sources([*kinds, *map(type, pl_module.cohort.optimizers), *data])
         if over(trainer, pl_module):
@@ -126,6 +127,7 @@ class StandaloneReference(Callback):
             torch.__version__,
             data.test_sample,
             *(["stacked"] if module.stacked else []),
+            *([loss_settings(module.loss)] if module.loss else []),
         )
         digest = hashlib.sha256(json.dumps([*parts, *_of_own_inputs(trainer, module)], sort_keys=True).encode())
         with random_stream(0, module.exchange.device):  # a dataset may draw at random

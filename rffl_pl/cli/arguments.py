@@ -6,7 +6,9 @@ import pkgutil
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import torch
 import yaml
+from jsonargparse.typing import register_type
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -38,6 +40,17 @@ from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
+
+
+def _tensor(numbers: Any) -> torch.Tensor:
+    """What a list of numbers stands for where a class takes a tensor, such as the weights of classes."""
+    try:
+        return torch.tensor(numbers, dtype=torch.float32)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"Expected a <class 'Tensor'>. Got value: {numbers}") from error
+
+
+register_type(torch.Tensor, torch.Tensor.tolist, _tensor)
 
 
 class FederatedCLI(LightningCLI):

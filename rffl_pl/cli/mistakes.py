@@ -34,6 +34,7 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "data": lambda: catalogue.listed("datamodules"),
     "data.split": lambda: catalogue.listed("splits"),
     "model.network": lambda: catalogue.listed("networks"),
+    "model.loss": lambda: [name for name in _public(torch.nn) if name.endswith("Loss")],
     "model.optimizer": lambda: _public(torch.optim),
     "model.measures": lambda: _public(torchmetrics),
     "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
@@ -62,6 +63,7 @@ KINDS = {
     "list": "a list",
     "tuple": "a list",
     "dict": "names with values",
+    "Tensor": "a list of numbers",
 }
 
 

@@ -24,6 +24,7 @@ def settings_of(
     server: Configured,
     model: Configured,
     network: nn.Module,
+    loss: nn.Module | None,
     data: Configured,
     rates: Settings,
     precision: str,
@@ -35,6 +36,7 @@ def settings_of(
         server: The rule.
         model: Local training and attacks.
         network: Of which dropout and the like are no parameters.
+        loss: What participants train by, if it is none of ours.
         data: The data and its split.
         rates: The options of the participants' optimizer.
         precision: Of local training.
@@ -49,6 +51,7 @@ def settings_of(
         if not _tells_all(layer)
         for attribute, value in attributes(layer).items()
     }
+    every |= loss_settings(loss)
     every["--trainer.precision"] = precision
     classes = ("--model", "--federation")  # of these there is one
     return {
@@ -61,6 +64,16 @@ def settings_of(
 def data_settings(data: Configured) -> Settings:
     """Those of the data and its split, but for what changes no result: where it lies, and how it is read."""
     return {name: value for name, value in data.settings("--data").items() if name not in _NO_MATTER}
+
+
+def loss_settings(loss: nn.Module | None) -> Settings:
+    """What a loss is, keeps and weighs by; nothing of none."""
+    if loss is None:
+        return {}
+    parts = [(".".join(filter(None, ("--model.loss", name))), part) for name, part in loss.named_modules()]
+    kept = {f"--model.loss.{name}": str(value.tolist()) for name, value in loss.named_buffers()}
+    kept |= {f"{name}.{key}": value for name, part in parts for key, value in attributes(part).items()}
+    return {name: type(part).__name__ for name, part in parts} | kept
 
 
 def attributes(layer: nn.Module) -> Settings:

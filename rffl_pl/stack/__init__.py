@@ -2,6 +2,6 @@
 
 from rffl_pl.stack.optimizers import NotStackableError
 from rffl_pl.stack.rows import Turn, repeat
-from rffl_pl.stack.training import TRAINER, Stack, refusal
+from rffl_pl.stack.training import TRAINER, Loss, Stack, refusal
 
-__all__ = ["TRAINER", "NotStackableError", "Stack", "Turn", "refusal", "repeat"]
+__all__ = ["TRAINER", "Loss", "NotStackableError", "Stack", "Turn", "refusal", "repeat"]

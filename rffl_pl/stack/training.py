@@ -33,6 +33,9 @@ from rffl_pl.stack.networks import Draws, adapted, alike
 from rffl_pl.stack.optimizers import NotStackableError, gathered, rule_of, steps_taken
 from rffl_pl.stack.rows import Rows, Turn
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From class logits ``[B, C]`` and classes ``[B]`` to one number; cross-entropy is `cross_entropy` itself."""
+
 
 class Stack:
     """Trains participants with one network at once.
@@ -40,14 +43,16 @@ class Stack:
     Args:
         network: Their network; it is copied.
         optimizer: One of theirs; all are of one kind.
+        loss: Theirs, on their device.
 
     Raises:
         NotStackableError: If such a network or optimizer can only be trained one participant at a time; it says why.
     """
 
-    def __init__(self, network: nn.Module, optimizer: Optimizer) -> None:
+    def __init__(self, network: nn.Module, optimizer: Optimizer, loss: Loss = cross_entropy) -> None:
         self._draws = Draws()
         self._held: Held | None = None
+        self._loss = loss
         self.rule = rule_of(optimizer)
         frozen = {id(p): p for p in network.parameters() if not p.requires_grad}
         self._network = adapted(copy.deepcopy(network, frozen), self._draws).train()
@@ -72,7 +77,7 @@ class Stack:
 
     def serves(self, other: Stack) -> bool:
         """Whether it trains another stack's turns as that would, to rounding."""
-        return self.rule == other.rule and alike(self._network, other._network)
+        return self.rule == other.rule and alike(self._network, other._network) and alike(self._loss, other._loss)
 
     def same(self, turns: Sequence[Turn], others: Sequence[Turn]) -> bool:
         """Whether turns are the very same, of participants who differ in nothing: one training serves both.
@@ -128,7 +133,7 @@ class Stack:
         part = rows.of(batch.active)
         leaf = part.weights.detach().requires_grad_()
         logits = self.logits(leaf, batch.x)
-        each = cross_entropy(logits.flatten(0, 1), batch.y.flatten(), reduction="none").view_as(batch.weight)
+        each = self._losses(logits.flatten(0, 1), batch.y.flatten()).view_as(batch.weight)
         means = (each * batch.weight).sum(1) / batch.weight.sum(1)
         (grad,) = torch.autograd.grad(means.sum(), leaf)
         torch.clear_autocast_cache()  # the weights it holds in lower precision change now
@@ -175,6 +180,13 @@ class Stack:
         """Class logits ``[m, B, C]`` of models ``[m, D]`` for inputs ``[m, B, ...]``."""
         return self._logits(self._named(weights), x)
 
+    def _losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The loss of every example, ``[B]``: of one's own that of a batch of one."""
+        if self._loss is cross_entropy:
+            return cross_entropy(logits, y, reduction="none")
+        each: Tensor = vmap(lambda one, its: self._loss(one.unsqueeze(0), its.unsqueeze(0)))(logits, y)
+        return each
+
     def _named(self, weights: Tensor) -> dict[str, Tensor]:
         """Every parameter of models ``[m, D]``, ``[m, ...]``."""
         sizes = [shape.numel() for _, shape in self._parameters]
@@ -196,6 +208,7 @@ class Stack:
         self._draws.streams, self._draws.sizes = [torch.Generator(), torch.Generator()], [len(x), len(x)]
         before = {name: (buffer, buffer._version) for name, buffer in self._network.named_buffers()}
         logits = self._logits(leaves, torch.stack([x, x]))
+        self._check_loss(logits.shape[-1], x.device)
         for name, buffer in self._network.named_buffers():
             kept, version = before.get(name, (None, 0))
             if buffer is not kept or buffer._version != version:
@@ -205,6 +218,13 @@ class Stack:
         if unused and self.rule.decays:  # torch's optimizers leave alone what has no gradient
             raise NotStackableError(f"weights decay, but nothing uses {unused[0]}")
 
+    def _check_loss(self, classes: int, device: torch.device) -> None:
+        """See that a batch's loss is the mean over its examples, whose number here hangs on the participant."""
+        logits = torch.randn(2 * classes, classes, generator=torch.Generator().manual_seed(0)).to(device)
+        y = torch.arange(2 * classes, device=device) % classes
+        if not torch.allclose(self._loss(logits, y), self._losses(logits, y).mean(), rtol=1e-4):
+            raise NotStackableError("the loss of a batch is not the mean of those of its examples")
+
 
 TRAINER: ContextVar[Callable[[Stack, Sequence[Turn], Sequence[float]], Tensor] | None] = ContextVar(
     "trainer", default=None
@@ -212,16 +232,17 @@ TRAINER: ContextVar[Callable[[Stack, Sequence[Turn], Sequence[float]], Tensor] |
 """What trains instead of the stack that is asked to, in the thread that sets it: such as has others' turns too."""
 
 
-def refusal(network: nn.Module, optimizer: Optimizer, x: Tensor) -> str | None:
+def refusal(network: nn.Module, optimizer: Optimizer, x: Tensor, loss: Loss = cross_entropy) -> str | None:
     """Why participants with such a network cannot be trained as a stack; None if they can.
 
     Args:
         network: Their network.
         optimizer: One of their optimizers.
         x: Inputs ``[B, ...]`` on the network's device.
+        loss: Their loss, on the network's device.
     """
     try:
-        Stack(network, optimizer).check(network, x)
+        Stack(network, optimizer, loss).check(network, x)
     except Exception as error:  # whatever torch.func or the network makes of it
         return str(error) if isinstance(error, NotStackableError) else reason(error)
     return None

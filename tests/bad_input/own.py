@@ -216,6 +216,46 @@ class Unmade(nn.Module):
         self.linear = nn.Linear(64, 10)
 
 
+class Learned(nn.Module):
+    """A loss that would be trained by nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        return self.scale * nn.functional.cross_entropy(logits, y)
+
+
+class Averaged(nn.Module):
+    """A loss that goes by the batches before."""
+
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        loss = nn.functional.cross_entropy(logits, y)
+        self.mean = 0.9 * self.mean + 0.1 * loss.detach()
+        return loss / self.mean
+
+
+class Wrong(nn.Module):
+    """A loss that counts mistakes."""
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        return (logits.argmax(1) != y).float().mean()
+
+
+class Several(nn.Module):
+    """A loss that gives more than a number."""
+
+    def forward(self, logits: Tensor, y: Tensor) -> Any:
+        return nn.functional.cross_entropy(logits, y), {"extra": 0}
+
+
 class _Measure(Metric):
     seen: Tensor
 

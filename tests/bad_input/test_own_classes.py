@@ -70,6 +70,19 @@ CLASSES: dict[str, Row] = {
     ),
     "stately": (("--model.network", f"{OWN}.Stately"), "state_dict, but _extra_state is of type dict; have get_extra"),
     "unmade": (("--model.network", f"{OWN}.Unmade"), "Unmade to take the options that it is given, but AttributeError"),
+    "learned": (("--model.loss", f"{OWN}.Learned"), "--model.loss to have nothing to train, but Learned has param"),
+    "averaged": (("--model.loss", f"{OWN}.Averaged"), "Averaged to keep nothing from batch to batch, but mean changes"),
+    "wrong": (("--model.loss", f"{OWN}.Wrong"), "--model.loss Wrong to give one number for a batch, which logits can"),
+    "several": (("--model.loss", f"{OWN}.Several"), "can be trained by, but got tuple."),
+    "every loss": (
+        ("--model.loss", "torch.nn.CrossEntropyLoss", "--model.loss.reduction", "none"),
+        "CrossEntropyLoss to give one number for a batch, which logits can be trained by, but got shape [2].",
+    ),
+    "another task's loss": (
+        ("--model.loss", "torch.nn.BCEWithLogitsLoss"),
+        "BCEWithLogitsLoss to take class logits of shape [2, 10] and as many classes, but it fails: ValueError: Target",
+    ),
+    "no such loss": (("--model.loss", "CrosEntropyLoss"), "but got CrosEntropyLoss; did you mean CrossEntropyLoss"),
     "no such class": (("--model.network", f"{OWN}.Nope"), f"--model.network to be a class, but got {OWN}.Nope"),
     "particular": (("--server", f"{OWN}.Particular", "--server.k", 0), "but ValueError: k is too small (own.py, line"),
     "choosy": (

@@ -46,6 +46,10 @@ OPTIONS: dict[str, Row] = {
         "--model.optimizer.betas to be a list, but got x.",
     ),
     "gamma in words": (("--server.gamma", "x"), "--server.gamma to be a number, but got x."),
+    "weights of classes in words": (
+        ("--model.loss", "torch.nn.CrossEntropyLoss", "--model.loss.weight", "[1,x]"),
+        "--model.loss.weight to be a list of numbers, but got [1, 'x'].",
+    ),
     "scale of an attack in words": (("--adversaries.scale", "x"), "--adversaries.scale to be a number, but got x."),
     "hidden in words": (("--model.network.hidden", "x"), "--model.network.hidden to be a whole number, but got x."),
     "seed in words": (("--seed_everything", "x"), "--seed_everything to be true or false or a whole numb"),

@@ -126,6 +126,17 @@ def test_a_reference_is_of_one_network(tmp_path: Path) -> None:
     assert counts == [1, 2, 3, 4, 4]
 
 
+def test_a_reference_is_of_one_loss(tmp_path: Path) -> None:
+    """Who trains by another has another one; weights of classes are no option that is printed."""
+    weights = [torch.ones(10), torch.ones(10).cumsum(0), torch.ones(10)]
+    counts = []
+    for loss in (None, *map(torch.nn.CrossEntropyLoss, weights), torch.nn.CrossEntropyLoss(label_smoothing=0.1)):
+        reference = StandaloneReference(cache_dir=str(tmp_path))
+        federate(FedAvg(), (), reference, rounds=1, loss=loss)
+        counts.append(len([*tmp_path.iterdir()]))
+    assert counts == [1, 2, 3, 3, 4]
+
+
 def test_a_reference_is_of_data_as_it_was_asked_for(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Options that change inputs, though neither labels nor shards nor the first example, ask for another one."""
     alone = []

@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from rffl_pl.adversaries import Adversary, FreeRider, LabelFlip
@@ -28,7 +29,9 @@ class Own(FedAvg):
         self.scale = scale
 
 
-def settings(server: Server, attack: Adversary, dropout: float = 0.5, **data: Any) -> dict[str, str]:
+def settings(
+    server: Server, attack: Adversary, dropout: float = 0.5, loss: nn.Module | None = None, **data: Any
+) -> dict[str, str]:
     """Of a run on the digits."""
     network = nn.Sequential(Perceptron(64, 64, 10), nn.Dropout(dropout))
     return settings_of(
@@ -36,6 +39,7 @@ def settings(server: Server, attack: Adversary, dropout: float = 0.5, **data: An
         server=server,
         model=FederatedModule(FEDERATION, network, local_epochs=2, adversaries=[attack]),
         network=network,
+        loss=loss,
         data=Digits(FEDERATION, **data),
         rates={"lr": "0.1"},
         precision="32-true",
@@ -64,6 +68,17 @@ def test_differences() -> None:
     ]
 
 
+def test_a_loss() -> None:
+    """What it is, is made with and weighs by; another release's options are no difference."""
+    plain, smooth, heavy = (
+        settings(RFFL(), FreeRider(), loss=loss)
+        for loss in (None, nn.CrossEntropyLoss(label_smoothing=0.1), nn.CrossEntropyLoss(torch.tensor([1.0, 2.0])))
+    )
+    assert changes(plain, smooth) == ["--model.loss None -> CrossEntropyLoss"]
+    assert changes(smooth, heavy) == ["--model.loss.label_smoothing 0.1 -> 0.0"]
+    assert heavy["--model.loss.weight"] == "[1.0, 2.0]"
+
+
 class Folded(nn.Module):
     """Somebody's own network, which computes by what it does not print."""
 
@@ -86,6 +101,7 @@ def test_what_a_network_keeps() -> None:
                 server=FedAvg(),
                 model=FederatedModule(FEDERATION, nn.Linear(1, 1), adversaries=[FreeRider()]),
                 network=Folded(act),
+                loss=None,
                 data=Digits(FEDERATION),
                 rates={},
                 precision="32-true",
