@@ -126,18 +126,28 @@ def _cells(file: Path) -> Iterator[Result | str]:
 
 
 def _places(file: Path) -> dict[str, tuple[str, dict[str, str]]]:
-    """By cell the study's name and the cell's labels."""
+    """By cell the study's name and the cell's labels, with the words they stood for where a label has had several."""
     try:
         with file.open(newline="") as lines:
             rows = csv.DictReader(lines)
             names = list(rows.fieldnames or ())
             shown = [*(name for name in names if name not in ("study", *COLUMNS)), "rounds", "seed"]
-            places = {row["cell"]: (row["study"], {name: row[name] for name in shown}) for row in rows}
+            cells = {row["cell"]: row for row in rows}
+            places = {cell: (row["study"], {name: row[name] for name in shown}) for cell, row in cells.items()}
     except (OSError, ValueError, KeyError, csv.Error) as error:
         raise UserError(f"Expected {file} to be the results of a study, but it is no such table.") from error
     if not places:
         raise UserError(f"Expected {file} to have results of a study, but it has none; run the study first.")
-    return places
+    spelt: dict[tuple[str, ...], list[str]] = {}  # a label's words in the order of their runs
+    words = {}
+    for cell, (_, place) in places.items():
+        known = spelt.setdefault(tuple(value for name, value in place.items() if name != "seed"), [])
+        digest = cells[cell].get("settings", "")
+        known.extend([digest] if digest not in known else [])
+        words[cell] = str(known.index(digest) + 1)
+    if len({*words.values()}) == 1:
+        return places
+    return {cell: (study, {"words": words[cell]} | place) for cell, (study, place) in places.items()}
 
 
 def _newest(cell: Path) -> Path | None:

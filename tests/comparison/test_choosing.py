@@ -132,6 +132,23 @@ def test_a_study_goes_by_its_axes(folders: list[Path], tmp_path: Path) -> None:
     assert all("--server" in result.settings for result in mixed)
 
 
+def test_labels_that_stood_for_other_words(folders: list[Path], tmp_path: Path) -> None:
+    """They are pooled with those of today as if they differed in the seed alone, though no run says so."""
+    cells = {"aa": ("RFFL", 1, "old"), "bb": ("RFFL", 2, "new"), "cc": ("RFFL", 3, "old"), "dd": ("FedAvg", 1, "fed")}
+    head = "study,server,seed,rounds,participant,role,measure,value,settings,cell"
+    (tmp_path / "mine").mkdir()
+
+    def told(names: str) -> list[dict[str, str]]:
+        lines = [f"mine,{cells[c][0]},{cells[c][1]},4,0,honest,accuracy,0.5,{cells[c][2]},{c}" for c in names.split()]
+        (tmp_path / "mine" / "results.csv").write_text("\n".join([head, *lines]) + "\n")
+        return [dict(result.settings) for result in chosen([str(tmp_path / "mine")])[0]]
+
+    for number, digest in enumerate(cells):
+        copy(folders[number % len(folders)], tmp_path / "cells" / digest / "2026-01-02_00-00-00")
+    assert [place["words"] for place in told("aa bb cc dd")] == ["1", "2", "1", "1"]
+    assert all("words" not in place for place in told("aa cc dd"))
+
+
 def test_servers_and_attacks_that_are_no_axis(folders: list[Path]) -> None:
     """The worst case goes by the server and the attack of the options where a study names neither."""
     cells = [
