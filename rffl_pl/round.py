@@ -175,8 +175,27 @@ def _forge(table: Table, trained: Container[int], number: int) -> None:
             seed = table.federation.seed_for("upload", participant, number)
             with random_stream(seed, cohort.weights.device):  # noise that a rule adds is the participant's own
                 sent = server.outgoing(forged, cohort.memories[index], cohort.weights[index])
+            _check_sent(server, sent, update, cohort.memories[index])
         cohort.integrate(index, own)  # which may be the very update: before it makes room
         update.copy_(sent)
+
+
+def _check_sent(server: Server, sent: object, update: Tensor, memory: Mapping[str, object]) -> None:
+    """See that a participant sends as many entries as there are, and remembers what a checkpoint keeps.
+
+    Raises:
+        UserError: If the server's class has it do something else.
+    """
+    name = type(server).__name__
+    if not isinstance(sent, Tensor) or sent.shape != update.shape:
+        got = f"shape {list(sent.shape)}" if isinstance(sent, Tensor) else type(sent).__name__
+        raise UserError(f"Expected outgoing of --server {name} to give shape {list(update.shape)}, but got {got}.")
+    for key, value in memory.items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"Expected outgoing of --server {name} to remember tensors, which a checkpoint keeps, but its memory "
+                f"has {key} of type {type(value).__name__}; give torch.tensor(...)."
+            )
 
 
 def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:

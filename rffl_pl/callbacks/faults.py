@@ -50,7 +50,7 @@ class Faults:
             measures = this.measures
             told = reasons.get(
                 i,
-                f"its reputation fell below the threshold (similarity {measures['similarity'][i]:.3f}, weight "
+                f"the server's rule decided so (similarity {measures['similarity'][i]:.3f}, weight "
                 f"{measures['weight'][i]:.3f}).",
             )
             warnings.warn(f"Round {this.number}: participant {i} is removed: {told.rstrip('.')}.", stacklevel=2)

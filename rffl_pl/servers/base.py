@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -80,7 +81,8 @@ class Verdict:
         download: The step ``[d]`` that a participant adds to its model, of the coordinates that are here; computed when
             asked for, so that there never are P dense ones. Whoever receives the same is given the same tensor.
         measures: What else a server measures, by name; NaN for whoever has no value.
-        reasons: Why each of ``removed`` was, as the user is told it, with what to do about it.
+        reasons: Why each of ``removed`` was, as the user is told it, with what to do about it; whoever has none is
+            said to have been removed by the rule.
         removed: Participants removed in this round, with no way back; `Server.step` fills it in.
         set_aside: Participants whose upload could not be computed with (NaN, infinity, overflow) and was ignored;
             likewise.
@@ -202,6 +204,7 @@ class Server(ParticipantSide, ABC):
         blank = fit & empty(squares)
         told = fit & ~blank
         here = asked[told]
+        before = self.members.clone()  # which a rule may change in place
         verdict = self.rule(
             Evidence(
                 round=self.round,
@@ -217,11 +220,14 @@ class Server(ParticipantSide, ABC):
                 coordinates=self.coordinates,
             )
         )
-        gone = (self.members & ~verdict.members).nonzero().flatten()
-        self.members = verdict.members
+        self._check_verdict(verdict)
+        self.members = before & verdict.members
+        gone = (before & ~self.members).nonzero().flatten()
         self.round += 1
         return replace(
             verdict,
+            members=self.members,
+            download=self._checked(verdict.download, uploads[0].dtype if len(uploads) else None),
             removed=tuple(gone.tolist()),
             set_aside=tuple(asked[~fit].tolist()),
             silent=tuple(asked[blank].tolist()),
@@ -230,6 +236,67 @@ class Server(ParticipantSide, ABC):
     @abstractmethod
     def rule(self, evidence: Evidence) -> Verdict:
         """The framework's own rule."""
+
+    def _check_verdict(self, verdict: Verdict) -> None:
+        """See that everybody has an entry of everything, as who writes a rule of his own may forget.
+
+        Raises:
+            UserError: If not, or if a weight is not finite.
+        """
+        facts = (verdict.weights, verdict.similarities, verdict.reputations, verdict.quotas, verdict.members)
+        named = zip(("weights", "similarities", "reputations", "quotas", "members"), facts, strict=True)
+        for what, values in {**dict(named), **verdict.measures}.items():
+            self.check_entries(what, values, len(self.members), "participants")
+        if verdict.members.dtype != torch.bool:
+            raise UserError(
+                f"Expected members of --server {type(self).__name__} to be True or False for every participant, but "
+                f"got {verdict.members.dtype}."
+            )
+        self.check_finite("weights", verdict.weights)
+
+    def check_entries(self, what: str, values: Any, count: int, of: str) -> None:
+        """See that there is an entry for each.
+
+        Raises:
+            UserError: If not.
+        """
+        if not isinstance(values, Tensor) or values.shape != (count,):
+            got = f"shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+            raise UserError(
+                f"Expected {what} of --server {type(self).__name__} to be a tensor with an entry for each of {count} "
+                f"{of}, but got {got}."
+            )
+
+    def check_finite(self, what: str, values: Tensor) -> None:
+        """See that all can be computed with.
+
+        Raises:
+            UserError: If not.
+        """
+        if not values.isfinite().all():
+            raise UserError(
+                f"Expected {what} of --server {type(self).__name__} to be finite, but round {self.round} has NaN or "
+                "infinity there; mend its rule and go on from the checkpoint before with --ckpt_path last."
+            )
+
+    def _checked(self, download: Callable[[int], Tensor], dtype: torch.dtype | None) -> Callable[[int], Tensor]:
+        """Downloads that a participant can add to its model; what several receive is looked at once."""
+        known: list[Tensor] = []
+
+        def checked(participant: int) -> Tensor:
+            step = download(participant)
+            if not known or step is not known[0]:
+                self.check_entries("a download", step, self.coordinates.size, "coordinates")
+                if dtype not in (step.dtype, None):
+                    raise UserError(
+                        f"Expected a download of --server {type(self).__name__} to be of the uploads' {dtype}, but got "
+                        f"{step.dtype}."
+                    )
+                self.check_finite("a download", step)
+                known[:] = [step]
+            return step
+
+        return checked
 
     def model_for(self, participant: int) -> Tensor | None:
         """The model ``[d]`` that a participant which missed rounds starts from when it is asked again.
@@ -251,15 +318,29 @@ class Server(ParticipantSide, ABC):
         """What `state_dict` gives, with all coordinates, on rank 0: the same however they are spread over ranks.
 
         Raises:
-            UserError: If a vector of a part of the coordinates is not named in `by_coordinate`.
+            UserError: If it has what no checkpoint keeps, or a vector of a part of the coordinates is not named in
+                `by_coordinate`.
         """
         state = self.state_dict()
+        self._check_kept(state)
         self._check_named(state)
         return self._by_coordinate(state, self.coordinates.gathered)
 
     def load_whole_state(self, state: dict[str, Any]) -> None:
         """Restore what `whole_state` gave."""
         self.load_state_dict(self._by_coordinate(state, self.coordinates.of))
+
+    def _check_kept(self, state: dict[str, Any]) -> None:
+        """See that all can be read back: NumPy's numbers cannot, though they look like Python's."""
+        for name, value in state.items():
+            unkept = next(_unkept(value), None)
+            if unkept is not None:
+                kind = type(unkept)
+                raise UserError(
+                    f"Expected state_dict of --server {type(self).__name__} to hold tensors and Python's own numbers "
+                    f"and texts, which a checkpoint keeps, but {name} has {kind.__module__}.{kind.__qualname__}; give "
+                    "float(...) or torch.as_tensor(...)."
+                )
 
     def _check_named(self, state: dict[str, Any]) -> None:
         """See that nobody takes a part for the whole, who saves one rank's vector for all."""
@@ -278,6 +359,16 @@ class Server(ParticipantSide, ABC):
         """A state in which every vector that has an entry for each coordinate is changed."""
         names = [name for name in self.by_coordinate or () if name in state]
         return state | {name: _each(state[name], change) for name in names}
+
+
+def _unkept(value: Any) -> Iterator[Any]:
+    """What a checkpoint that runs no code cannot hold."""
+    if type(value) in (dict, OrderedDict):
+        yield from (found for pair in value.items() for one in pair for found in _unkept(one))
+    elif type(value) in (list, tuple, set):
+        yield from (found for one in value for found in _unkept(one))
+    elif not isinstance(value, Tensor) and type(value) not in (type(None), bool, int, float, str, bytes):
+        yield value
 
 
 def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

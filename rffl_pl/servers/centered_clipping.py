@@ -24,8 +24,9 @@ class CenteredClipping(Consensus):
     v is 0 before the first round. One iteration a round, which is what the reference uses.
 
     Args:
-        radius: :math:`\tau`; by default the median of the round's distances :math:`\|u_i - v\|`, so that it needs no
-            knowledge of how long updates are. The reference takes a constant.
+        radius: :math:`\tau`; by default the median of the round's distances :math:`\|u_i - v\|`, of an even number the
+            lower of the middle two, so that it needs no knowledge of how long updates are. The reference takes a
+            constant.
 
     Raises:
         UserError: If the radius is not positive.

@@ -66,14 +66,18 @@ class Consensus(Server):
 
     def rule(self, evidence: Evidence) -> Verdict:
         some = len(evidence.senders) > 0
-        weights = self.weigh(evidence).cpu() if some else evidence.squared_norms
+        weights = self._decided(evidence) if some else evidence.squared_norms
         step = evidence.combined(self.combine, weights)
         step = self.stride(step) if some else step
+        self.check_entries("the step", step, self.coordinates.size, "coordinates")
+        self.check_finite("the step", step)
         if self.model is not None:
             # In the participants' own order of additions, so that the bits are theirs.
             self.model = self.model.to(step.device) + 0.0 + step
         self.current = torch.zeros_like(self.members).scatter(0, evidence.asked, True)
         measured = self.measures(evidence, weights) if some else {}
+        for name, values in measured.items():
+            self.check_entries(name, values, len(weights), "uploads")
         everyone = evidence.spread(weights, 0.0)
         return Verdict(
             weights=everyone,
@@ -84,6 +88,12 @@ class Consensus(Server):
             download=lambda participant: step,
             measures={name: evidence.spread(values.double(), torch.nan) for name, values in measured.items()},
         )
+
+    def _decided(self, evidence: Evidence) -> Tensor:
+        weights = self.weigh(evidence)
+        self.check_entries("weights", weights, len(evidence.senders), "uploads")
+        self.check_finite("weights", weights)
+        return weights.cpu()
 
     def model_for(self, participant: int) -> Tensor | None:
         return None if self.current[participant] else self.model

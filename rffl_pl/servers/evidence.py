@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from rffl_pl.errors import UserError
 from rffl_pl.functional import blocks
 from rffl_pl.functional.aggregation import squared_distances
 from rffl_pl.servers.coordinates import Coordinates
@@ -106,6 +107,9 @@ class Evidence:
         Args:
             rule: Makes ``[c]`` of a block ``[k, c]`` of k uploads and their weights ``[k]``.
             weights: ``[m]``.
+
+        Raises:
+            UserError: If it makes something else of one.
         """
         used = weights.nonzero().flatten().tolist()
         if not used:
@@ -113,7 +117,17 @@ class Evidence:
             return self.uploads[0].new_zeros(here) if len(self.uploads) else torch.zeros(here)
         rows = self.uploads if len(used) == len(weights) else [self.uploads[i] for i in used]
         weights = weights[used].to(rows[0].device)
-        return self.coordinates.combined(rows, lambda block: rule(block, weights))
+
+        def made(block: Tensor) -> Tensor:
+            entries = rule(block, weights)
+            if entries.shape != block.shape[1:]:
+                raise UserError(
+                    f"Expected what --server combines of a block {list(block.shape)} to have shape "
+                    f"{list(block.shape[1:])}, but got {list(entries.shape)}."
+                )
+            return entries
+
+        return self.coordinates.combined(rows, made)
 
     def spread(self, values: Tensor, elsewhere: float) -> Tensor:
         """Values ``[m]`` by participant, ``[P]``, with a value of their own for those who sent nothing."""

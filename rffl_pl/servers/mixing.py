@@ -58,7 +58,7 @@ class Mixing(Consensus):
     def start(self, task: Task) -> None:
         super().start(task)
         name = type(self.inner).__name__
-        if isinstance(self.inner, FoolsGold | QFFL | SignSGD | type(self)):
+        if isinstance(self.inner, FoolsGold | QFFL | SignSGD | type(self)) or self.inner.hears_losses:
             fit = ", ".join(kind for kind in MIXABLE if kind != type(self).__name__)
             why = " once more" if isinstance(self.inner, Mixing) else ", for which uploads cannot be mixed"
             raise UserError(
@@ -88,7 +88,17 @@ class Mixing(Consensus):
     def kept(self, update: Tensor) -> Tensor:
         return self.inner.kept(update)
 
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        return self.inner.outgoing(update, memory, model)
+
+    def pack(self, upload: Tensor) -> Tensor:
+        return self.inner.pack(upload)
+
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        return self.inner.unpack(payload, dimension)
+
     def weigh(self, evidence: Evidence) -> Tensor:
+        self.inner.round = self.round
         mixing = self.mixing(evidence)
         mixed = Mixed.of(evidence, mixing, self.senders_of(evidence.senders, mixing))
         weights = self.inner.weigh(mixed).cpu()

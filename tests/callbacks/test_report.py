@@ -30,7 +30,7 @@ def test_a_removal_is_explained_in_the_servers_words() -> None:
     reason = "its validation accuracy is below a third of the mean; --server.removal_share 0 keeps everybody"
     assert told(Faults(), 11, {1: reason}, **gone) == [f"Round 11: participant 1 is removed: {reason}."]
     (plain,) = told(Faults(), 11, **gone)
-    assert plain.endswith("its reputation fell below the threshold (similarity 0.250, weight 0.100).")
+    assert plain.endswith("the server's rule decided so (similarity 0.250, weight 0.100).")
 
 
 def test_a_fault_is_told_once_and_counted() -> None:

@@ -1,0 +1,274 @@
+"""Rules that somebody writes who forgets something: each ends in one sentence, and nobody's model is touched by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.runs.checkpoint import read
+from rffl_pl.servers import NNM, Consensus, Evidence, FedAvg, Server, Verdict
+from tests.bad_input.refusal import FIT, assert_refused
+from tests.cli.folders import Run
+from tests.conftest import only_run
+from tests.functional.reference import uploads
+from tests.ranks import forked
+from tests.runs import federate
+from tests.servers.tasks import shards, task
+from tests.servers.test_consensus import one_round, started, step_of
+
+HERE = __name__
+P, D = 4, 30
+
+
+class Answering(FedAvg):
+    """Answers as FedAvg does, but for what is changed of it."""
+
+    def __init__(self, change: Callable[[Verdict], Verdict]) -> None:
+        super().__init__()
+        self.change = change
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        return self.change(super().rule(evidence))
+
+
+def downloading(step: Any) -> Callable[[Verdict], Verdict]:
+    return lambda verdict: replace(verdict, download=lambda participant: step)
+
+
+VERDICTS: dict[str, tuple[Callable[[Verdict], Verdict], str]] = {
+    "a weight too few": (
+        lambda v: replace(v, weights=v.weights[1:]),
+        "weights of --server Answering to be a tensor with an entry for each of 4 participants, but got shape [3].",
+    ),
+    "similarities of nobody": (
+        lambda v: replace(v, similarities=None),  # type: ignore[arg-type]
+        "similarities of --server Answering to be a tensor with an entry for each of 4 participants, but got NoneType.",
+    ),
+    "members by number": (
+        lambda v: replace(v, members=torch.tensor([0, 1, 2, 3])),
+        "members of --server Answering to be True or False for every participant, but got torch.int64.",
+    ),
+    "weights that are no numbers": (
+        lambda v: replace(v, weights=v.weights / 0),
+        "weights of --server Answering to be finite, but round 0 has NaN or infinity there; mend its rule and go on",
+    ),
+    "a measure of all": (
+        lambda v: replace(v, measures={"spread": 3.0}),  # type: ignore[dict-item]
+        "spread of --server Answering to be a tensor with an entry for each of 4 participants, but got float.",
+    ),
+    "no download": (downloading(None), "a download of --server Answering to be a tensor with an entry for each of 30"),
+    "half a download": (downloading(torch.ones(15)), "an entry for each of 30 coordinates, but got shape [15]."),
+    "a finer download": (downloading(torch.ones(30).double()), "to be of the uploads' torch.float32, but got torch.fl"),
+    "a download of nothing": (downloading(torch.ones(30) / 0), "a download of --server Answering to be finite, but"),
+}
+
+
+@pytest.mark.parametrize("mistake", VERDICTS)
+def test_a_verdict_that_is_none(mistake: str) -> None:
+    """It shows later as a traceback of ours, as somebody's fault, or not at all."""
+    change, expected = VERDICTS[mistake]
+    with pytest.raises(UserError) as refusal:
+        one_round(Answering(change), uploads(P, D, 1)).download(2)
+    assert expected in str(refusal.value)
+
+
+class Deciding(Consensus):
+    """Weighs, combines, steps and measures as it is told."""
+
+    def __init__(self, **told: Any) -> None:
+        super().__init__()
+        self.told = told
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        return self.told.get("weigh", super().weigh)(evidence)  # type: ignore[no-any-return]
+
+    def combine(self, block: Tensor, weights: Tensor) -> Tensor:
+        return self.told.get("combine", super().combine)(block, weights)  # type: ignore[no-any-return]
+
+    def stride(self, combined: Tensor) -> Tensor:
+        return self.told.get("stride", super().stride)(combined)  # type: ignore[no-any-return]
+
+    def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
+        return self.told.get("measures", super().measures)(evidence, weights)  # type: ignore[no-any-return]
+
+
+DECISIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "weights of all in one": (
+        {"weigh": lambda evidence: torch.ones(())},
+        "weights of --server Deciding to be a tensor with an entry for each of 4 uploads, but got shape [].",
+    ),
+    "weights by zero": ({"weigh": lambda evidence: evidence.examples / 0}, "weights of --server Deciding to be finite"),
+    "a mean of means": (
+        {"combine": lambda block, weights: block.mean()},
+        "what --server combines of a block [4, 30] to have shape [30], but got [].",
+    ),
+    "a step by zero": ({"stride": lambda combined: combined / 0}, "the step of --server Deciding to be finite, but ro"),
+    "a step too short": (
+        {"stride": lambda combined: combined[1:]},
+        "the step of --server Deciding to be a tensor with an entry for each of 30 coordinates, but got shape [29].",
+    ),
+    "one measure of all": (
+        {"measures": lambda evidence, weights: {"longest": evidence.squared_norms.max()}},
+        "longest of --server Deciding to be a tensor with an entry for each of 4 uploads, but got shape [].",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", DECISIONS)
+def test_a_decision_that_is_none(mistake: str) -> None:
+    """Likewise; and the model that a server keeps stays as it was."""
+    told, expected = DECISIONS[mistake]
+    server = Deciding(**told)
+    server.start(task(shards(P), [D], participation=0.5))
+    assert server.model is not None
+    before = server.model.clone()
+    with pytest.raises(UserError) as refusal:
+        server.step(uploads(P, D, 1), range(P))
+    assert expected in str(refusal.value)
+    if mistake != "one measure of all":
+        assert torch.equal(server.model, before)
+
+
+def test_members_that_are_changed_in_place() -> None:
+    """A removal is announced, and for ever, however it is written down."""
+
+    def without(verdict: Verdict) -> Verdict:
+        verdict.members[2] = False  # which is the server's own
+        return verdict
+
+    server = Answering(without)
+    verdict = one_round(server, uploads(P, D, 1))
+    assert verdict.removed == (2,)
+    assert verdict.members.tolist() == server.members.tolist() == [True, True, False, True]
+    server.change = lambda verdict: replace(verdict, members=torch.ones(P, dtype=torch.bool))
+    again = server.step(uploads(3, D, 2), [0, 1, 3])
+    assert again.removed == ()
+    assert again.members.tolist() == [True, True, False, True]
+
+
+class Warm(Consensus):
+    """Steps less from round to round."""
+
+    def stride(self, combined: Tensor) -> Tensor:
+        return combined / (1 + self.round)
+
+
+class Signed(Consensus):
+    """Has participants send signs alone, which travel as bytes of their own."""
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        return update.sign()
+
+    def pack(self, upload: Tensor) -> Tensor:
+        return upload.to(torch.int8).view(torch.uint8)
+
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        return payload.view(torch.int8).float()
+
+
+class Hearing(FedAvg):
+    """Goes by losses."""
+
+    hears_losses = True
+
+
+def test_a_rule_behind_mixing_knows_its_round() -> None:
+    """Its schedule stands still, which nobody says."""
+    alone, behind = started(Warm(), shards(P), D), started(NNM(rule=Warm(), tolerated=0), shards(P), D)
+    for now in range(3):
+        rows = uploads(P, D, now)
+        one, other = (step_of(server.step(rows, range(P))) for server in (alone, behind))
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_what_participants_send_behind_mixing() -> None:
+    """A rule's mask or noise is left out without a word."""
+    server, update = NNM(rule=Signed(), tolerated=0), uploads(1, D, 1)[0]
+    sent = server.outgoing(update, {}, torch.zeros(D))
+    assert torch.equal(sent, update.sign())
+    payload = server.pack(sent)
+    assert payload.numel() == D
+    assert torch.equal(server.unpack(payload, D), sent)
+
+
+def test_a_rule_that_hears_losses_behind_mixing() -> None:
+    """It hears none."""
+    with pytest.raises(UserError, match=r"Expected --server\.rule to be one of .* but got Hearing, for which uploads"):
+        started(NNM(rule=Hearing()), shards(P), D)
+
+
+class Sending(FedAvg):
+    """Has participants send and remember what its option says."""
+
+    def __init__(self, *, what: str = "") -> None:
+        super().__init__()
+        self.what = what
+
+    def outgoing(self, update: Tensor, memory: dict[str, Any], model: Tensor) -> Tensor:
+        if self.what == "number":
+            memory["sent"] = 1
+        kinds: dict[str, Any] = {"nothing": None, "half": update[: len(update) // 2]}
+        return kinds.get(self.what, update)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("nothing", "outgoing of --server Sending to give shape [4810], but got NoneType."),
+        ("half", "outgoing of --server Sending to give shape [4810], but got shape [2405]."),
+        ("number", "Sending to remember tensors, which a checkpoint keeps, but its memory has sent of type int; give"),
+    ],
+)
+def test_what_nobody_can_send(what: str, expected: str) -> None:
+    """Whoever writes a rule looks for the mistake in our code."""
+    with pytest.raises(UserError) as refusal:
+        federate(Sending(what=what))
+    assert expected in str(refusal.value)
+
+
+class Averaging(FedAvg):
+    """Keeps a number, of which NumPy makes one of its own in the second round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.typical: Any = 0.0
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        if evidence.round == 1:
+            self.typical = {"lengths": [np.mean(evidence.squared_norms.numpy())]}
+        return super().weigh(evidence)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"typical": self.typical}
+
+
+SENTENCE = (
+    "Expected state_dict of --server Averaging to hold tensors and Python's own numbers and texts, which a checkpoint "
+    "keeps, but typical has numpy.float64; give float(...) or torch.as_tensor(...)."
+)
+
+
+def test_state_that_no_checkpoint_gives_back(rffl: Run, tmp_path: Path) -> None:
+    """Checkpoints are written that nobody can read, and called damaged; the one before stays, on both ranks."""
+    run = (*FIT, "--server", f"{HERE}.Averaging", "--trainer.max_epochs", 3)
+    assert_refused(rffl(*run, "--run.root", tmp_path / "one"), SENTENCE)
+    assert read(only_run(tmp_path / "one") / "checkpoints" / "last.ckpt")["federation"]["round"] == 1
+    ended = forked(2, *run, root=tmp_path / "two")
+    assert ended.code == 2
+    assert SENTENCE in " ".join(ended.err.split())
+
+
+def test_what_a_checkpoint_keeps() -> None:
+    """All of it is let pass."""
+    server: Server = Averaging()
+    server.start(task(shards(P), [D]))
+    server.typical = {"a": [1, 2.5, "x", None, True, (torch.ones(2),)], 3: {}}  # type: ignore[attr-defined]
+    assert server.whole_state()["typical"] == server.typical  # type: ignore[attr-defined]
