@@ -318,6 +318,11 @@ class Exchange:
             flat = flat[torch.tensor([i for block in self.blocks for i in block]).argsort()]
         return flat.view(-1, *rows.shape[1:]).to(self.device)
 
+    def everywhere(self, vector: Tensor | None) -> Tensor:
+        """Rank 0's vector ``[D]`` on all ranks; what others give does not count."""
+        mine = vector if self.rank == 0 and vector is not None else torch.empty(self.dimension)
+        return self.ranks.broadcast(mine).to(self.device)
+
     def anybody(self, so: bool) -> bool:
         """Whether it is so on any rank; all ranks ask."""
         if len(self.blocks) == 1:

@@ -17,7 +17,7 @@ from rffl_pl.cohort import Cohort, Examples, Schedule, random_stream
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange, Traffic
 from rffl_pl.federation import Federation
-from rffl_pl.servers import Server, Verdict
+from rffl_pl.servers import Consensus, Server, Verdict
 
 
 class Precision(Protocol):
@@ -109,9 +109,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     verdict = _judge(table, uploads, heard) if exchange.serves else None
     # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
     _integrate(table, verdict)
-    for index, participant in _hosted(table):
-        if table.personal is not None and participant in table.cast.attacks:
-            table.personal.take_over(index, table.cohort)  # what an adversary takes home is the shared one
+    _hand_over(table)
     verdict = replace(verdict, download=_spent) if verdict is not None and exchange.rank == 0 else None
     return Outcome(losses=losses, personal_losses=personal_losses, verdict=verdict, traffic=exchange.traffic)
 
@@ -124,6 +122,23 @@ def _ask(table: Table, number: int) -> None:
     for participant, model in exchange.ask(asked, table.server.model_for if exchange.serves else None):
         cohort.weights[cohort.participants.index(participant)] = model
     return None
+
+
+def bring_up_to_date(table: Table) -> None:
+    """Give whoever was not asked in the last round the model that it would start from, where all share one.
+
+    It is to be measured, kept and exported, and no part of a round: who is asked again downloads it then, and that is
+    counted. Every rank calls it, after a round.
+    """
+    server, exchange, cohort = table.server, table.exchange, table.cohort
+    if table.federation.participation == 1 or not isinstance(server, Consensus):
+        return
+    whole = server.coordinates.gathered(server.model) if exchange.serves and server.model is not None else None
+    model = exchange.everywhere(whole)
+    for index, participant in _hosted(table):
+        if exchange.active[participant] and participant not in exchange.asked:
+            cohort.weights[index] = model
+    _hand_over(table)
 
 
 def _measure(table: Table, examples: Mapping[int, Examples]) -> dict[int, float]:
@@ -283,6 +298,13 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
         for participant, memory in table.colluders.items():
             if participant in table.exchange.asked and participant not in removed:
                 table.cast.remember(participant, memory, verdict.download(participant))
+
+
+def _hand_over(table: Table) -> None:
+    """Have adversaries' models of their own be the shared ones: those are what they take home."""
+    for index, participant in _hosted(table):
+        if table.personal is not None and participant in table.cast.attacks:
+            table.personal.take_over(index, table.cohort)
 
 
 def _hosted(table: Table) -> list[tuple[int, int]]:

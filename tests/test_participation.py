@@ -18,9 +18,11 @@ from rffl_pl.callbacks import ReputationExchange
 from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.runs import checkpoint
+from rffl_pl.runs import RunFolder, checkpoint
 from rffl_pl.servers import RFFL, FedAvg, Server, SignSGD
+from tests.cli.folders import assert_same_bits, weights
 from tests.conftest import QUICK, Ended, only_run
+from tests.ranks import forked
 from tests.runs import Recorded, RecordedFedAvg, federate
 
 
@@ -80,7 +82,7 @@ def test_a_share_that_is_none(share: float) -> None:
 
 @pytest.mark.parametrize("kind", [RecordedFedAvg, RecordedRFFL, RecordedSignSGD])
 def test_who_is_not_asked_does_nothing(kind: type[Recorded]) -> None:
-    """It sends nothing, its model stays as it is, and so does its reputation."""
+    """It sends nothing, its model stays as it is or is the one that all share, and its reputation stays."""
     server, watch = kind(), Watch()
     federate(server, [FreeRider()], watch, rounds=6, participation=0.5)
     federation = Federation(participants=5, adversaries=1, participation=0.5, seed=1)
@@ -88,7 +90,8 @@ def test_who_is_not_asked_does_nothing(kind: type[Recorded]) -> None:
     assert asked == [federation.asked(range(6), round_index) for round_index in range(6)]
     for senders, before, after in zip(asked, watch.models[:-1], watch.models[1:], strict=True):
         moved = (before != after).any(1).nonzero().flatten().tolist()
-        assert moved == senders
+        assert moved == (senders if isinstance(server, RFFL) else [*range(6)])
+        assert isinstance(server, RFFL) or all(torch.equal(row, after[0]) for row in after)
     if isinstance(server, RFFL):
         for senders, old, new in zip(asked[1:], watch.reputations[1:-1], watch.reputations[2:], strict=True):
             others = [i for i in range(6) if i not in senders]
@@ -187,6 +190,28 @@ def test_a_run_by_halves(rffl: Callable[..., Ended], tmp_path: Path) -> None:
         assert sum(size > 0 for size in up) == max(1, round(0.5 * (sum(entry["members"]) + len(entry["removed"]))))
     summary = json.loads((only_run(tmp_path / "runs", "whole") / "summary.json").read_text())
     assert summary["removed_in_round"][:5] == [None] * 5
+
+
+@pytest.mark.parametrize("exchange", ["central", "sharded"])
+def test_the_model_that_all_share_is_measured(rffl: Callable[..., Ended], tmp_path: Path, exchange: str) -> None:
+    """Who was never asked counts with the initial network; ranks, checkpoints or exported weights differ in it."""
+    run = (
+        "fit", "--config", "configs/digits.yaml", *QUICK, "--server", "FedAvg", "--federation.participation", 0.3,
+        "--trainer.max_epochs", 4, "--trainer.check_val_every_n_epoch", 3,
+    )  # fmt: skip
+    assert rffl(*run, "--run.root", tmp_path / "one").code == 0
+    ended = forked(2, *run, "--exchange", exchange, root=tmp_path / "two")
+    assert ended.code == 0, ended.err
+    one, two = RunFolder.open(only_run(tmp_path / "one")), RunFolder.open(only_run(tmp_path / "two"))
+    summary = one.summary()
+    assert len({*summary.final}) == 1
+    assert summary.final == two.summary().final
+    assert len({*one.rounds()[2].measures["accuracy"]}) == 1
+    assert_same_bits(one.path, two.path)
+    first, *others = weights(one.path).values()
+    assert all(torch.equal(state[name], first[name]) for state in others for name in first)
+    kept = checkpoint.read(one.path / "checkpoints" / "last.ckpt")["federation"]["participants"]
+    assert all(torch.equal(kept[i]["network"][name], first[name]) for i in kept for name in first)
 
 
 def test_models_are_each_ones_own() -> None:

@@ -16,7 +16,7 @@ from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
-from rffl_pl.round import Table, play
+from rffl_pl.round import Table, bring_up_to_date, play
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import Server, Verdict
 from rffl_pl.strategy import FederatedStrategy
@@ -44,6 +44,7 @@ class ReputationExchange(Callback):
         self.verdict: Verdict | None = None
         self.traffic: Traffic | None = None
         self._colluders: Memories = {}
+        self._behind = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Tell the server its task.
@@ -62,7 +63,7 @@ class ReputationExchange(Callback):
                 f"{type(self.server).__name__}, where everybody's model is its own; leave one."
             )
         self.server.start(pl_module.task())
-        self._colluders = {}
+        self._colluders, self._behind = {}, False
         if trainer.is_global_zero and pl_module.cast.omniscient:
             names = ", ".join(sorted({type(attack).__name__ for attack in pl_module.cast.omniscient.values()}))
             warnings.warn(f"Simulation: {names} is shown the honest uploads on the server.", stacklevel=2)
@@ -81,31 +82,51 @@ class ReputationExchange(Callback):
     ) -> None:
         """Play one round."""
         assert isinstance(pl_module, FederatedModule)
-        table = Table(
-            federation=pl_module.federation,
-            cohort=pl_module.cohort,
-            cast=pl_module.cast,
-            exchange=pl_module.exchange,
-            server=self.server,
-            schedule=pl_module.schedule,
-            precision=trainer.precision_plugin,
-            personal=pl_module.personal,
-            pull=pl_module.pull,
-            colluders=self._colluders,
-        )
-        outcome = play(table, batch, pl_module.round)
+        outcome = play(self._table(trainer, pl_module), batch, pl_module.round)
         self.verdict, self.traffic = outcome.verdict, outcome.traffic
+        self._behind = self.server.communicates
         pl_module.completed(outcome.losses, outcome.personal_losses)
         # Lightning counts the steps of optimizers it wraps; a round is our step, and checkpoints and loggers go by it.
         progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
         progress.increment_ready()
         progress.increment_completed()
 
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Whoever missed rounds is measured with the model that all share."""
+        self._bring_up_to_date(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Likewise in the end, and so it is exported."""
+        self._bring_up_to_date(trainer, pl_module)
+
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """The server's part; what is measured from a checkpoint is what is measured in the run."""
+        self._bring_up_to_date(trainer, pl_module)
         checkpoint.setdefault("server", {}).update(
             name=_named(self.server), rule=self.server.whole_state(), colluders=_copied(self._colluders, "cpu")
         )
         checkpoint["server"]["settings"] = training_settings(trainer, self.server)
+
+    def _table(self, trainer: Trainer, module: FederatedModule) -> Table:
+        return Table(
+            federation=module.federation,
+            cohort=module.cohort,
+            cast=module.cast,
+            exchange=module.exchange,
+            server=self.server,
+            schedule=module.schedule,
+            precision=trainer.precision_plugin,
+            personal=module.personal,
+            pull=module.pull,
+            colluders=self._colluders,
+        )
+
+    def _bring_up_to_date(self, trainer: Trainer, module: LightningModule) -> None:
+        """Once after a round that this process has played."""
+        assert isinstance(module, FederatedModule)
+        if self._behind:
+            bring_up_to_date(self._table(trainer, module))
+            self._behind = False
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Every rank that serves takes the server's state, of its own coordinates; no other rank has it.
