@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -12,6 +15,7 @@ from torch.optim import Optimizer
 from rffl_pl.cohort import bytes_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from rffl_pl.runs.imports import beside
 
 Identity = dict[str, dict[str, str]]
 
@@ -58,9 +62,10 @@ def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:
 
 
 def sources(kinds: Iterable[type]) -> dict[str, str]:
-    """Digests of how a user's own classes are written, by name, their bases among them."""
+    """Digests of how a user's own classes are written, by name, their bases and what they import among them."""
     own = {base for kind in kinds for base in kind.__mro__ if base.__module__.partition(".")[0] not in _RELEASED}
-    return {_name(kind): hashlib.sha256(_source(kind).encode()).hexdigest()[:12] for kind in sorted(own, key=_name)}
+    written = {_name(kind): _source(kind) + _helpers(kind) for kind in sorted(own, key=_name)}
+    return {name: hashlib.sha256(source.encode()).hexdigest()[:12] for name, source in written.items()}
 
 
 def _source(kind: type) -> str:
@@ -71,6 +76,16 @@ def _source(kind: type) -> str:
         except (OSError, TypeError):
             continue
     return _name(kind)
+
+
+def _helpers(kind: type) -> str:
+    """What a class's file imports from beside it; nothing in a shell, or where the file is none or is gone."""
+    file = Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
+    if not file.is_file():
+        return ""
+    depth = kind.__module__.count(".") + (file.name == "__init__.py")
+    found = beside([file], file.parents[min(depth, len(file.parents) - 1)])
+    return json.dumps(found) if found else ""
 
 
 def _name(kind: type) -> str:

@@ -24,6 +24,7 @@ from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.launch.locks import locked
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.imports import beside
 from rffl_pl.studies.settings import PACKAGE, digest_of, settings_of
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
@@ -202,17 +203,27 @@ def _class(path: str) -> str:
 
 
 def _source(name: str) -> str:
-    """A digest of a user's module, or of a whole package: a class is no more than what it imports beside it."""
+    """A digest of a user's module, or of a whole package, and of what they import from beside them."""
     found = importlib.util.find_spec(name)
     if found and found.submodule_search_locations:
         return _code_in(*found.submodule_search_locations)
-    return _content(Path(found.origin)) if found and found.origin and found.has_location else ""
+    if not (found and found.origin and found.has_location):
+        return ""
+    file = Path(found.origin)
+    return _and(_content(file), beside([file], file.parent))
 
 
 @functools.cache
 def _code_in(*folders: str) -> str:
     files = sorted((path.relative_to(folder), path) for folder in folders for path in Path(folder).rglob("*.py"))
-    return digest_of([(name.as_posix(), _content(path)) for name, path in files])
+    own = digest_of([(name.as_posix(), _content(path)) for name, path in files])
+    roots = sorted({Path(folder).parent for folder in folders})
+    return _and(own, *(beside((path for _, path in files if path.is_relative_to(root)), root) for root in roots))
+
+
+def _and(own: str, *others: Mapping[str, str]) -> str:
+    """A digest of files and of others; without others it is their own, as results have it that were kept before."""
+    return digest_of(own, *others) if any(others) else own
 
 
 @functools.cache

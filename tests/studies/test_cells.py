@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 from pathlib import Path
 
 import pytest
 
 from rffl_pl.cli.resolve import Resolver
+from rffl_pl.runs.imports import beside
 from rffl_pl.studies import cells
 from rffl_pl.studies.cells import cells_of
+from rffl_pl.studies.settings import digest_of
 from rffl_pl.studies.study import Study
 from tests.conftest import ROOT
 
@@ -95,6 +99,62 @@ def test_all_of_a_users_package_counts(tmp_path: Path, monkeypatch: pytest.Monke
     assert changed(words) == before
     (package / "inner" / "helper.py").write_text("share = 0.3\n")
     assert changed(words) != before
+
+
+def test_what_a_users_file_imports_from_beside_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any remove and in any form of import, in a circle too; what it does not import is not part of it."""
+    mine = "from rffl_pl.servers import FedAvg\nfrom helper_for_studies import SCALE\n\n\nclass Scaled(FedAvg):\n"
+    written = {
+        "beside_for_studies.py": f"import torch\n{mine}    scale = SCALE\n",
+        "helper_for_studies.py": "def scale():\n    import tools_for_studies.inner\n\n\nSCALE = 1\n",
+        "tools_for_studies/__init__.py": "import beside_for_studies\n",
+        "tools_for_studies/inner.py": "from . import deep\nfrom ..nowhere import nothing\n",
+        "tools_for_studies/deep.py": "import damaged_for_studies\n",
+        "damaged_for_studies.py": "no Python\n",
+        "unrelated_for_studies.py": "",
+        "tools_for_studies/unrelated.py": "",
+    }
+    (tmp_path / "tools_for_studies").mkdir()
+    for name, source in written.items():
+        (tmp_path / name).write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = "--config digits.yaml --server beside_for_studies.Scaled"
+    digests = [digest(words)]
+    for name, source in written.items():
+        (tmp_path / name).write_text(f"{source}# changed\n")
+        digests.append(digest(words))
+        assert (digests[-1] == digests[-2]) == ("unrelated" in name), name
+
+
+def test_what_a_users_package_imports_from_beside_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package in a folder with helpers of its user's is no more than they are."""
+    (tmp_path / "scaled_for_studies").mkdir()
+    (tmp_path / "scaled_for_studies" / "__init__.py").write_text("from scale_for_studies import Mine\n")
+    helper = tmp_path / "scale_for_studies.py"
+    helper.write_text("from rffl_pl.servers import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = "--config digits.yaml --server scaled_for_studies.Mine"
+    before = digest(words)
+    helper.write_text(helper.read_text() + "# changed\n")
+    assert changed(words) != before
+
+
+def test_files_without_helpers_keep_their_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Theirs is that of their bytes, as before their imports counted: what is finished stays so."""
+    file, package = tmp_path / "lone_for_studies.py", tmp_path / "lone_package_for_studies"
+    package.mkdir()
+    (tmp_path / "unrelated_for_studies.py").write_text("")
+    for place in (file, package / "__init__.py", package / "inner.py"):
+        place.write_text("import json\nfrom collections import abc\nimport torch\nfrom rffl_pl.servers import FedAvg\n")
+    bytes_of = hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cells._source("lone_for_studies") == bytes_of
+    assert cells._source("lone_package_for_studies") == digest_of([("__init__.py", bytes_of), ("inner.py", bytes_of)])
+    for name in ("functools", "yaml"):  # what is installed has all the rest of that beside it
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        assert beside([Path(found.origin)], Path(found.origin).parents[name == "yaml"]) == {}
 
 
 def changed(words: str) -> str:
