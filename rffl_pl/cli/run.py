@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -25,10 +25,11 @@ from rffl_pl.callbacks.find import named_alike
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.comparison.reading import options_of
 from rffl_pl.errors import UserError, check_folder, check_number
+from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import RUN, header, sound, wandb_run
 from rffl_pl.runs.facts import facts, group, tags
-from rffl_pl.strategy import FederatedStrategy
+from rffl_pl.strategy import FederatedStrategy, leave_process_group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +142,35 @@ def leave_if_complete(run: RunFolder, asked: int | None) -> None:
         SystemExit: With code 0, as a scheduler that starts a finished job again expects it.
     """
     if asked is not None and run.complete(asked):
-        if launch.rank() == 0:
-            print(
-                f"The run in {run.path} has its {asked} rounds and its result: nothing is left to do; for more give "
-                "a greater --trainer.max_epochs, for another run leave out --ckpt_path.",
-                flush=True,
-            )
-        sys.exit(0)
+        _leave(run, asked)
+
+
+def leave_if_complete_on_every_disk(
+    run: RunFolder, asked: int | None, module: FederatedModule, strategy: FederatedStrategy
+) -> None:
+    """Likewise where no disk has all of the run: all ranks leave, or none, once they have met.
+
+    Raises:
+        SystemExit: On every rank, with code 0.
+    """
+    if asked is None or strategy.world_size == 1:
+        return
+    rank = strategy.global_rank
+    hosted = module.federation.hosted_by(rank, strategy.world_size)
+    first, *others = strategy.everybodys(run.ended(asked, hosted, result=rank == 0))
+    if first is not None and all(theirs == first for theirs in others):
+        leave_process_group()  # now: who exits early may take the store with it
+        _leave(run, asked)
+
+
+def _leave(run: RunFolder, rounds: int) -> NoReturn:
+    if launch.rank() == 0:
+        print(
+            f"The run in {run.path} has its {rounds} rounds and its result: nothing is left to do; for more give "
+            "a greater --trainer.max_epochs, for another run leave out --ckpt_path.",
+            flush=True,
+        )
+    sys.exit(0)
 
 
 def has_options(run: RunFolder, config: Mapping[str, Any], places: Iterable[str] = ()) -> bool:
@@ -171,6 +194,7 @@ class ConfigKeeper(SaveConfigCallback):
 
         Raises:
             UserError: On every rank, if some have a checkpoint to go on from and others have none.
+            SystemExit: On every rank, if each has its part of a run that is finished.
         """
         assert isinstance(trainer.strategy, FederatedStrategy)
         found = trainer.strategy.everybodys(bool(self.config.get("ckpt_path")))
@@ -182,6 +206,10 @@ class ConfigKeeper(SaveConfigCallback):
             )
         if stage != "fit":
             super().setup(trainer, pl_module, stage)
+        elif all(found):
+            assert isinstance(pl_module, FederatedModule)
+            folder, asked = RunFolder(trainer.default_root_dir), self.config.trainer.max_epochs
+            leave_if_complete_on_every_disk(folder, asked, pl_module, trainer.strategy)
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._keep(RunFolder(trainer.default_root_dir))

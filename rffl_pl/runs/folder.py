@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from torch import Tensor
 from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.launch.locks import locked
-from rffl_pl.runs.checkpoint import RUN, choices, participant_file
+from rffl_pl.runs.checkpoint import RUN, Version, choices, participant_file, version_of
 from rffl_pl.runs.durable import put
 from rffl_pl.runs.records import Round, Summary
 
@@ -197,7 +197,7 @@ class RunFolder:
         """Whether the run has ended after so many rounds: its result and everybody's weights are of its checkpoint.
 
         A rank that is killed at the end has not written its weights, though rank 0 may have written the result. Where
-        other machines have parts of the checkpoint, nobody can tell alone.
+        other machines have parts of the checkpoint, nobody can tell alone: each asks for its own part (`ended`).
         """
         newest = self.newest_checkpoint()
         try:
@@ -206,10 +206,31 @@ class RunFolder:
             return False
         if newest is None or summary.rounds != rounds:
             return False
-        everybody = range(len(summary.examples))
-        written = [self.summary_file, *map(self.weights_file, everybody)]
-        began = (newest / RUN).stat().st_mtime
-        whole = all((newest / participant_file(i)).is_file() for i in everybody)
+        return self._left_after(newest, range(len(summary.examples)), result=True)
+
+    def ended(self, rounds: int, participants: Sequence[int], *, result: bool) -> Version | None:
+        """The checkpoint of the last round, if what one rank leaves at the end of a run is here and is of it.
+
+        Args:
+            rounds: Those of the run.
+            participants: Those that the rank hosts.
+            result: Whether it is rank 0, which leaves the result.
+        """
+        newest = self.newest_checkpoint()
+        if newest is None:
+            return None
+        try:
+            version = version_of(newest)
+            reached = {version.round, self.summary().rounds} if result else {version.round}
+        except UserError:  # none, or one that is damaged
+            return None
+        return version if reached == {rounds} and self._left_after(newest, participants, result=result) else None
+
+    def _left_after(self, checkpoint: Path, participants: Sequence[int], *, result: bool) -> bool:
+        """Whether a checkpoint has participants' parts, and their weights, and the result, were written after it."""
+        began = (checkpoint / RUN).stat().st_mtime
+        written = [*map(self.weights_file, participants), *([self.summary_file] if result else [])]
+        whole = all((checkpoint / participant_file(i)).is_file() for i in participants)
         return whole and all(file.is_file() and file.stat().st_mtime >= began for file in written)
 
     def config(self) -> dict[str, Any]:

@@ -76,6 +76,12 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def contents(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    """Of every file, and when it was written."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
 def of(participants: list[int]) -> set[str]:
     return {f"participant_{i}.pt" for i in participants}
 
@@ -110,6 +116,24 @@ def test_a_run_goes_on_from_what_lies_on_each(disks: Disks, whole: Path) -> None
         ended_as(whole, here, there)
         shutil.rmtree(here.path / "weights")
     assert names(there.path) == {"checkpoints", "config.yaml", "launch", "weights"}
+
+
+def test_a_finished_run_is_left_as_it_is(disks: Disks, whole: Path) -> None:
+    """On all disks, once each has all that its machine is to have; else it is measured and written again, on all."""
+    here, there = disks.folders()
+    assert disks.goes_on().code == 0
+    before = [contents(run.path) for run in (here, there)]
+    again = disks.goes_on()
+    assert (again.code, again.err) == (0, "")
+    assert again.out.startswith(f"The run in {here.path} has its 6 rounds and its result: nothing is left to do; ")
+    assert again.out.count("\n") == 1
+    assert [contents(run.path) for run in (here, there)] == before
+    assert [run.path for run in disks.folders()] == [here.path, there.path]
+    there.weights_file(HOSTED[1][0]).unlink()
+    ended = disks.goes_on()
+    assert ended.code == 0, ended.err
+    assert ended.out.count("run folder") == 2
+    ended_as(whole, here, there)
 
 
 def test_a_disk_that_is_a_round_behind(disks: Disks, whole: Path) -> None:
