@@ -339,9 +339,9 @@ class Cohort:
             count += len(y)
         if count == 0:
             raise UserError(
-                f"Expected mini-batches of at least two examples for the batch normalisation of --model.network, but "
-                f"participant {self.participants[index]} has none; raise --data.batch_size or "
-                "--data.examples_per_participant."
+                "Expected mini-batches of at least two examples for the batch normalisation of --model.network, but "
+                f"participant {self.participants[index]} has none; give it a second example and --data.batch_size of "
+                "at least 2, or take a network without batch normalisation."
             )
         return total / count
 

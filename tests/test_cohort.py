@@ -338,8 +338,11 @@ def test_a_single_last_example_under_batch_normalisation() -> None:
     loss = cohort.train(0, Shuffled(x, y, batch_size=8), Schedule(epochs=1), 0, seed=1)
     assert 0 < loss < 10
     assert cohort.withdraw(0).any()
-    with pytest.raises(UserError, match=r"participant 0 has none; raise --data\.batch_size or"):
-        cohort.train(0, Shuffled(x, y, batch_size=1), Schedule(epochs=1), 0, seed=1)
+    for few in (Shuffled(x, y, batch_size=1), Shuffled(x[:1], y[:1])):
+        with pytest.raises(
+            UserError, match=r"participant 0 has none; give it a second example and --data\.batch_size of"
+        ):
+            cohort.train(0, few, Schedule(epochs=1), 0, seed=1)
 
 
 def test_identical_models_are_found() -> None:
