@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
@@ -66,11 +68,14 @@ class Part:
         x, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (None, None)
         if not (isinstance(x, Tensor) and isinstance(y, Tensor) and y.dim() == 1 and len(x) == len(y) == len(indices)):
             failure = batch if isinstance(batch, Exception) else None
-            reason = f" ({type(failure).__name__}: {' '.join(str(failure).split())})" if failure is not None else ""
+            blamed, reason = f"a batch with example {int(indices[0])}", ""
+            if isinstance(failure, Odd):
+                blamed, reason = f"{self.which} example {failure.example}", f" ({failure.reason})"
+            elif failure is not None:
+                reason = f" ({type(failure).__name__}: {' '.join(str(failure).split())})"
             raise UserError(
                 f"Expected {self.which} examples of {self.owner} to be pairs (x, y) of a tensor and a class number, "
-                f"every x of one shape, but a batch with example {int(indices[0])} is not{reason}; convert them in its "
-                "dataset."
+                f"every x of one shape, but {blamed} is not{reason}; convert them in its dataset."
             ) from failure
         self._check_inputs(indices, x)
         self._check_labels(indices, whole(y, f"{self.which} example", self.owner, indices))
@@ -94,13 +99,51 @@ class Part:
             )
 
 
+class Odd(Exception):
+    """Examples that make no batch, since one of them is unlike most.
+
+    Args:
+        example: Its number.
+        reason: What is unlike about it.
+    """
+
+    def __init__(self, example: int, reason: str) -> None:
+        super().__init__(example, reason)  # both, by which it comes from a worker process
+        self.example, self.reason = example, reason
+
+
 def collected(dataset: Dataset[Any], indices: list[int]) -> Any:
     """The examples as one batch, or why they cannot be one: a worker's exception would come with its traceback."""
     together = getattr(dataset, "__getitems__", None)
+    examples = None
     try:
-        return default_collate(together(indices) if together else [dataset[i] for i in indices])
+        examples = together(indices) if together else [dataset[i] for i in indices]
+        return default_collate(examples)
     except Exception as error:  # whatever files meet, and torch in things that it cannot stack
-        return error
+        return _odd(indices, examples) or error
+
+
+def _odd(indices: list[int], examples: Any) -> Odd | None:
+    """The first of the examples that is unlike most of them, where most are of one shape.
+
+    torch compares all with the first, which may be the odd one itself, and names places in a shuffled batch.
+    """
+    if not isinstance(examples, list | tuple) or len(examples) != len(indices):
+        return None
+    kinds = [_kind(example) for example in examples]
+    usual, count = Counter(kinds).most_common(1)[0]
+    if not usual.startswith("of shape") or not len(kinds) / 2 < count < len(kinds):
+        return None
+    index, kind = next(pair for pair in zip(indices, kinds, strict=True) if pair[1] != usual)
+    return Odd(index, f"it is {kind}, most are {usual}")
+
+
+def _kind(example: Any) -> str:
+    """The shape of an example's input, or what it is instead."""
+    if not isinstance(example, list | tuple) or len(example) != 2:
+        return "no pair"
+    x = example[0]
+    return f"of shape {list(x.shape)}" if isinstance(x, Tensor | np.ndarray) else f"of type {type(x).__name__}"
 
 
 def labels_of(dataset: Dataset[Any], which: str = "example", owner: str | None = None) -> Tensor:

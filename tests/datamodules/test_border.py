@@ -187,8 +187,12 @@ BROKEN = {
     "NaN": ((torch.tensor([float("nan")]), 1), "finite inputs of Given, but training example 13 has NaN"),
     "another label": ((torch.zeros(1), 0.5), "whole numbers, but training example 13 has label 0.5"),
     "another class": ((torch.zeros(1), 7), "in 0 .. 3, but training example 13 has label 7"),
-    "another shape": ((torch.zeros(2), 1), "every x of one shape, but a batch with example"),
-    "no tensor": ((object(), 1), "of a tensor and a class number"),
+    "another shape": (
+        (torch.zeros(2), 1),
+        "every x of one shape, but training example 13 is not (it is of shape [2], most are of shape [1]);",
+    ),
+    "no tensor": ((object(), 1), "training example 13 is not (it is of type object, most are of shape [1]);"),
+    "no pair": (torch.zeros(1), "training example 13 is not (it is no pair, most are of shape [1]);"),
 }
 
 
@@ -208,6 +212,17 @@ def test_an_example_that_is_read_later(fault: str, num_workers: int) -> None:
     assert len(walked) == 1
     del caught  # and with its traceback the pass that was left, whose workers the next one takes over
     assert len(list(reader.batches(torch.arange(20, 60), 8))) == 5
+
+
+@pytest.mark.parametrize(("order", "named"), [([13, 4, 5], 13), ([4, 13], None), ([4, 13, 5], 13)])
+def test_the_example_that_is_blamed(order: list[int], named: int | None) -> None:
+    """A user would mend another example: torch compares all with the first, whichever that is."""
+    data = with_part("train", Altered(TRAIN, 13, (torch.zeros(2), 1), targets=True))
+    data.setup("fit")
+    part = data._parts["training"]
+    reader = Reader(part.dataset, 0, part.check)
+    with pytest.raises(UserError, match=f"but training example {named} is" if named else "but a batch with example 4"):
+        reader.batch(torch.tensor(order))
 
 
 def test_whoever_meets_a_bad_example_in_training_is_told(rffl: Callable[..., Ended], tmp_path: Path) -> None:
