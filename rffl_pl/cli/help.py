@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rffl_pl import __version__
 from rffl_pl.cli import catalogue
 from rffl_pl.errors import UserError
+from rffl_pl.launch.fork import RANKS, take_ranks
 
 COMMANDS = {
     "fit": ("train a federation", "rffl fit --config digits.yaml"),
@@ -39,7 +42,7 @@ def answer(args: list[str]) -> str | None:
     """The answer to a command line that needs no torch; None if it needs a run.
 
     Raises:
-        UserError: If there is no such command or nothing of that kind to list.
+        UserError: If there is no such command, an option stands before it, or there is nothing of that kind to list.
     """
     match args:
         case ["-h" | "--help" | "help", *_]:
@@ -58,11 +61,8 @@ def answer(args: list[str]) -> str | None:
             kinds = [*catalogue.KINDS, "configs"]
             near = catalogue.nearest(words[0], kinds)
             raise UserError(f"Expected one of {', '.join(kinds)} to list, but got {' '.join(words)}{near or '.'}")
-        case []:
-            raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}; `rffl --help` shows an example of each.")
-        case [word, *_] if not word.startswith("-") and word not in COMMANDS:
-            near = catalogue.nearest(word, COMMANDS)
-            raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}, but got {word}{near or '.'}")
+    ranks_first = bool(args) and args[0].partition("=")[0] == RANKS
+    _check_command(take_ranks(args)[1] if ranks_first else args)
     return None
 
 
@@ -96,3 +96,18 @@ def lines(kind: str) -> str:
     found = catalogue.listed(kind)
     width = max(map(len, found), default=0)
     return "\n".join(f"  {name:{width}}  {sentence}" for name, sentence in found.items())
+
+
+def _check_command(words: list[str]) -> None:
+    """See that the first word is a command; the parser's own options may stand before it."""
+    if not words:
+        raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}; `rffl --help` shows an example of each.")
+    word, option = words[0], words[0].partition("=")[0]
+    if not word.startswith("-") and word not in COMMANDS:
+        near = catalogue.nearest(word, COMMANDS)
+        raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}, but got {word}{near or '.'}")
+    if word.startswith("-") and option not in ("-c", "--config", "--print_config"):
+        place = next((number for number, word in enumerate(words) if word in COMMANDS), len(words))
+        command, *behind = words[place:] or ["fit"]
+        line = " ".join(shlex.join([command, *behind, *words[:place]]).split())  # behind --config, over which they win
+        raise UserError(f"Expected a command first, but got {option}; put options behind it: rffl {line}.")

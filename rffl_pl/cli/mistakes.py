@@ -97,7 +97,7 @@ def mistake_behind(error: BaseException) -> BaseException | None:
 def sentence(error: BaseException) -> str:
     """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
     message = str(error)
-    readings = (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _no_such_option, _no_value)
+    readings = (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option, _no_value)
     said = next(filter(None, (reading(message) for reading in readings)), None) or _plain(message)
     if _of_wandb(error):
         said = (
@@ -185,6 +185,14 @@ def _wrong_kind(message: str) -> str | None:
     if not kinds:
         return None
     return f"Expected --{_key(message)} to be {' or '.join(kinds)}, but got {_given(message)}."
+
+
+def _too_early(message: str) -> str | None:
+    """What is said of a file of options before the command."""
+    found = re.search(r"is not accepted before subcommand '(\w+)'", message)
+    if found is None:
+        return None
+    return f"Expected a command first, but got --config; put it behind it: rffl {found[1]} --config digits.yaml."
 
 
 def _no_such_option(message: str) -> str | None:
