@@ -99,6 +99,9 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     """Options of the constructor that say where files lie, beside its bases'. Machines may differ in them; the labels
     that they read are compared."""
 
+    validation_remedy: str = "give Sources(validation=...), or "
+    """How a user brings validation examples, for the message where some are needed; empty where nobody can."""
+
     mistake: UserError | None = None
     """What `prepare_data` met on this rank while the others waited."""
 
@@ -366,7 +369,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         if not brought and self.validation_share > 0:
             raise UserError(
                 f"Expected {owner} to bring validation examples with --data.split OWN, which holds out nobody's, but "
-                "there are none; give Sources(validation=...), or --data.validation 0 and --data.watch test."
+                f"there are none; {self.validation_remedy}give --data.validation 0 and --data.watch test."
             )
         held = partial(Holdings, owner=owner, num_classes=self.num_classes, num_workers=self.num_workers)
         self._own = {which: held(read, self.hosted, which=which) for which, read in own.items()}

@@ -49,6 +49,7 @@ class ImageFolder(FederatedDataModule):
 
     num_classes = 0
     places = ("folder",)
+    validation_remedy = "put them into a folder val of --data.folder, or "
 
     def __init__(
         self,

@@ -69,6 +69,7 @@ class TextDataModule(FederatedDataModule):
     """
 
     places = ("vocabulary_file", "predict_file")
+    validation_remedy = "have read() return some, or "
 
     def __init__(
         self,

@@ -54,6 +54,7 @@ class TextFile(TextDataModule):
 
     num_classes = 0
     places = ("train_file", "test_file")
+    validation_remedy = ""
 
     def __init__(
         self,

@@ -119,6 +119,18 @@ def test_images_of_ones_own(rffl: Callable[..., Ended], divided: Path) -> None:
     assert ended.code == 0, ended.err
 
 
+def test_no_images_to_watch(divided: Path) -> None:
+    """Nobody's own are held out, and a user without Python is told of a class of Python's."""
+    shutil.rmtree(divided / "val")
+    with pytest.raises(UserError) as caught:
+        made(divided, split="OWN")
+    assert str(caught.value).endswith(
+        "but there are none; put them into a folder val of --data.folder, or give --data.validation 0 and --data.watch "
+        "test."
+    )
+    assert made(divided, split="OWN", validation=0, watch="test").shard_sizes == [6, 4]
+
+
 def test_images_that_each_is_measured_on(rffl: Callable[..., Ended], divided: Path) -> None:
     """A participant is tested on another's images or other classes, or all have to be in its folder."""
     for part in ("test", "val"):

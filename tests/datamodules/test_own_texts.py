@@ -156,6 +156,8 @@ def test_what_is_missing(folder: Path) -> None:
     assert "Expected --data.vocabulary_file for TextFile with --data.split OWN, but got none" in refused(
         folder, vocabulary_file=None
     )
+    said = refused(folder, validation=0.1, watch="validation")
+    assert said.endswith("but there are none; give --data.validation 0 and --data.watch test.")
     (folder / "empty.txt").write_text("")
     said = f"a sentence per line in --data.vocabulary_file {folder / 'empty.txt'}, but it is empty"
     assert said in refused(folder, vocabulary_file=str(folder / "empty.txt"))
