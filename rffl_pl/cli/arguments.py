@@ -20,6 +20,7 @@ from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneReference
 from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed, naming_inner_options
+from rffl_pl.cli.limits import LimitedTrainer
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import (
@@ -217,6 +218,7 @@ def made(cli: type[FederatedCLI], args: list[str]) -> FederatedCLI:
         FederatedModule,
         FederatedDataModule,
         subclass_mode_data=True,
+        trainer_class=LimitedTrainer,
         save_config_callback=ConfigKeeper,
         save_config_kwargs={"save_to_log_dir": False},
         trainer_defaults={

@@ -168,3 +168,21 @@ def test_a_small_share_of_validation_is_at_least_one_batch(rffl: Run) -> None:
     watched = ("--data.watch", "test", "--trainer.limit_val_batches", 0.3)
     ended = rffl(*DIGITS, "--server", "CFFL", *watched, "--trainer.max_epochs", 1)
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize(("given", "one"), [("1", True), ("1.0", False)])
+def test_one_batch_and_all_of_them(rffl: Run, tmp_path: Path, given: str, one: bool) -> None:
+    """A whole number is one of batches, as Lightning has it, in files too: the parser would take 1 for all of them."""
+    (tmp_path / "few.yaml").write_text(f"trainer:\n  limit_test_batches: {given}\n")
+    words = ("--config", tmp_path / "few.yaml", "--trainer.limit_val_batches", given, "--trainer.max_epochs", 1)
+    assert rffl(*DIGITS, *words, "--data.eval_batch_size", 64).code == 0
+    folder = only_run(tmp_path / "runs")
+    checkpoint = ("--ckpt_path", folder / "checkpoints" / "last.ckpt")
+    assert rffl("test", "--config", folder / "config.yaml", *checkpoint).code == 0
+    final = json.loads((folder / "summary.json").read_text())["final"]
+    assert all((64 * accuracy).is_integer() for accuracy in final) == one
+    (watched,) = (float(row["accuracy/max"]) for row in rows(folder / "metrics.csv"))
+    assert (64 * watched).is_integer() == one
+    for config in (tmp_path / "runs").rglob("config.yaml"):
+        kept = yaml.safe_load(config.read_text())["trainer"]
+        assert {type(kept[f"limit_{part}_batches"]) for part in ("val", "test")} == {int if one else float}

@@ -1,0 +1,36 @@
+"""One batch or all: a trainer's limits as they are typed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from lightning.pytorch import Trainer
+
+Limit = Literal[1] | float | None
+"""``1`` stays a whole number, which the parser would make 1.0 of; other numbers mean the same as either."""
+
+
+class LimitedTrainer(Trainer):
+    """Lightning's trainer, whose parser tells one batch, ``1``, from all of them, ``1.0``.
+
+    Args:
+        limit_val_batches: How much of the validation examples is evaluated: a share of the batches, or their number.
+        limit_test_batches: Likewise of the test examples.
+        limit_predict_batches: Likewise of what is predicted.
+        kwargs: See Lightning's ``Trainer``.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit_val_batches: Limit = None,
+        limit_test_batches: Limit = None,
+        limit_predict_batches: Limit = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            limit_val_batches=limit_val_batches,
+            limit_test_batches=limit_test_batches,
+            limit_predict_batches=limit_predict_batches,
+            **kwargs,
+        )
