@@ -144,6 +144,23 @@ def test_the_name_of_a_launch(monkeypatch: pytest.MonkeyPatch, environment: dict
     assert launch.identity() == name
 
 
+def test_a_seed_that_all_ranks_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of one node have the same before they meet, another launch has another; those of several have none."""
+    for variable, value in ONE_NODE.items():
+        monkeypatch.setenv(variable, value)
+    assert launch.random_seed() != launch.random_seed()  # alone, though torchrun's
+    for variable in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(variable, "2")
+    drawn = launch.random_seed()
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", "torchelastic_a/none_b/attempt_2/1/error.json")
+    assert launch.random_seed() == drawn
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", "torchelastic_a/none_c/attempt_1/0/error.json")
+    assert launch.random_seed() != drawn
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    with pytest.raises(UserError, match="Expected --seed_everything to be a number for ranks of several machines"):
+        launch.random_seed()
+
+
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

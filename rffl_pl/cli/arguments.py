@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
+from rffl_pl import launch
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneReference
 from rffl_pl.callbacks.metrics_file import MetricsFile
@@ -60,6 +61,8 @@ class FederatedCLI(LightningCLI):
     earlier: RunFolder | None = None
     """The run that goes on in its own folder."""
 
+    _drawn = False  # whether the seed was left to this command line to draw
+
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
         """Lightning's, less what is decided here."""
@@ -96,7 +99,7 @@ class FederatedCLI(LightningCLI):
         if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
             raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
         federation = self._get(self.config, "federation")
-        federation.seed = int(self._get(self.config, "seed_everything"))  # `true` has been replaced by a number
+        federation.seed = int(self._get(self.config, "seed_everything"))
         if federation.participants is None:
             federation.participants = Federation(**federation.as_dict()).honest
         if self.subcommand == "fit":
@@ -111,6 +114,8 @@ class FederatedCLI(LightningCLI):
         """
         given = self._get(self.config, "ckpt_path")
         self.earlier = Run(**self._get(self.config, "run").as_dict()).earlier(given, self._fits, self._fits_elsewhere)
+        if self.earlier is not None and self._drawn:
+            self._take_seed(self.earlier.config()["seed_everything"])
         if self.earlier is not None and self.earlier.newest_checkpoint() is not None:
             self.config[self.subcommand].ckpt_path = str(self.earlier.checkpoints)
         elif given == "last":
@@ -125,7 +130,7 @@ class FederatedCLI(LightningCLI):
     def _fits(self, run: RunFolder, places: Sequence[str] = ()) -> bool:
         """Whether a run is of these options, spelt as a run folder keeps them."""
         parser, config = self._parser(self.subcommand), self.config[self.subcommand]
-        return has_options(run, yaml.safe_load(parser.dump(config, skip_unset=False)), places)
+        return has_options(run, yaml.safe_load(parser.dump(config, skip_unset=False)), places, any_seed=self._drawn)
 
     def _fits_elsewhere(self, run: RunFolder) -> bool:
         """Likewise of another rank, which may have the data elsewhere: a folder in common has rank 0's options."""
@@ -170,10 +175,19 @@ class FederatedCLI(LightningCLI):
         return trainer
 
     def _set_seed(self) -> None:
-        """As the base class does, once the seed is known to be one."""
+        """As the base class does, once the seed is known to be one; it would take 0 where one is to be drawn."""
         seed = self._get(self.config, "seed_everything")
+        self._drawn = seed is True
+        if self._drawn:
+            self.config.get(str(self.subcommand), self.config)["seed_everything"] = launch.random_seed()
         if not isinstance(seed, bool):
             check_number("--seed_everything", seed, 0, 2**32 - 1)
+        super()._set_seed()
+
+    def _take_seed(self, seed: int) -> None:
+        """Go on with the seed that an earlier launch of the same run drew."""
+        config = self.config[self.subcommand]
+        config.seed_everything, config.federation.seed = seed, int(seed)
         super()._set_seed()
 
     def instantiate_classes(self) -> None:

@@ -173,9 +173,18 @@ def _leave(run: RunFolder, rounds: int) -> NoReturn:
     sys.exit(0)
 
 
-def has_options(run: RunFolder, config: Mapping[str, Any], places: Iterable[str] = ()) -> bool:
-    """Whether a run was asked for what a configuration says, but for what changes no result and places of data."""
-    elsewhere = {f"--data.{option}" for option in places}
+def has_options(
+    run: RunFolder, config: Mapping[str, Any], places: Iterable[str] = (), *, any_seed: bool = False
+) -> bool:
+    """Whether a run was asked for what a configuration says, but for what changes no result and places of data.
+
+    Args:
+        run: The run.
+        config: The configuration.
+        places: Options of the data that say where files lie.
+        any_seed: Whether the seed may be another one, as where each launch draws its own.
+    """
+    elsewhere = {f"--data.{option}" for option in places} | ({"--seed_everything"} if any_seed else set())
     try:
         there, here = options_of(run.config()), options_of(config)
     except UserError:  # it has no configuration, or a damaged one

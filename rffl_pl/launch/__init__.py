@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -98,6 +99,25 @@ def _unnamed() -> str:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # else the port is another one after a restart
         return f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     return "none"
+
+
+def random_seed() -> int:
+    """A number of 32 bits that nobody knows before, and that all ranks of this launch have in common.
+
+    They are not connected yet, but torchrun, as ``--ranks``, has drawn a name for the folder of a node's ranks.
+
+    Raises:
+        UserError: If there are ranks that have no such folder in common.
+    """
+    folder = node_folder()
+    if world_size() == 1:
+        return secrets.randbelow(2**32)
+    if folder is None or world_size() != local_world_size():
+        raise UserError(
+            "Expected --seed_everything to be a number for ranks of several machines, which cannot agree on one before "
+            "they meet, but got true; give them all the same."
+        )
+    return int.from_bytes(hashlib.sha256(folder.parent.name.encode()).digest()[:4])
 
 
 _parent, _own = os.getppid(), os.getpid()

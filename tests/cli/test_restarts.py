@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rffl_pl.runs import RunFolder
-from tests.cli.folders import DIGITS, Run
+from rffl_pl.runs.checkpoint import read
+from tests.cli.folders import DIGITS, Run, assert_same_bits
 
 
 def test_a_restarted_job_goes_on_with_the_run_of_its_options(
@@ -40,3 +41,29 @@ def test_a_launch_that_ended_before_it_wrote_begins_where_it_began(
     assert rffl(*args, 2).code == 0
     (run,) = (tmp_path / "runs" / "run").iterdir()
     assert [entry.number for entry in RunFolder(run).rounds()] == [1, 2]
+
+
+def test_a_seed_that_is_drawn(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run has another one, and who goes on, or repeats it by its configuration, has the same."""
+    args = (*DIGITS, "--seed_everything", "true", "--trainer.max_epochs")
+
+    def seed(name: str) -> int:
+        (folder,) = (tmp_path / "runs" / name).iterdir()
+        drawn = RunFolder(folder).config()["seed_everything"]
+        assert read(folder / "checkpoints" / "last.ckpt")["federation"]["identity"]["federation"]["seed"] == str(drawn)
+        return int(drawn)
+
+    for name in ("a", "b"):
+        assert rffl(*args, 1, "--run.name", name).code == 0
+    assert len({seed("a"), seed("b"), 0, 1}) == 4
+    first = seed("a")
+    assert rffl(*args, 2, "--run.name", "a", "--ckpt_path", "last").code == 0
+    (folder,) = (tmp_path / "runs" / "a").iterdir()
+    assert (seed("a"), [entry.number for entry in RunFolder(folder).rounds()]) == (first, [1, 2])
+    assert rffl("fit", "--config", folder / "config.yaml", "--run.name", "again").code == 0
+    (again,) = (tmp_path / "runs" / "again").iterdir()
+    assert_same_bits(folder, again)
+    monkeypatch.setenv("SLURM_JOB_ID", "mine")
+    assert rffl(*args, 1, "--run.name", "job").code == 0
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert "nothing is left to do" in rffl(*args, 1, "--run.name", "job").out
