@@ -47,7 +47,7 @@ NO_CLASS = re.compile(
 # Where the parser repeats what was given.
 GIVEN = (
     r"Unable to load config '(.*)'",
-    r"Given value: (?!NestedArg|Namespace)(.*)",
+    r"Given value: (?!NestedArg|Namespace)(.*?)(?:\. Got value: .*)?$",
     r"Got value: (.*?)(?:\. Got value: .*)?$",
     r"a path but (.*) either not",
     r"import path string: (\S+)",
@@ -180,8 +180,8 @@ def _wrong_kind(message: str) -> str | None:
         return f"Expected --{_key(message)} to be {KINDS['dict']}, but got {_given(message)}."
     named = re.findall(r"Expected a <class '(\w+)'>", _innermost(message))
     kinds = [kind for kind in dict.fromkeys(KINDS.get(name, "") for name in named) if kind]
-    if KINDS["float"] in kinds:  # which any whole number is
-        kinds = [kind for kind in kinds if kind != KINDS["int"]]
+    if KINDS["float"] in kinds:  # which any whole number is, and a tensor of one is of no use
+        kinds = [kind for kind in kinds if kind not in (KINDS["int"], KINDS["Tensor"])]
     if not kinds:
         return None
     return f"Expected --{_key(message)} to be {' or '.join(kinds)}, but got {_given(message)}."

@@ -40,6 +40,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "learning rate in words": (("--model.optimizer.lr", "fast"), "--model.optimizer.lr to be a number, but got fast."),
     "learning rate nan": (("--model.optimizer.lr", "nan"), "--model.optimizer.lr to be a number, but got nan."),
+    "a learning rate of several": (("--model.optimizer.lr", "[0.1,0.2]"), "Expected --model.optimizer to fit, but "),
     "no learning rate": (("--model.optimizer.lr", ""), "--model.optimizer.lr to be a number, but got nothing."),
     "betas in words": (
         ("--model.optimizer", "Adam", "--model.optimizer.betas", "x"),
