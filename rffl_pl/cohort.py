@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rffl_pl.errors import UserError, check_number
+from rffl_pl.functional.finite import all_finite
 from rffl_pl.stack import Loss, Stack, Turn
 
 Batches = Iterable[tuple[Tensor, Tensor]]
@@ -211,7 +212,7 @@ class Cohort:
         """After training: back to where the round began, ``buffers`` too, where something is not finite."""
         row = self.weights[index]
         self._unsound.discard(index)
-        if not (loss.isfinite() and row.isfinite().all()):
+        if not (loss.isfinite() and all_finite(row)):
             self._unsound.add(index)
             row.copy_(self.updates[index])
             self.optimizers[index].state.clear()
@@ -236,7 +237,7 @@ class Cohort:
 
     def integrate(self, index: int, step: Tensor) -> None:
         """Add a step ``[D]`` to the ``index``-th participant's weights; nothing if it is not finite."""
-        if step.isfinite().all():
+        if all_finite(step):
             self.weights[index] += step
 
     @torch.no_grad()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rffl_pl.functional.finite import all_finite
+
 
 def squared_distances(gram: Tensor) -> Tensor:
     r""":math:`d^2_{ij} = \|u_i - u_j\|^2 = G_{ii} + G_{jj} - 2 G_{ij}`, ``[m, m]``, with infinity on the diagonal.
@@ -138,4 +140,4 @@ def majority_vote(block: Tensor) -> Tensor:
 
 def clamp_entries(update: Tensor, bound: float) -> Tensor:
     """Every entry of an update ``[D]`` clamped to [-bound, bound]; one that is not finite passes unchanged."""
-    return update.clamp(-bound, bound) if update.isfinite().all() else update
+    return update.clamp(-bound, bound) if all_finite(update) else update

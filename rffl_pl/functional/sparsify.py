@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from rffl_pl.functional.finite import all_finite
+
 
 def magnitude_ranks(aggregate: Tensor, sizes: Sequence[int]) -> Tensor:
     """Position of every entry in its group's order of descending magnitude, as ``[D]`` int64.
@@ -44,7 +46,7 @@ def keep_largest(aggregate: Tensor, ranks: Tensor, counts: Sequence[int], sizes:
 
 def largest_entries(vector: Tensor, count: int) -> Tensor:
     """``vector`` ``[D]`` with all but its ``count`` largest entries set to zero; as it is where not all are finite."""
-    if not vector.isfinite().all():
+    if not all_finite(vector):
         return vector
     sizes = [vector.numel()]
     return keep_largest(vector, magnitude_ranks(vector, sizes), [count], sizes)

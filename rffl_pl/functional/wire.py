@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rffl_pl.functional.finite import all_finite
+
 _BITS = 8
 _BLOCK = 32
 _NOT_FINITE, _SIGNS, _NO_VOTE = range(3)
@@ -110,7 +112,7 @@ def pack_signs(row: Tensor) -> Tensor:
     bits[: row.numel()] = row > 0
     packed = (bits.view(-1, _BITS) * _powers(row.device)).sum(1, dtype=torch.uint8)
     kind = _SIGNS if row.any() else _NO_VOTE
-    return torch.cat([packed.new_tensor([kind if row.isfinite().all() else _NOT_FINITE]), packed])
+    return torch.cat([packed.new_tensor([kind if all_finite(row) else _NOT_FINITE]), packed])
 
 
 def unpack_signs(payload: Tensor, dimension: int) -> Tensor:

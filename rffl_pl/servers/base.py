@@ -16,6 +16,7 @@ from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
 from rffl_pl.functional import wire
 from rffl_pl.functional.blocks import Rows
+from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.reputation import empty, sound
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.servers.evidence import Evidence
@@ -273,7 +274,7 @@ class Server(ParticipantSide, ABC):
         Raises:
             UserError: If not.
         """
-        if not values.isfinite().all():
+        if not all_finite(values):
             raise UserError(
                 f"Expected {what} of --server {type(self).__name__} to be finite, but round {self.round} has NaN or "
                 "infinity there; mend its rule and go on from the checkpoint before with --ckpt_path last."
