@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rffl_pl.cohort import OptimizerFactory, make_optimizer
+from rffl_pl.cohort import OptimizerFactory, make_optimizer, random_stream
 from rffl_pl.errors import UserError, reason
 from rffl_pl.models.sizes import memory
 
@@ -59,7 +60,7 @@ def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
             "part of --model.network."
         )
     try:
-        found = copied(logits, y)
+        found, again = (_drawn(copied, logits, y) for _ in range(2))
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"Expected --model.loss {name} to take class logits of shape {list(logits.shape)} and as many classes, but "
@@ -73,9 +74,17 @@ def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
         )
     before = dict(loss.named_buffers())
     kept = [key for key, value in copied.named_buffers() if not torch.equal(value, before.get(key, found))]
-    if kept:
-        raise UserError(f"Expected --model.loss {name} to keep nothing from batch to batch, but {kept[0]} changes.")
+    one, other = found.detach(), again.detach()
+    if kept or not torch.allclose(one, other, rtol=0, atol=0, equal_nan=True):
+        how = f"{kept[0]} changes" if kept else f"it gives {one:g} and then {other:g} for the same one"
+        raise UserError(f"Expected --model.loss {name} to keep nothing from batch to batch, but {how}.")
     return found
+
+
+def _drawn(loss: nn.Module, logits: Tensor, y: Tensor) -> Any:
+    """What a loss makes of a batch, drawing the same each time."""
+    with random_stream(0, logits.device):
+        return loss(logits, y)
 
 
 def check_training_mode(network: nn.Module, x: Tensor) -> None:

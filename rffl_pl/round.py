@@ -17,6 +17,7 @@ from rffl_pl.cohort import Cohort, Examples, Schedule, random_stream
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange, Traffic
 from rffl_pl.federation import Federation
+from rffl_pl.functional.finite import all_finite
 from rffl_pl.servers import Consensus, Server, Verdict
 
 
@@ -131,10 +132,11 @@ def bring_up_to_date(table: Table) -> None:
     counted. Every rank calls it, after a round.
     """
     server, exchange, cohort = table.server, table.exchange, table.cohort
-    if table.federation.participation == 1 or not isinstance(server, Consensus):
+    if not isinstance(server, Consensus) or type(server).model_for is not Consensus.model_for:
         return
-    whole = server.coordinates.gathered(server.model) if exchange.serves and server.model is not None else None
-    model = exchange.everywhere(whole)
+    if table.federation.participation == 1 or server.model is None:
+        return
+    model = exchange.everywhere(server.coordinates.gathered(server.model) if exchange.serves else None)
     for index, participant in _hosted(table):
         if exchange.active[participant] and participant not in exchange.asked:
             cohort.weights[index] = model
@@ -249,7 +251,7 @@ def _unpacked(server: Server, payload: Tensor, dimension: int) -> Tensor:
 def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
     """Replace omniscient adversaries' uploads by what they make of the honest ones; they travel as everybody's."""
     colluding = [i for i in uploads if i in table.cast.omniscient]
-    honest = [u for i, u in uploads.items() if colluding and table.federation.is_honest(i) and u.isfinite().all()]
+    honest = [u for i, u in uploads.items() if colluding and table.federation.is_honest(i) and all_finite(u)]
     if not honest:
         return
     known = torch.stack(honest)

@@ -157,7 +157,9 @@ def test_a_seed_that_all_ranks_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", "torchelastic_a/none_c/attempt_1/0/error.json")
     assert launch.random_seed() != drawn
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    with pytest.raises(UserError, match="Expected --seed_everything to be a number for ranks of several machines"):
+    with pytest.raises(
+        UserError, match="Expected --seed_everything to be a number for ranks that neither torchrun nor --ranks"
+    ):
         launch.random_seed()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -190,6 +191,24 @@ def test_a_run_by_halves(rffl: Callable[..., Ended], tmp_path: Path) -> None:
         assert sum(size > 0 for size in up) == max(1, round(0.5 * (sum(entry["members"]) + len(entry["removed"]))))
     summary = json.loads((only_run(tmp_path / "runs", "whole") / "summary.json").read_text())
     assert summary["removed_in_round"][:5] == [None] * 5
+
+
+class Private(FedAvg):
+    """Whoever missed rounds starts from its own model."""
+
+    def model_for(self, participant: int) -> Tensor | None:
+        return None
+
+
+@pytest.mark.parametrize("server", [lambda: FedAvg(variant="released"), Private], ids=["released", "private"])
+def test_who_starts_from_its_own_model_keeps_it(server: Callable[[], FedAvg]) -> None:
+    """A model is put in its place, the server's or, where the server keeps none, whatever is in memory."""
+    watch = Watch()
+    federate(server(), [], watch, rounds=4, participation=0.4)
+    federation = Federation(participants=5, participation=0.4, seed=1)
+    for number, (before, after) in enumerate(itertools.pairwise(watch.models)):
+        moved = (before != after).any(1).nonzero().flatten().tolist()
+        assert moved == list(federation.asked(range(5), number))
 
 
 @pytest.mark.parametrize("exchange", ["central", "sharded"])

@@ -32,6 +32,6 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
 
 def warn_of_changes(saved: Settings, here: Settings) -> None:
     """Name what differs from the checkpoint's run, in one warning."""
-    changed = changes(saved, here)
+    changed = changes({"--model.loss": "None"} | saved, here)  # which checkpoints have not always said
     if changed:
         warnings.warn(f"Going on with other settings than the checkpoint's: {', '.join(changed)}.", stacklevel=2)

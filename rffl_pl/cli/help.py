@@ -61,8 +61,10 @@ def answer(args: list[str]) -> str | None:
             kinds = [*catalogue.KINDS, "configs"]
             near = catalogue.nearest(words[0], kinds)
             raise UserError(f"Expected one of {', '.join(kinds)} to list, but got {' '.join(words)}{near or '.'}")
-    ranks_first = bool(args) and args[0].partition("=")[0] == RANKS
-    _check_command(take_ranks(args)[1] if ranks_first else args)
+    words = take_ranks(args)[1] if args and args[0].partition("=")[0] == RANKS else args
+    if words[:1] in (["-h"], ["--help"]):
+        return overview()
+    _check_command(words, before=args[: len(args) - len(words)])
     return None
 
 
@@ -98,7 +100,7 @@ def lines(kind: str) -> str:
     return "\n".join(f"  {name:{width}}  {sentence}" for name, sentence in found.items())
 
 
-def _check_command(words: list[str]) -> None:
+def _check_command(words: list[str], before: list[str]) -> None:
     """See that the first word is a command; the parser's own options may stand before it."""
     if not words:
         raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}; `rffl --help` shows an example of each.")
@@ -109,5 +111,6 @@ def _check_command(words: list[str]) -> None:
     if word.startswith("-") and option not in ("-c", "--config", "--print_config"):
         place = next((number for number, word in enumerate(words) if word in COMMANDS), len(words))
         command, *behind = words[place:] or ["fit"]
-        line = " ".join(shlex.join([command, *behind, *words[:place]]).split())  # behind --config, over which they win
+        # Behind --config, over which they win.
+        line = " ".join(shlex.join([*before, command, *behind, *words[:place]]).split())
         raise UserError(f"Expected a command first, but got {option}; put options behind it: rffl {line}.")

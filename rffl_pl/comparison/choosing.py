@@ -126,7 +126,7 @@ def _cells(file: Path) -> Iterator[Result | str]:
 
 
 def _places(file: Path) -> dict[str, tuple[str, dict[str, str]]]:
-    """By cell the study's name and the cell's labels, with the words they stood for where a label has had several."""
+    """By cell the study's name and its labels, with a digest of what these stood for where that has changed."""
     try:
         with file.open(newline="") as lines:
             rows = csv.DictReader(lines)
@@ -138,16 +138,15 @@ def _places(file: Path) -> dict[str, tuple[str, dict[str, str]]]:
         raise UserError(f"Expected {file} to be the results of a study, but it is no such table.") from error
     if not places:
         raise UserError(f"Expected {file} to have results of a study, but it has none; run the study first.")
-    spelt: dict[tuple[str, ...], list[str]] = {}  # a label's words in the order of their runs
-    words = {}
-    for cell, (_, place) in places.items():
-        known = spelt.setdefault(tuple(value for name, value in place.items() if name != "seed"), [])
-        digest = cells[cell].get("settings", "")
-        known.extend([digest] if digest not in known else [])
-        words[cell] = str(known.index(digest) + 1)
-    if len({*words.values()}) == 1:
-        return places
-    return {cell: (study, {"words": words[cell]} | place) for cell, (study, place) in places.items()}
+    stood_for: dict[tuple[str, ...], set[str]] = {}
+    labels = {cell: tuple(place[name] for name in shown if name != "seed") for cell, (_, place) in places.items()}
+    for cell, label in labels.items():
+        stood_for.setdefault(label, set()).add(cells[cell].get("settings", ""))
+    changed = {label for label, digests in stood_for.items() if len(digests) > 1}
+    return {
+        cell: (study, place | ({"settings": cells[cell]["settings"][:6]} if labels[cell] in changed else {}))
+        for cell, (study, place) in places.items()
+    }
 
 
 def _newest(cell: Path) -> Path | None:

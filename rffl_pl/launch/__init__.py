@@ -114,8 +114,8 @@ def random_seed() -> int:
         return secrets.randbelow(2**32)
     if folder is None or world_size() != local_world_size():
         raise UserError(
-            "Expected --seed_everything to be a number for ranks of several machines, which cannot agree on one before "
-            "they meet, but got true; give them all the same."
+            "Expected --seed_everything to be a number for ranks that neither torchrun nor --ranks started on one "
+            "machine, since they cannot agree on one before they meet, but got true; give them all the same."
         )
     return int.from_bytes(hashlib.sha256(folder.parent.name.encode()).digest()[:4])
 

@@ -66,7 +66,7 @@ class Consensus(Server):
 
     def rule(self, evidence: Evidence) -> Verdict:
         some = len(evidence.senders) > 0
-        weights = self._decided(evidence) if some else evidence.squared_norms
+        weights = self.decided(evidence) if some else evidence.squared_norms
         step = evidence.combined(self.combine, weights)
         step = self.stride(step) if some else step
         self.check_entries("the step", step, self.coordinates.size, "coordinates")
@@ -89,7 +89,12 @@ class Consensus(Server):
             measures={name: evidence.spread(values.double(), torch.nan) for name, values in measured.items()},
         )
 
-    def _decided(self, evidence: Evidence) -> Tensor:
+    def decided(self, evidence: Evidence) -> Tensor:
+        """The weights that `weigh` decides, on the CPU.
+
+        Raises:
+            UserError: If they are none.
+        """
         weights = self.weigh(evidence)
         self.check_entries("weights", weights, len(evidence.senders), "uploads")
         self.check_finite("weights", weights)

@@ -101,13 +101,16 @@ class Mixing(Consensus):
         self.inner.round = self.round
         mixing = self.mixing(evidence)
         mixed = Mixed.of(evidence, mixing, self.senders_of(evidence.senders, mixing))
-        weights = self.inner.weigh(mixed).cpu()
+        weights = self.inner.decided(mixed)
         place = torch.searchsorted(evidence.senders, mixed.senders)
+        measured = self.inner.measures(mixed, weights)
+        for name, values in measured.items():
+            self.inner.check_entries(name, values, len(weights), "uploads")
         self._measured = {
             name: torch.full((len(evidence.senders),), torch.nan, dtype=torch.float64).scatter(
                 0, place, values.double()
             )
-            for name, values in self.inner.measures(mixed, weights).items()
+            for name, values in measured.items()
         }
         shares = weights @ mixing
         used = weights != 0

@@ -242,6 +242,18 @@ class Averaged(nn.Module):
         return loss / self.mean
 
 
+class Warming(nn.Module):
+    """A loss that counts its batches, where nobody sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        self.batches += 1
+        return nn.functional.cross_entropy(logits, y) / self.batches
+
+
 class Wrong(nn.Module):
     """A loss that counts mistakes."""
 

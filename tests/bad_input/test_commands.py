@@ -23,7 +23,7 @@ COMMANDS: dict[str, Row] = {
         ("--run.root", "x", "fit", "--config", "digits.yaml"),
         "a command first, but got --run.root; put options behind it: rffl fit --config digits.yaml --run.root x.",
     ),
-    "ranks and an option first": (("--ranks", 2, "--run.root=a b", "fit"), "it: rffl fit '--run.root=a b'."),
+    "ranks and an option first": (("--ranks", 2, "--run.root=a b", "fit"), "it: rffl --ranks 2 fit '--run.root=a b'."),
     "ranks alone": (("--ranks=2",), "a subcommand: fit, validate,"),
     "the config first": (("--config", "digits.yaml", "fit"), "a command first, but got --config; put it behind it"),
     "fit alone": (("fit",), "--model.network and --data, which is required"),

@@ -72,6 +72,7 @@ CLASSES: dict[str, Row] = {
     "unmade": (("--model.network", f"{OWN}.Unmade"), "Unmade to take the options that it is given, but AttributeError"),
     "learned": (("--model.loss", f"{OWN}.Learned"), "--model.loss to have nothing to train, but Learned has param"),
     "averaged": (("--model.loss", f"{OWN}.Averaged"), "Averaged to keep nothing from batch to batch, but mean changes"),
+    "warming": (("--model.loss", f"{OWN}.Warming"), "Warming to keep nothing from batch to batch, but it gives"),
     "wrong": (("--model.loss", f"{OWN}.Wrong"), "--model.loss Wrong to give one number for a batch, which logits can"),
     "several": (("--model.loss", f"{OWN}.Several"), "can be trained by, but got tuple."),
     "every loss": (

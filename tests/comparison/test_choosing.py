@@ -145,8 +145,8 @@ def test_labels_that_stood_for_other_words(folders: list[Path], tmp_path: Path) 
 
     for number, digest in enumerate(cells):
         copy(folders[number % len(folders)], tmp_path / "cells" / digest / "2026-01-02_00-00-00")
-    assert [place["words"] for place in told("aa bb cc dd")] == ["1", "2", "1", "1"]
-    assert all("words" not in place for place in told("aa cc dd"))
+    assert [place.get("settings") for place in told("aa bb cc dd")] == ["old", "new", "old", None]
+    assert all("settings" not in place for place in told("aa cc dd"))
 
 
 def test_servers_and_attacks_that_are_no_axis(folders: list[Path]) -> None:

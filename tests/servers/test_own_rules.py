@@ -199,6 +199,17 @@ def test_what_participants_send_behind_mixing() -> None:
     assert torch.equal(server.unpack(payload, D), sent)
 
 
+@pytest.mark.parametrize(
+    "mistake", ["weights of all in one", "weights by zero", "a mean of means", "one measure of all"]
+)
+def test_a_decision_behind_mixing(mistake: str) -> None:
+    """It ends in a traceback of ours, or the mixing is blamed."""
+    told, expected = DECISIONS[mistake]
+    with pytest.raises(UserError) as refusal:
+        one_round(NNM(rule=Deciding(**told), tolerated=0), uploads(P, D, 1))
+    assert expected in str(refusal.value)
+
+
 def test_a_rule_that_hears_losses_behind_mixing() -> None:
     """It hears none."""
     with pytest.raises(UserError, match=r"Expected --server\.rule to be one of .* but got Hearing, for which uploads"):
