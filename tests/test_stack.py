@@ -314,21 +314,20 @@ def test_what_trains_one_after_another(network: nn.Module, optimizer: OptimizerF
 
 
 def test_a_run_with_either_engine(rffl: Run, tmp_path: Path) -> None:
-    """The same models to rounding, with an adversary whose examples are made up; a run goes on with the other one."""
-    adam = (
-        "--model.optimizer",
-        "Adam",
-        "--model.optimizer.lr",
-        0.003,
-        "--config",
-        "configs/adversaries/label_flip.yaml",
-    )
-    args = (*DIGITS, *adam, "--trainer.max_epochs", 3)
+    """The same models to rounding, with an adversary whose examples are made up; a run goes on with the other one.
+
+    Where a gradient is next to nothing Adam steps by the sign of its rounding, which on some processors differs: a
+    larger epsilon keeps that out.
+    """
+    args = (
+        *DIGITS, "--model.optimizer", "Adam", "--model.optimizer.lr", 0.003, "--model.optimizer.eps", 1e-3,
+        "--config", "configs/adversaries/label_flip.yaml", "--trainer.max_epochs", 3,
+    )  # fmt: skip
     for name in ("loop", "stacked"):
         assert rffl(*args, "--model.engine", name, "--run.root", tmp_path / name).code == 0
     one, other = (only_run(tmp_path / name) for name in ("loop", "stacked"))
     for name, state in weights(one).items():
-        torch.testing.assert_close(weights(other)[name], state, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(weights(other)[name], state, rtol=1e-5, atol=1e-5)
     on = ("--ckpt_path", other / "checkpoints" / "last.ckpt", "--trainer.max_epochs", 4, "--run.root", tmp_path / "on")
     ended = rffl(*args[:-2], *on)
     assert ended.code == 0, ended.err

@@ -272,9 +272,9 @@ def test_state_that_no_checkpoint_gives_back(rffl: Run, tmp_path: Path) -> None:
     run = (*FIT, "--server", f"{HERE}.Averaging", "--trainer.max_epochs", 3)
     assert_refused(rffl(*run, "--run.root", tmp_path / "one"), SENTENCE)
     assert read(only_run(tmp_path / "one") / "checkpoints" / "last.ckpt")["federation"]["round"] == 1
-    ended = forked(2, *run, root=tmp_path / "two")
-    assert ended.code == 2
-    assert SENTENCE in " ".join(ended.err.split())
+    ended = forked(2, *run, root=tmp_path / "two", grace=2)
+    assert ended.code != 0  # that of the other rank, which is ended
+    assert " ".join(ended.err.split()).count(SENTENCE) == 1
 
 
 def test_what_a_checkpoint_keeps() -> None:
