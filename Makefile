@@ -1,4 +1,4 @@
-# Two ways in: `make demo` trains a federation in under a minute, `make test` runs all tests. Both set up .venv first.
+# Two ways in: `make demo` trains a federation in under a minute, `make test` runs the tests. Both set up .venv first.
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin

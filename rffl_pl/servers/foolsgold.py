@@ -24,7 +24,8 @@ class FoolsGold(Consensus):
 
     Args:
         confidence: :math:`\kappa` of the logit.
-        scale: ``mean`` as above; ``sum`` leaves out the division, as the official code does: P times longer steps.
+        scale: ``mean`` as above; ``sum`` leaves out the division, as the official code does: :math:`\sum_i a_i`
+            times longer steps, at most P.
 
     Raises:
         UserError: If `confidence` is not positive.

@@ -81,9 +81,9 @@ class RFFL(Server):
     The guards need the inner products of all uploads, :math:`m^2 D` operations in place of :math:`m D`, and
     :math:`P^2` numbers in a checkpoint.
 
-    Undefined cases: where negative reputations leave less than a tenth of the others' sum, the last valid ones stay (a
-    warning, once); an upload of zeros, or with a NaN or an infinity, has similarity 0 and weight 0, and neither
-    confirms nor denies anybody; without members everybody trains alone.
+    Undefined cases: where negative reputations leave a sum of less than a tenth of all their magnitudes, the last valid
+    ones stay (a warning, once); an upload with a NaN or an infinity, or of zeros from whoever never told anything, has
+    similarity 0 and weight 0, and neither confirms nor denies anybody; without members everybody trains alone.
 
     Late rounds: an update at the level of rounding of its own model (`rffl_pl.functional.rounding`) is sent as zeros.
     It tells nothing: whoever told something before is not scored and keeps its reputation and, within `short_memory`,
