@@ -27,15 +27,23 @@ class Federation(Configured):
         adversaries: Number A of adversaries beside them.
         participation: Share of the members, in (0, 1], that is asked to take part in each round, at least one. Whoever
             is not asked trains nothing, sends nothing and is neither punished nor rewarded.
+        coalition: The participants, by number and adversaries too, who alone are ever asked; by default everybody. It
+            is how a federation does without the others, with everybody's shards and random streams as they are.
         seed: Seed of every random stream of the run.
 
     Raises:
-        UserError: If there is no honest participant, the number of adversaries is negative or `participation` out of
-            range.
+        UserError: If there is no honest participant, the number of adversaries is negative, `participation` out of
+            range or somebody of the `coalition` no participant.
     """
 
     def __init__(
-        self, *, participants: int | None = None, adversaries: int = 0, participation: float = 1.0, seed: int = 0
+        self,
+        *,
+        participants: int | None = None,
+        adversaries: int = 0,
+        participation: float = 1.0,
+        coalition: list[int] | None = None,
+        seed: int = 0,
     ) -> None:
         if adversaries < 0:
             raise UserError(f"Expected --federation.adversaries to be 0 or more, but got {adversaries}; 0 is none.")
@@ -61,10 +69,17 @@ class Federation(Configured):
                 f"Expected --federation.participation to lie in (0, 1], but got {participation}; 1 is everybody in "
                 "every round."
             )
+        known = {i for i in coalition or () if 0 <= i < honest + adversaries}
+        if coalition is not None and len(known) < len(coalition):
+            raise UserError(
+                f"Expected --federation.coalition to be different participants of 0 .. {honest + adversaries - 1}, but "
+                f"got {coalition}; leave it out for everybody."
+            )
         self.honest = honest
         """The number N of honest participants, who are participants 0 .. N-1."""
         self.adversaries = adversaries
         self.participation = participation
+        self.coalition = None if coalition is None else sorted(coalition)
         self.seed = seed
 
     @property
@@ -72,17 +87,27 @@ class Federation(Configured):
         """P = N + A."""
         return self.honest + self.adversaries
 
+    @property
+    def share(self) -> float:
+        """The share of all P participants that is asked to take part in each round, in [0, 1]."""
+        able = self.total if self.coalition is None else len(self.coalition)
+        return self.participation * able / self.total
+
     def is_honest(self, participant: int) -> bool:
         """Whether a participant is one of the honest ones."""
         return participant < self.honest
 
     def asked(self, members: Sequence[int], round_index: int) -> list[int]:
-        """Who of the members takes part in a round, ascending: all, or as many as `participation` says, by lot."""
-        if self.participation == 1 or not members:
-            return sorted(members)
-        count = max(1, round(self.participation * len(members)))
+        """Who of the members takes part in a round, ascending: all, or as many as `participation` says, by lot.
+
+        Of members that are not of the `coalition` none does.
+        """
+        able = sorted(members if self.coalition is None else {*members} & {*self.coalition})
+        if self.participation == 1 or not able:
+            return able
+        count = max(1, round(self.participation * len(able)))
         lots = random.Random(self.seed_for("participation", round_index))
-        return sorted(lots.sample(sorted(members), count))
+        return sorted(lots.sample(able, count))
 
     def hosted_by(self, rank: int, world_size: int) -> list[int]:
         """The participants that a rank hosts, ascending: participant i is rank i's where there are as many ranks.

@@ -70,7 +70,7 @@ class FederatedModule(Configured, LightningModule):
             is the one that is measured and exported; of adversaries the shared one is. 0 is without. It takes twice
             the training.
         engine: How the hosted participants train: ``loop``, one after another; ``stacked``, all at once, their models
-            as one stack, for SGD and Adam and networks without running statistics, or else one after another, which
+            as one stack, for SGD and Adam and networks without BatchNorm or the like, or else one after another, which
             the run says; ``auto``, stacked on a GPU, and on a CPU one after another, so that the bits do not depend on
             the number of ranks.
         adversaries: The attacks; adversary j of the federation carries out attack j modulo their number.
@@ -240,7 +240,7 @@ class FederatedModule(Configured, LightningModule):
             seed=self.federation.seed_for("server"),
             initial=self.initial_weights()[coordinates.where],
             accuracy=self._validated_accuracy(),
-            participation=self.federation.participation,
+            participation=self.federation.share,
             coordinates=coordinates,
         )
 

@@ -117,7 +117,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
 
 def _ask(table: Table, number: int) -> None:
     exchange, cohort = table.exchange, table.cohort
-    if table.federation.participation == 1:
+    if table.federation.share == 1:
         return exchange.ask_all()
     asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
     for participant, model in exchange.ask(asked, table.server.model_for if exchange.serves else None):
@@ -134,7 +134,7 @@ def bring_up_to_date(table: Table) -> None:
     server, exchange, cohort = table.server, table.exchange, table.cohort
     if not isinstance(server, Consensus) or type(server).model_for is not Consensus.model_for:
         return
-    if table.federation.participation == 1 or server.model is None:
+    if table.federation.share == 1 or server.model is None:
         return
     model = exchange.everywhere(server.coordinates.gathered(server.model) if exchange.serves else None)
     for index, participant in _hosted(table):

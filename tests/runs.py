@@ -57,6 +57,7 @@ def federate(
     network: Callable[[], nn.Module] = lambda: Perceptron(64, 64, 10),
     seed: int = 1,
     participation: float = 1.0,
+    coalition: list[int] | None = None,
     loss: nn.Module | None = None,
     personal: float = 0.0,
     **data: Any,
@@ -66,6 +67,7 @@ def federate(
         participants=5,
         adversaries=len(attacks) if adversaries is None else adversaries,
         participation=participation,
+        coalition=coalition,
         seed=seed,
     )
     torch.manual_seed(1)

@@ -30,8 +30,12 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
     return settings | {"torch": str(torch.__version__)}
 
 
+_SINCE = ("--model.loss", "--federation.coalition")
+"""What checkpoints have not always said, since there was no choice."""
+
+
 def warn_of_changes(saved: Settings, here: Settings) -> None:
     """Name what differs from the checkpoint's run, in one warning."""
-    changed = changes({"--model.loss": "None"} | saved, here)  # which checkpoints have not always said
+    changed = changes(dict.fromkeys(_SINCE, "None") | saved, here)
     if changed:
         warnings.warn(f"Going on with other settings than the checkpoint's: {', '.join(changed)}.", stacklevel=2)

@@ -13,7 +13,7 @@ from rffl_pl.cli import catalogue
 from rffl_pl.cli.session import Machine, Run, Session
 from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
-from rffl_pl.studies import Study, results, tables
+from rffl_pl.studies import Study, contributions, results, tables
 from rffl_pl.studies.settings import left_out, of_today
 from rffl_pl.studies.study import checked_seeds, lies_in
 
@@ -36,6 +36,11 @@ def parser() -> Words:
         "--between", metavar="COLUMN", nargs=2, help="of the table: how much the first is above the second"
     )
     made.add_argument("--measure", help=f"what the table shows: {_MEASURE}")
+    made.add_argument(
+        "--contribution",
+        choices=contributions.KINDS,
+        help="of the table: what each participant adds to the measure, of a study with players",
+    )
     made.add_argument("--format", choices=tables.FORMATS, help=f"of the table: {tables.FORMATS[0]}")
     return made
 
@@ -63,8 +68,11 @@ def main(args: Sequence[str], run: Run) -> int:
         study = replace(study, seeds=checked_seeds(given.seeds))
     file = _results(given.root / study.name)
     if given.table:
-        rows = _shown(study, only, given.seeds, file)
-        shown = tables.tables(study, rows, given.table, given.measure or _MEASURE, given.rounds, given.between)
+        rows, measure = _shown(study, only, given.seeds, file), given.measure or _MEASURE
+        if given.contribution:
+            study, rows = contributions.added(study, rows, given.contribution, measure)
+            measure = rows[0]["measure"]
+        shown = tables.tables(study, rows, given.table, measure, given.rounds, given.between)
         print(tables.written(shown, given.table, given.format or tables.FORMATS[0]))
         return 0
     machine = Machine.given(given.root / "cells", run, given.jobs, given.devices, given.pack)
@@ -83,7 +91,7 @@ def _check_table(given: argparse.Namespace) -> None:
     """Refuse what a table has no use for, and what nothing but a table has."""
     if given.table and given.dry_run:
         raise UserError("Expected --table or --dry-run, but got both; a table runs nothing, so leave out --dry-run.")
-    for option in ("between", "measure", "format"):
+    for option in ("between", "measure", "contribution", "format"):
         if getattr(given, option) and not given.table:
             raise UserError(
                 f"Expected --{option} to go with --table and its rows and columns, but there is no --table."

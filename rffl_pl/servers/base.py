@@ -34,7 +34,7 @@ class Task:
         seed: Seed of the server's own random streams.
         initial: The weights that every participant starts from, ``[d]``: those of the coordinates that are here.
         accuracy: Accuracy of weights ``[D]`` on the server's validation examples; None where there are none.
-        participation: Share of the members that are asked in every round, in (0, 1].
+        participation: Share of the participants that are asked in every round, in [0, 1].
         coordinates: Those that are here; None for all.
         uploads: How many uploads a rule is given in a round, where they are not those of the members that are asked.
     """
@@ -75,7 +75,8 @@ class Verdict:
 
     Attributes:
         weights: Weight of each upload in the aggregate.
-        similarities: Cosine between each upload and the aggregate; NaN for whoever was not scored.
+        similarities: Cosine between each upload and the aggregate, or what the rule scores it against; NaN for whoever
+            was not scored.
         reputations: Reputations after the round, 0 for whoever is not a member.
         quotas: Share of the aggregate's entries that each participant receives, in [0, 1].
         members: Who is still a member after the round (bool).

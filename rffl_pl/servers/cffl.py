@@ -52,8 +52,9 @@ class CFFL(Server):
             to miss rounds: reputations are shares of one round's accuracies over all members.
 
     Other than in the released code, a quota of 0 entries is nothing (there: everything), exactly k entries are
-    uploaded also where some are equal, the whole model is cut at once, and the upload is what is scored also for
-    :math:`\theta = 1`: the server never sees a participant's model. Buffers of the network keep their initial values
+    uploaded also where some are equal, the whole model is cut at once, a mean's weights by classes add up to 1 (there:
+    classes / 10), and the upload is what is scored also for :math:`\theta = 1`: the server never sees a participant's
+    model. Buffers of the network keep their initial values
     in the server's model. An upload that is set aside scores 0; where all score 0 reputations stay. One of zeros scores
     what the server's model does without it, which late in a run is all that anybody's can, and is no part of the mean.
     """
@@ -100,8 +101,9 @@ class CFFL(Server):
             )
         if task.participation < 1:
             raise UserError(
-                f"Expected --federation.participation to be 1 under CFFL, but got {task.participation}; reputations "
-                "are shares of one round's accuracies over all members, so take another --server."
+                f"Expected all participants in every round under CFFL, but a share of {task.participation:.3g} is "
+                "asked: reputations are shares of one round's accuracies over all members; leave out "
+                "--federation.participation and --federation.coalition, or take another --server."
             )
         self._accuracy, self._seed = task.accuracy, task.seed
         held = self.examples if self.contribution == "examples" else torch.tensor(task.classes, dtype=torch.float64)

@@ -117,8 +117,8 @@ class Consensus(Server):
         if ("model" in state) != (self.model is not None):
             has, lacks = ("there", "here") if "model" in state else ("here", "there")
             raise UserError(
-                "Expected the checkpoint at --ckpt_path to be of a run with the same --federation.participation and "
-                f"--server, but the server keeps everybody's model {has} and not {lacks}; give the config.yaml that "
-                "lies beside it."
+                "Expected the checkpoint at --ckpt_path to be of a run with the same --federation.participation, "
+                f"--federation.coalition and --server, but the server keeps everybody's model {has} and not {lacks}; "
+                "give the config.yaml that lies beside it."
             )
         self.model, self.current = state.get("model"), state.get("current", self.current)

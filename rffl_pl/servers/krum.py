@@ -49,7 +49,7 @@ class MultiKrum(Consensus):
                 whom = f"P = {total} mixed uploads"
             elif task.participation < 1:
                 whom = f"P = {total} of {len(task.examples)} participants asked in a round"
-                more = f"raise --federation.participation {task.participation}"
+                more = "ask more of them by --federation.participation or --federation.coalition"
             raise UserError(
                 f"Expected --server.byzantine f with f >= 0 and 2f + 2 < P, but got f = {f} and {whom}; give at most "
                 f"{max(0, (total - 3) // 2)} or {more}."

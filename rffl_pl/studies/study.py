@@ -14,7 +14,7 @@ import yaml
 
 from rffl_pl.errors import UserError, nearest
 
-KEYS = ("name", "base", "reduced", "axes", "also", "seeds", "exclude", "curves")
+KEYS = ("name", "base", "reduced", "players", "axes", "also", "seeds", "exclude", "curves")
 COLUMNS = (
     "seed", "rounds", "participant", "role", "measure", "value", "settings", "cell", "seconds", "rffl_pl", "torch",
     "python", "machine", "commit",
@@ -23,6 +23,11 @@ COLUMNS = (
 CURVE_COLUMNS = ("seed", "rounds", "round", "participant", "role", "measure", "value", "settings", "cell")
 """Likewise of the results of every round."""
 OURS = ("--run.name", "--run.root", "--seed_everything", "--ckpt_path")
+COALITION = "coalition"
+"""The axis of every group of the players."""
+NOBODY = "nobody"
+"""Its label of the group that has none."""
+_MOST_PLAYERS = 12  # 4,096 coalitions
 _TOLD = ("--help", "--print_config")
 """What ``rffl fit`` answers with a text instead of a run; a part of either is enough for it."""
 
@@ -70,6 +75,7 @@ class Study:
         seeds: Of every place on the axes there is a cell with each of these.
         exclude: Places that are left out: labels by axis, of all axes that are named.
         curves: Measures of which the results keep every round.
+        players: How many participants, adversaries too, there is every group of, on an axis of their own.
     """
 
     name: str
@@ -80,6 +86,7 @@ class Study:
     also: list[tuple[dict[str, list[str]], list[str]]] = field(default_factory=list)
     exclude: list[dict[str, list[str]]] = field(default_factory=list)
     curves: list[str] = field(default_factory=list)
+    players: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Study:
@@ -105,16 +112,19 @@ class Study:
         name = str(content.get("name", path.stem))
         if not re.fullmatch(r"\w[\w.-]*", name):
             raise UserError(f"Expected name to be letters, digits, dots and dashes, a folder's name, but got {name!r}.")
+        players = _players(content)
+        named = _mapping(content.get("axes"), "axes") if "axes" in content or not players else {}
         axes = {
             str(axis): {str(label): _words(words, f"axes.{axis}.{label}") for label, words in labels.items()}
-            for axis, labels in _mapping(content.get("axes"), "axes").items()
+            for axis, labels in named.items()
             if _mapping(labels, f"axes.{axis}")
         }
-        taken = [axis for axis in axes if axis in ("study", *COLUMNS, *CURVE_COLUMNS)]
+        taken = [axis for axis in axes if axis in ("study", *COLUMNS, *CURVE_COLUMNS, *[COALITION] * bool(players))]
         if taken:
             raise UserError(f"Expected another name for the axis {taken[0]}: the results have a column of that name.")
         base, reduced = _words(content.get("base"), "base"), _words(content.get("reduced"), "reduced")
-        study = cls(name=name, base=base, reduced=reduced, axes=axes, seeds=[])
+        axes |= {COALITION: _coalitions(players)} if players else {}
+        study = cls(name=name, base=base, reduced=reduced, axes=axes, seeds=[], players=players)
         return replace(
             study,
             seeds=checked_seeds([_number(seed) for seed in _list(content.get("seeds", ["1"]), "seeds")]),
@@ -208,6 +218,22 @@ def checked_seeds(seeds: Sequence[Any]) -> list[int]:
     if not whole or not seeds or len(set(seeds)) < len(seeds):
         raise UserError(f"Expected seeds to be different whole numbers from 0 on, but got {list(seeds)}.")
     return list(seeds)
+
+
+def _players(content: Mapping[str, Any]) -> int:
+    players = _number(content.get("players", "0"))
+    if "players" in content and not (isinstance(players, int) and 1 <= players <= _MOST_PLAYERS):
+        raise UserError(
+            f"Expected players to be a number of participants in 1 .. {_MOST_PLAYERS}, since each more doubles the "
+            f"runs, but got {players!r}."
+        )
+    return int(players)
+
+
+def _coalitions(players: int) -> dict[str, list[str]]:
+    """By label the words of every group of the players, from nobody to all: ``0+2`` is of participants 0 and 2."""
+    groups = (group for size in range(players + 1) for group in itertools.combinations(range(players), size))
+    return {"+".join(map(str, group)) or NOBODY: ["--federation.coalition", str([*group])] for group in groups}
 
 
 def _check_known(name: str, known: Iterable[str], what: str) -> None:

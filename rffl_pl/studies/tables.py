@@ -21,7 +21,12 @@ _SHARES = (
     "adversary_final", "adversary_standalone", "adversary_gain", "adversary_over_initial",
     "taken", "taken_most", "taken_share", "smallest_gain",
 )  # fmt: skip
-"""They are shown in %; whatever else is measured, users' own metrics too, as it is."""
+"""They are shown in %, and what participants add to them; whatever else is measured, users' own metrics too, as it is.
+"""
+
+
+OF = " of "
+"""Between what participants add and the measure that they add it to."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,18 @@ class Table:
     entries: Mapping[tuple[str, str], Estimate]
     paired: bool = False
 
+    @property
+    def in_percent(self) -> bool:
+        """Whether the measure is a share, or what participants add to one."""
+        return self.measure.rpartition(OF)[2] in _SHARES
+
     def caption(self) -> str:
         """What is shown: measure, interval, number of seeds and rounds."""
         seeds = _range(entry.seeds for entry in self.entries.values())
         single = seeds == "1"
         mean = "mean difference of the same seeds" if self.paired else "mean"
         interval = "" if single else f"{mean} ± 95 % interval of Student's t over "
-        unit = " in %" if self.measure in _SHARES else ""
+        unit = " in %" if self.in_percent else ""
         rounds = _range(entry.rounds for entry in self.entries.values())
         where = f"; {said(self.rest)}" if self.rest else ""
         effect = "; d is that mean over the differences' standard deviation" if self.paired and not single else ""
@@ -80,7 +90,7 @@ class Table:
         entry = self.entries.get((row, column))
         if entry is None:
             return "-"
-        factor, digits = (100, 1) if self.measure in _SHARES else (1, 3)
+        factor, digits = (100, 1) if self.in_percent else (1, 3)
         fewer = entry.seeds < max(other.seeds for other in self.entries.values())
         return entry.text(factor, digits, "+" if self.paired else "") + (f" (n={entry.seeds})" if fewer else "")
 
@@ -123,13 +133,7 @@ def tables(
         UserError: If there is no such axis, label, measure or result, or a cell would mix runs of different length.
     """
     _check_axes(study, axes, between)
-    measures = {row["measure"] for row in results}
-    if results and measure not in measures:
-        raise UserError(
-            f"Expected --measure to be one of {', '.join(sorted(measures))}, but got {measure}"
-            f"{nearest(measure, measures) or '.'}"
-        )
-    chosen = [row for row in results if row["measure"] == measure and row["role"] != "adversary"]
+    chosen = measured(results, measure)
     chosen = [row for row in chosen if rounds is None or row["rounds"] == str(rounds)]
     if not chosen:
         raise UserError(f"Expected results of {study.name} for this table, but there are none; run the study first.")
@@ -147,6 +151,21 @@ def tables(
             f"Expected results of {study.name} at {' and '.join(between)} with the same seeds, but there are none."
         )
     return [table for table in shown if table.entries]
+
+
+def measured(results: Sequence[Row], measure: str) -> list[Row]:
+    """The rows of a measure, without the adversaries'.
+
+    Raises:
+        UserError: If there are results, but of other measures.
+    """
+    measures = {row["measure"] for row in results}
+    if results and measure not in measures:
+        raise UserError(
+            f"Expected --measure to be one of {', '.join(sorted(measures))}, but got {measure}"
+            f"{nearest(measure, measures) or '.'}"
+        )
+    return [row for row in results if row["measure"] == measure and row["role"] != "adversary"]
 
 
 def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None) -> None:

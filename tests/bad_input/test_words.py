@@ -111,6 +111,13 @@ OPTIONS: dict[str, Row] = {
     "a thousand million adversaries": (("--federation.adversaries", HUGE), "at most 1000000 participants, but got"),
     "participants beyond": (("--federation.participants", BEYOND), "to be a whole number of 64 bits, but got 1e+30"),
     "a member option beyond": (("--server.removal_from", BEYOND), "--server.removal_from to be a whole number of 64"),
+    "coalition in words": (("--federation.coalition", "x"), "--federation.coalition to be a list, but got x"),
+    "coalition of one": (("--federation.coalition", 1), "--federation.coalition to be a list, but got 1"),
+    "coalition of a stranger": (
+        ("--federation.coalition", "[0, 9]"),
+        "--federation.coalition to be different participants of 0 .. 5, but got [0, 9]; leave it out",
+    ),
+    "coalition with one twice": (("--federation.coalition", "[0, 0]"), "participants of 0 .. 5, but got [0, 0]"),
     "participation of nobody": (("--federation.participation", 0), "--federation.participation to lie in (0, 1], but"),
     "adversaries without attack": (("--adversaries", "[]"), "--adversaries to say what the 1 adversaries do"),
     "seed below": (("--seed_everything", -1), "--seed_everything to be at least 0, but got -1."),
