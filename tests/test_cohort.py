@@ -555,7 +555,8 @@ def test_less_work_gives_the_same_values(network: nn.Sequential, channels: int, 
 
     The gradients in double precision, where no rounding turns a tie of the pooling over.
     """
-    modules = list(network)
+    torchs: dict[str, nn.Module] = {"MaxPool2d": nn.MaxPool2d(2), "Tanh": nn.Tanh()}
+    modules = [torchs.get(type(module).__name__, module) for module in network]
     for i, module in enumerate(modules[:-1]):
         if isinstance(module, nn.MaxPool2d):
             modules[i : i + 2] = [modules[i + 1], module]
@@ -564,6 +565,8 @@ def test_less_work_gives_the_same_values(network: nn.Sequential, channels: int, 
     x = torch.randn(4, channels, size, size, generator=torch.Generator().manual_seed(0))
     assert network(x).shape == (4, 10)
     assert torch.allclose(network(x), paper(x), atol=1e-6)
+    with torch.inference_mode():
+        assert torch.allclose(network(x), paper(x), atol=1e-6)
     try:
         found, expected = (
             torch.autograd.grad(cross_entropy(net.double()(x.double()), torch.arange(4)), list(network.parameters()))

@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from rffl_pl.models.layers import MaxPool2d, Tanh
 from rffl_pl.models.sizes import check_room, check_sizes
 
 
-class MNISTCNN(nn.Sequential):
+class _Images(nn.Sequential):
+    """Networks that make nothing of an image's rows and columns beyond the 30th: pooling drops an odd one behind them.
+
+    Images that are not of 30 to 33 rows and columns are left as they are: they do not fit.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = x[..., :30, :30] if all(30 <= size <= 33 for size in x.shape[-2:]) else x
+        logits: Tensor = super().forward(seen)  # type: ignore[no-untyped-call]
+        return logits
+
+
+class MNISTCNN(_Images):
     """The paper's network for MNIST, D = 104,242: images ``[B, 1, 32, 32]`` to logits ``[B, classes]``.
 
     Convolution 1 to 64 (3x3), tanh, max-pool 2; convolution 64 to 16 (7x7), tanh, max-pool 2; 256 to 200, tanh; 200
@@ -28,23 +41,19 @@ class MNISTCNN(nn.Sequential):
         check_sizes(classes=classes)
         super().__init__(
             nn.Conv2d(1, 64, 3),
-            nn.MaxPool2d(2),
-            nn.Tanh(),
+            MaxPool2d(),
+            Tanh(),
             nn.Conv2d(64, 16, 7),
-            nn.MaxPool2d(2),
-            nn.Tanh(),
+            MaxPool2d(),
+            Tanh(),
             nn.Flatten(),
             nn.Linear(256, 200),
-            nn.Tanh(),
+            Tanh(),
             nn.Linear(200, classes),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = super().forward(_seen(x))
-        return logits
 
-
-class CIFAR10CNN(nn.Sequential):
+class CIFAR10CNN(_Images):
     """The paper's network for CIFAR-10: images ``[B, 3, 32, 32]`` to logits ``[B, classes]``.
 
     Convolutions 3 to 32 to 64 to 64 (3x3), each with ReLU, max-pool 2 after the first two; 1024 to 64, ReLU; 64 to 10.
@@ -60,10 +69,10 @@ class CIFAR10CNN(nn.Sequential):
         check_sizes(classes=classes)
         super().__init__(
             nn.Conv2d(3, 32, 3),
-            nn.MaxPool2d(2),
+            MaxPool2d(),
             nn.ReLU(),
             nn.Conv2d(32, 64, 3),
-            nn.MaxPool2d(2),
+            MaxPool2d(),
             nn.ReLU(),
             nn.Conv2d(64, 64, 3),
             nn.ReLU(),
@@ -72,10 +81,6 @@ class CIFAR10CNN(nn.Sequential):
             nn.ReLU(),
             nn.Linear(64, classes),
         )
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = super().forward(_seen(x))
-        return logits
 
 
 class Perceptron(nn.Sequential):
@@ -94,11 +99,3 @@ class Perceptron(nn.Sequential):
         check_sizes(inputs=inputs, hidden=hidden, classes=classes)
         check_room("Perceptron", (inputs + classes) * hidden)
         super().__init__(nn.Flatten(), nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, classes))
-
-
-def _seen(x: Tensor) -> Tensor:
-    """The part of images that both networks make anything of: 30 rows and columns of 32, after which pooling drops one.
-
-    Images of another size are left as they are: they do not fit.
-    """
-    return x[..., :30, :30] if all(30 <= size <= 33 for size in x.shape[-2:]) else x
