@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from rffl_pl.models.layers import MaxPool2d, Tanh
+from rffl_pl.models import onednn
 from rffl_pl.models.sizes import check_room, check_sizes
 
 
@@ -19,7 +19,10 @@ class _Images(nn.Sequential):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        seen = x[..., :30, :30] if all(30 <= size <= 33 for size in x.shape[-2:]) else x
+        fits = x.dim() == 4 and all(30 <= size <= 33 for size in x.shape[2:])
+        seen = x[..., :30, :30] if fits else x
+        if fits and onednn.takes(self, seen):
+            return onednn.forward(self, seen)
         logits: Tensor = super().forward(seen)  # type: ignore[no-untyped-call]
         return logits
 
@@ -41,14 +44,14 @@ class MNISTCNN(_Images):
         check_sizes(classes=classes)
         super().__init__(
             nn.Conv2d(1, 64, 3),
-            MaxPool2d(),
-            Tanh(),
+            nn.MaxPool2d(2),
+            nn.Tanh(),
             nn.Conv2d(64, 16, 7),
-            MaxPool2d(),
-            Tanh(),
+            nn.MaxPool2d(2),
+            nn.Tanh(),
             nn.Flatten(),
             nn.Linear(256, 200),
-            Tanh(),
+            nn.Tanh(),
             nn.Linear(200, classes),
         )
 
@@ -69,10 +72,10 @@ class CIFAR10CNN(_Images):
         check_sizes(classes=classes)
         super().__init__(
             nn.Conv2d(3, 32, 3),
-            MaxPool2d(),
+            nn.MaxPool2d(2),
             nn.ReLU(),
             nn.Conv2d(32, 64, 3),
-            MaxPool2d(),
+            nn.MaxPool2d(2),
             nn.ReLU(),
             nn.Conv2d(64, 64, 3),
             nn.ReLU(),
