@@ -6,7 +6,7 @@
 Ours is the whole step as a run takes it: screening, statistics, aggregate. ByzPy runs in this process and in its pools
 of two threads and of two processes. In brackets how far the peers' results are from ours, as a share of the largest
 entry: ByzPy's median of an even number is the lower of the middle two. Medians of the wall clock over repetitions that
-take turns: the machine has to be idle.
+take turns: the machine has to be idle. The process keeps freed memory, as the command line has it, for everybody.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from byzpy.engine.graph.pool import ActorPoolConfig
 from torch import Tensor
 
 from benchmarks.servers import started
+from rffl_pl.cli.process import keep_freed_memory
 from rffl_pl.servers import CenteredClipping, GeometricMedian, Median, MultiKrum, Server, TrimmedMean
 
 ENTRIES, RADIUS = 65_536, 100.0
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=11)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    keep_freed_memory()
     print("| rule | m | rffl_pl | ByzFL | ByzPy | ByzPy's pools | times as fast as the fastest |")
     print("|---|---|---|---|---|---|---|")
     for rule, (count, mine, byzfls, operator) in cases().items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -14,8 +14,8 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         ``dataset``, ``split``, ``server_name`` (``server`` is the configuration's own), ``preset`` where the server
-        has one, ``attack`` (``none``, or all kinds in turn), ``participants``, ``adversaries``, ``seed``, ``rounds``,
-        and ``study`` where the run is a cell of one.
+        has one, ``attack`` (``none``, or all kinds in turn), ``participants``, ``adversaries``, ``coalition`` (``0+2``,
+        or ``nobody``) where only some take part, ``seed``, ``rounds``, and ``study`` where the run is a cell of one.
     """
     server, federation = config["server"], config["federation"]
     found = {
@@ -26,11 +26,21 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "attack": " + ".join(kinds(config)) or "none",
         "participants": federation["participants"],
         "adversaries": federation["adversaries"],
+        "coalition": None if federation.get("coalition") is None else coalition_name(federation["coalition"]),
         "seed": config["seed_everything"],
         "rounds": config["trainer"]["max_epochs"],
         "study": config.get("run", {}).get("study"),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+NOBODY = "nobody"
+"""The coalition that has none."""
+
+
+def coalition_name(members: Sequence[int]) -> str:
+    """Who takes part, ``0+2`` or `NOBODY`."""
+    return "+".join(map(str, members)) or NOBODY
 
 
 def kinds(config: Mapping[str, Any]) -> list[str]:
@@ -44,7 +54,8 @@ def group(config: Mapping[str, Any]) -> str:
     known = facts(config)
     size = f"{known['participants']}+{known['adversaries']}"
     words = [known.get(name) for name in ("dataset", "split", "server_name", "preset", "attack")]
-    return " ".join([*(word for word in words if word), size])[:128]  # W&B takes no longer name
+    alone = [f"of whom {known['coalition']}"] if "coalition" in known else []
+    return " ".join([*(word for word in words if word), size, *alone])[:128]  # W&B takes no longer name
 
 
 def tags(config: Mapping[str, Any]) -> list[str]:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from statistics import fmean
 
 from rffl_pl.errors import UserError
+from rffl_pl.runs.facts import NOBODY
 from rffl_pl.studies.results import Row
-from rffl_pl.studies.study import COALITION, NOBODY, Study
+from rffl_pl.studies.study import COALITION, Study
 from rffl_pl.studies.tables import OF, measured
 
 Worth = Mapping[frozenset[int], float]

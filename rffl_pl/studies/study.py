@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import yaml
 
 from rffl_pl.errors import UserError, nearest
+from rffl_pl.runs.facts import coalition_name
 
 KEYS = ("name", "base", "reduced", "players", "axes", "also", "seeds", "exclude", "curves")
 COLUMNS = (
@@ -25,8 +26,6 @@ CURVE_COLUMNS = ("seed", "rounds", "round", "participant", "role", "measure", "v
 OURS = ("--run.name", "--run.root", "--seed_everything", "--ckpt_path")
 COALITION = "coalition"
 """The axis of every group of the players."""
-NOBODY = "nobody"
-"""Its label of the group that has none."""
 _MOST_PLAYERS = 12  # 4,096 coalitions
 _TOLD = ("--help", "--print_config")
 """What ``rffl fit`` answers with a text instead of a run; a part of either is enough for it."""
@@ -233,7 +232,7 @@ def _players(content: Mapping[str, Any]) -> int:
 def _coalitions(players: int) -> dict[str, list[str]]:
     """By label the words of every group of the players, from nobody to all: ``0+2`` is of participants 0 and 2."""
     groups = (group for size in range(players + 1) for group in itertools.combinations(range(players), size))
-    return {"+".join(map(str, group)) or NOBODY: ["--federation.coalition", str([*group])] for group in groups}
+    return {coalition_name(group): ["--federation.coalition", str([*group])] for group in groups}
 
 
 def _check_known(name: str, known: Iterable[str], what: str) -> None:

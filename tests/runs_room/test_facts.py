@@ -57,6 +57,15 @@ def test_what_there_is_not(server: object) -> None:
     assert tags(config) == ["Own", "Median", "no attack", "seed 3"]
 
 
+@pytest.mark.parametrize(("coalition", "named"), [([0, 10], "0+10"), ([], "nobody")])
+def test_a_coalition_is_no_federation_of_all(coalition: list[int], named: str) -> None:
+    """As a key and in the group."""
+    some = changed(federation=CONFIG["federation"] | {"coalition": coalition})
+    assert facts(some) == facts(CONFIG) | {"coalition": named}
+    assert group(some) == f"{group(CONFIG)} of whom {named}"
+    assert facts(changed(federation=CONFIG["federation"] | {"coalition": None})) == facts(CONFIG)
+
+
 def test_a_group_is_that_of_all_seeds() -> None:
     """And of nothing else that has a name of its own."""
     assert group(changed(seed_everything=4)) == group(CONFIG)
