@@ -28,7 +28,8 @@ class Federation(Configured):
         participation: Share of the members, in (0, 1], that is asked to take part in each round, at least one. Whoever
             is not asked trains nothing, sends nothing and is neither punished nor rewarded.
         coalition: The participants, by number and adversaries too, who alone are ever asked; by default everybody. It
-            is how a federation does without the others, with everybody's shards and random streams as they are.
+            is how a federation does without the others, with everybody's shards and random streams as they are; under
+            a server with one shared model alone.
         seed: Seed of every random stream of the run.
 
     Raises:
@@ -91,7 +92,7 @@ class Federation(Configured):
     def share(self) -> float:
         """The share of all P participants that is asked to take part in each round, in [0, 1]."""
         able = self.total if self.coalition is None else len(self.coalition)
-        return self.participation * able / self.total
+        return self._count(able) / self.total
 
     def is_honest(self, participant: int) -> bool:
         """Whether a participant is one of the honest ones."""
@@ -105,9 +106,12 @@ class Federation(Configured):
         able = sorted(members if self.coalition is None else {*members} & {*self.coalition})
         if self.participation == 1 or not able:
             return able
-        count = max(1, round(self.participation * len(able)))
         lots = random.Random(self.seed_for("participation", round_index))
-        return sorted(lots.sample(able, count))
+        return sorted(lots.sample(able, self._count(len(able))))
+
+    def _count(self, able: int) -> int:
+        """How many of those who can be asked are."""
+        return min(able, max(1, round(self.participation * able)))
 
     def hosted_by(self, rank: int, world_size: int) -> list[int]:
         """The participants that a rank hosts, ascending: participant i is rank i's where there are as many ranks.

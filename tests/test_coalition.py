@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,12 @@ import torch
 from rffl_pl.adversaries import FreeRider
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.servers import RFFL, FedAvg
+from rffl_pl.servers import CFFL, CGSV, RFFL, FedAvg, Server
 from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
 from tests.runs import RecordedFedAvg, federate
-from tests.test_participation import RecordedRFFL, Watch
+from tests.test_participation import Watch
 
 
 def test_who_is_asked() -> None:
@@ -29,7 +30,7 @@ def test_who_is_asked() -> None:
     assert federation.share == 0.5
     drawn = Federation(participants=6, coalition=[5, 0, 2], participation=0.4, seed=3)
     assert {tuple(drawn.asked(range(6), number)) for number in range(50)} == {(0,), (2,), (5,)}
-    assert drawn.share == pytest.approx(0.2)
+    assert drawn.share == pytest.approx(1 / 6)
     assert Federation(participants=6, coalition=[]).asked(range(6), 0) == []
     assert Federation(participants=2, adversaries=1, coalition=[2]).asked(range(3), 0) == [2]
 
@@ -65,21 +66,36 @@ def test_what_they_send_is_what_they_send_among_all() -> None:
 def test_all_of_them_and_none() -> None:
     """Everybody by name gives the bits of a run without names; of nobody the initial network is left."""
     plain, named, nobody = Watch(), Watch(), Watch()
-    federate(RecordedRFFL(), [FreeRider()], plain, rounds=3)
-    federate(RecordedRFFL(), [FreeRider()], named, rounds=3, coalition=[*range(6)])
+    federate(FedAvg(), [FreeRider()], plain, rounds=3)
+    federate(FedAvg(), [FreeRider()], named, rounds=3, coalition=[*range(6)])
     assert torch.equal(plain.models[-1], named.models[-1])
-    assert torch.equal(plain.reputations[-1], named.reputations[-1])
     federate(FedAvg(), [], nobody, rounds=2, coalition=[])
     assert torch.equal(nobody.models[0], nobody.models[-1])
 
 
-def test_under_rffl_the_others_are_left_as_they_are() -> None:
-    """They keep the initial network, and nobody is removed for what was never asked of it."""
-    watch = Watch()
-    federate(RFFL(removal_from=1), [], watch, rounds=4, coalition=[0, 2, 3])
-    moved = (watch.models[0] != watch.models[-1]).any(1).nonzero().flatten().tolist()
-    assert moved == [0, 2, 3]
-    assert (watch.reputations[-1][[1, 4]] > 0).all()
+REFUSED: dict[str, tuple[Callable[[], Server], float, str]] = {
+    "RFFL": (RFFL, 0, "a --server with one shared model, such as FedAvg, with --federation.coalition, but got RFFL"),
+    "CGSV": (CGSV, 0, "but got CGSV; leave one"),
+    "CFFL": (CFFL, 0, "but got CFFL; leave one"),
+    "personal": (FedAvg, 0.5, "--model.personal to be 0 with --federation.coalition, but got 0.5"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_where_models_are_each_ones_own(case: str) -> None:
+    """It would be no federation without the others, whose reputations or models are there all the same."""
+    server, personal, expected = REFUSED[case]
+    with pytest.raises(UserError, match=expected):
+        federate(server(), [], rounds=1, coalition=[0, 2], personal=personal)
+
+
+def test_a_share_of_them_is_counted_once() -> None:
+    """Rounded twice, the server would be told of another number than is asked."""
+    for total, able, share in itertools.product((22, 35, 37), (15, 20), (0.25, 0.5, 0.75)):
+        some = Federation(participants=total, coalition=[*range(able)], participation=share)
+        assert round(some.share * total) == len(some.asked(range(total), 3))
+    whole = Federation(participants=37, participation=0.75)
+    assert round(whole.share * 37) == len(whole.asked(range(37), 3))
 
 
 @pytest.mark.parametrize("exchange", ["central", "sharded"])

@@ -18,7 +18,7 @@ from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.round import Table, bring_up_to_date, play
 from rffl_pl.runs.checkpoint import sound
-from rffl_pl.servers import Server, Verdict
+from rffl_pl.servers import Consensus, Server, Verdict
 from rffl_pl.strategy import FederatedStrategy
 
 Memories = dict[int, dict[str, Tensor]]
@@ -62,6 +62,7 @@ class ReputationExchange(Callback):
                 f"Expected a --server that gives participants something to share with --model.personal, but got "
                 f"{type(self.server).__name__}, where everybody's model is its own; leave one."
             )
+        _check_coalition(self.server, pl_module)
         self.server.start(pl_module.task())
         self._colluders, self._behind = {}, False
         if trainer.is_global_zero and pl_module.cast.omniscient:
@@ -176,3 +177,22 @@ def _check_shardable(server: Server, cast: Cast) -> None:
 
 def _copied(memories: Memories, device: torch.device | str) -> Memories:
     return {i: {name: value.to(device, copy=True) for name, value in memory.items()} for i, memory in memories.items()}
+
+
+def _check_coalition(server: Server, module: FederatedModule) -> None:
+    """See that a coalition's model is what everybody is measured with.
+
+    Where models are each one's own, and reputations those of all, it would be no federation without the others.
+    """
+    if module.federation.coalition is None:
+        return
+    if not isinstance(server, Consensus):
+        raise UserError(
+            f"Expected a --server with one shared model, such as FedAvg, with --federation.coalition, but got "
+            f"{type(server).__name__}; leave one."
+        )
+    if module.pull:
+        raise UserError(
+            f"Expected --model.personal to be 0 with --federation.coalition, but got {module.pull:g}; the others would "
+            "be measured with models of their own."
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies import Study, contributions, results, tables
 from rffl_pl.studies.settings import left_out, of_today
-from rffl_pl.studies.study import checked_seeds, lies_in
+from rffl_pl.studies.study import COALITION, checked_seeds, lies_in
 
 _MEASURE = "accuracy_mean"
 
@@ -70,6 +70,7 @@ def main(args: Sequence[str], run: Run) -> int:
     if given.table:
         rows, measure = _shown(study, only, given.seeds, file), given.measure or _MEASURE
         if given.contribution:
+            _check_whole(only)
             study, rows = contributions.added(study, rows, given.contribution, measure)
             measure = rows[0]["measure"]
         shown = tables.tables(study, rows, given.table, measure, given.rounds, given.between)
@@ -85,6 +86,15 @@ def main(args: Sequence[str], run: Run) -> int:
         return session.list() if given.dry_run else session.play()
     finally:
         leave_process_group()
+
+
+def _check_whole(only: Mapping[str, Collection[str]]) -> None:
+    """Refuse some coalitions where all are needed."""
+    if COALITION in only:
+        raise UserError(
+            f"Expected --only without {COALITION} with --contribution, which needs every one, but got "
+            f"{', '.join(sorted(only[COALITION]))}; leave it out."
+        )
 
 
 def _check_table(given: argparse.Namespace) -> None:

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from rffl_pl.functional.finite import all_finite
-
 _X86 = platform.machine().lower() in ("x86_64", "amd64")  # elsewhere it has not been tried
 
 
@@ -23,22 +21,25 @@ def takes(layers: nn.Sequential, x: Tensor) -> bool:
     """Whether they can go this way: on a CPU of x86, one model at a time, and not where the network is being exported.
 
     In single precision; in bfloat16 only where no gradient is asked for and the CPU has instructions for it. From torch
-    2.4 on. Not what is not finite, which oneDNN's pooling loses: a model that has diverged would look sound.
+    2.4 on. Not where a layer has hooks, nor under `torch.func`. Not where numbers may overflow or are none, which
+    oneDNN's pooling and ReLU lose: a model that has diverged would look sound. Who needs second derivatives turns it
+    off by ``torch.backends.mkldnn.flags(enabled=False)``.
 
     Args:
-        layers: Convolutions with a bias, pooling, tanh and ReLU, then a `torch.nn.Flatten`, then any others.
+        layers: Convolutions as `torch.nn.Conv2d` makes them of channels and a kernel, max-pooling, tanh and ReLU, then
+            a `torch.nn.Flatten`, then any others.
         x: Their inputs.
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or x.device.type != "cpu" or not len(x):
         return False
-    if not (_X86 and torch.backends.mkldnn.is_available() and hasattr(torch, "get_autocast_dtype")):
+    backend = torch.backends.mkldnn
+    if not (_X86 and backend.is_available() and backend.enabled and hasattr(torch, "get_autocast_dtype")):
         return False
     if _precision(x) != torch.float32 and not (_precision(x) == torch.bfloat16 and _evaluates_in_bfloat16()):
         return False
-    tensors = [x.detach(), *(p.detach() for p in layers.parameters())]
-    if any(torch._C._functorch.is_batchedtensor(t) for t in tensors):
+    if torch._C._functorch.maybe_current_level() is not None or any(map(_hooked, layers)):
         return False
-    return all_finite(torch.stack([t.sum() for t in tensors]))
+    return _bound(layers, x) < 1e30
 
 
 def forward(layers: nn.Sequential, x: Tensor) -> Tensor:
@@ -55,6 +56,21 @@ def forward(layers: nn.Sequential, x: Tensor) -> Tensor:
     for layer in rest:
         h = layer(h)
     return h
+
+
+def _hooked(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+@torch.no_grad()
+def _bound(layers: nn.Sequential, x: Tensor) -> float:
+    """What no number is larger than on the way to `torch.nn.Flatten`, were tanh and ReLU not there; NaN if one is."""
+    bound = x.abs().amax()
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d):
+            assert layer.bias is not None
+            bound = (bound + 1) * (layer.weight.abs().sum() + layer.bias.abs().amax() + 1)
+    return float(bound)
 
 
 def _as_taken(parameter: Tensor | None, precision: torch.dtype) -> Tensor:

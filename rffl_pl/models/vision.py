@@ -15,16 +15,35 @@ from rffl_pl.models.sizes import check_room, check_sizes
 class _Images(nn.Sequential):
     """Networks that make nothing of an image's rows and columns beyond the 30th: pooling drops an odd one behind them.
 
-    Images that are not of 30 to 33 rows and columns are left as they are: they do not fit.
+    Images that are not of 30 to 33 rows and columns are left as they are: they do not fit. So are those of who has put
+    other layers in the place of these.
     """
 
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self._made = _layout(self)
+
     def forward(self, x: Tensor) -> Tensor:
-        fits = x.dim() == 4 and all(30 <= size <= 33 for size in x.shape[2:])
-        seen = x[..., :30, :30] if fits else x
-        if fits and onednn.takes(self, seen):
-            return onednn.forward(self, seen)
-        logits: Tensor = super().forward(seen)  # type: ignore[no-untyped-call]
+        if self._fits(x):
+            x = x[..., :30, :30]
+            if onednn.takes(self, x):
+                return onednn.forward(self, x)
+        logits: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
         return logits
+
+    def _fits(self, x: Tensor) -> bool:
+        """Whether these are images of that size, and no symbol of a tracer, and the layers those that were made."""
+        sized = isinstance(x, Tensor) and x.dim() == 4 and all(30 <= size <= 33 for size in x.shape[2:])
+        return sized and _layout(self) == self._made
+
+
+def _layout(layers: nn.Sequential) -> list[tuple[object, ...]]:
+    """What of layers says which pixels they read, and how they can be computed."""
+    options = ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "ceil_mode")
+    return [
+        (type(layer), getattr(layer, "bias", None) is None, *(getattr(layer, name, None) for name in options))
+        for layer in layers
+    ]
 
 
 class MNISTCNN(_Images):

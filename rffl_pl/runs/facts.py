@@ -40,7 +40,7 @@ NOBODY = "nobody"
 
 def coalition_name(members: Sequence[int]) -> str:
     """Who takes part, ``0+2`` or `NOBODY`."""
-    return "+".join(map(str, members)) or NOBODY
+    return "+".join(map(str, sorted(members))) or NOBODY
 
 
 def kinds(config: Mapping[str, Any]) -> list[str]:
@@ -54,8 +54,8 @@ def group(config: Mapping[str, Any]) -> str:
     known = facts(config)
     size = f"{known['participants']}+{known['adversaries']}"
     words = [known.get(name) for name in ("dataset", "split", "server_name", "preset", "attack")]
-    alone = [f"of whom {known['coalition']}"] if "coalition" in known else []
-    return " ".join([*(word for word in words if word), size, *alone])[:128]  # W&B takes no longer name
+    alone = [f"only {known['coalition']}"] if "coalition" in known else []  # first: what is too long is cut
+    return " ".join([*alone, *(word for word in words if word), size])[:128]  # W&B takes no longer name
 
 
 def tags(config: Mapping[str, Any]) -> list[str]:

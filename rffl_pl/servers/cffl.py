@@ -101,9 +101,8 @@ class CFFL(Server):
             )
         if task.participation < 1:
             raise UserError(
-                f"Expected all participants in every round under CFFL, but a share of {task.participation:.3g} is "
-                "asked: reputations are shares of one round's accuracies over all members; leave out "
-                "--federation.participation and --federation.coalition, or take another --server."
+                f"Expected --federation.participation to be 1 under CFFL, but got {task.participation}; reputations "
+                "are shares of one round's accuracies over all members, so take another --server."
             )
         self._accuracy, self._seed = task.accuracy, task.seed
         held = self.examples if self.contribution == "examples" else torch.tensor(task.classes, dtype=torch.float64)

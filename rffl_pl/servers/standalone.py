@@ -24,8 +24,8 @@ class Standalone(Server):
         super().start(task)
         if task.participation < 1:
             raise UserError(
-                "Expected no --federation.participation and no --federation.coalition under Standalone, but got one; "
-                "there nobody is asked for anything."
+                f"Expected --federation.participation to be 1 under Standalone, but got {task.participation}; there "
+                "nobody is asked for anything."
             )
 
     def rule(self, evidence: Evidence) -> Verdict:

@@ -65,12 +65,19 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> tuple[S
         measure: What a coalition is worth: of a measure that participants have, the mean over the honest.
 
     Raises:
-        UserError: If the study has no players, nothing has that measure, or no seed has all coalitions.
+        UserError: If the study has no players or another number than its runs, nothing has that measure, or no seed has
+            all coalitions.
     """
     if not study.players:
         raise UserError(
             f"Expected {study.name} to have the key players for --contribution, but it has none: it is their number, "
             "and the study then runs every group of them."
+        )
+    participants = 1 + max((int(row["participant"]) for row in rows if row["participant"]), default=study.players - 1)
+    if participants != study.players:
+        raise UserError(
+            f"Expected players of {study.name} to be the number of all participants, adversaries too, but it is "
+            f"{study.players} and its runs have {participants}; mend it and run the study again."
         )
     others = [axis for axis in study.axes if axis != COALITION]
     found: dict[tuple[str, ...], dict[frozenset[int], list[float]]] = {}
@@ -90,8 +97,8 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> tuple[S
         place = dict(zip([*others, "seed", "rounds"], where, strict=True))
         what = {"measure": f"{kind}{OF}{measure}", "value": repr(_WAYS[kind](worth, player))}
         values.append(place | {"participant": f"{player}", "role": "all"} | what)
-    participants: dict[str, list[str]] = {f"{player}": [] for player in range(study.players)}
-    axes = {"participant": participants} | {axis: study.axes[axis] for axis in others}
+    players: dict[str, list[str]] = {f"{player}": [] for player in range(study.players)}
+    axes = {"participant": players} | {axis: study.axes[axis] for axis in others}
     return replace(study, axes=axes), values
 
 

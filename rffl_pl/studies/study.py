@@ -128,7 +128,7 @@ class Study:
             study,
             seeds=checked_seeds([_number(seed) for seed in _list(content.get("seeds", ["1"]), "seeds")]),
             also=[study._added(entry) for entry in _list(content.get("also", []), "also")],
-            exclude=[study._named(entry, "exclude") for entry in _list(content.get("exclude", []), "exclude")],
+            exclude=[study._left_out(entry) for entry in _list(content.get("exclude", []), "exclude")],
             curves=[str(measure) for measure in _list(content.get("curves", []), "curves")],
         )
 
@@ -137,6 +137,16 @@ class Study:
         where = dict(_mapping(entry, "every entry of also"))
         words = _words(where.pop("words", None), "also.words")
         return self._named(where, "also"), words
+
+    def _left_out(self, entry: Any) -> dict[str, list[str]]:
+        """One entry of ``exclude``."""
+        where = self._named(entry, "exclude")
+        if self.players and COALITION in where:
+            raise UserError(
+                "Expected exclude to leave out no coalition of a study with players, which needs every one, but got "
+                f"{', '.join(where[COALITION])}; take it out."
+            )
+        return where
 
     def _named(self, entry: Any, key: str) -> dict[str, list[str]]:
         """Labels by axis of one entry of ``exclude`` or ``also``; an axis has one label or a list of them."""

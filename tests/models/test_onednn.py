@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
+from torch.func import functional_call, grad, vmap
+from torch.fx import symbolic_trace
 from torch.nn.functional import cross_entropy
 
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, onednn
@@ -125,3 +127,70 @@ def test_what_is_not_finite_shows(where: str, value: float) -> None:
         assert torch.equal(network(x).isnan(), expected.isnan())
     assert torch.equal(network(x).isnan(), expected.isnan())
     assert expected.isnan().any() == (value != value or where == "weights")
+
+
+@pytest.mark.parametrize("scale", [1e15, 3e19, 1e30])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_overflows_shows(name: str, scale: float) -> None:
+    """As it does in torch's layers, though every weight is finite."""
+    network, plain, x = made(name)
+    with torch.no_grad():
+        for net in (network, plain):
+            for parameter in list(net.parameters())[:4]:
+                parameter.mul_(scale)
+        expected = plain(x)
+        assert torch.equal(network(x).isfinite(), expected.isfinite())
+    assert torch.equal(network(x).isfinite(), expected.isfinite())
+
+
+def strided(layers: nn.Sequential) -> None:
+    layers[6] = nn.Conv2d(64, 64, 3, padding=1)
+    layers.insert(8, nn.AdaptiveMaxPool2d(4))
+
+
+def without_bias(layers: nn.Sequential) -> None:
+    layers[0] = nn.Conv2d(3, 32, 3, bias=False)
+
+
+def other_activation(layers: nn.Sequential) -> None:
+    layers[2] = nn.GELU()
+
+
+@pytest.mark.parametrize("change", [strided, without_bias, other_activation])
+def test_other_layers_in_their_place(change: Callable[[nn.Sequential], None], went: list[bool]) -> None:
+    """Who puts some there has them computed, of whole images."""
+    network, _, x = made("CIFAR10")
+    torch.manual_seed(3)
+    change(network)
+    plain = nn.Sequential(*copy.deepcopy(network))
+    assert torch.equal(network(x), plain(x))
+    assert went == []
+
+
+def test_hooks_and_other_derivatives(went: list[bool]) -> None:
+    """Every hook is called, and who needs more than a gradient has it."""
+    network, plain, x = made("MNIST")
+    called: list[str] = []
+    for layer in network:
+        handle = layer.register_forward_hook(lambda layer, *_: called.append(type(layer).__name__))
+        network(x)
+        assert called == [type(layer).__name__]
+        called.clear()
+        handle.remove()
+    assert not any(went)
+
+    def loss(net: nn.Module, parameters: dict[str, Tensor], one: Tensor) -> Tensor:
+        logits: Tensor = functional_call(net, parameters, (one.unsqueeze(0),))
+        return logits.logsumexp(1).sum()
+
+    found, expected = (
+        vmap(grad(partial(loss, net)), in_dims=(None, 0))({k: p.detach() for k, p in net.named_parameters()}, x)
+        for net in (network, plain)
+    )
+    for key in expected:
+        torch.testing.assert_close(found[key], expected[key], rtol=1e-4, atol=1e-6)
+    weights = [*network.parameters()]
+    with torch.backends.mkldnn.flags(enabled=False):
+        first, *_ = torch.autograd.grad(network(x).logsumexp(1).sum(), weights, create_graph=True)
+        assert torch.autograd.grad(first.square().sum(), weights[2:3])[0].isfinite().all()
+    assert symbolic_trace(network)(x).shape == (7, 10)

@@ -57,12 +57,12 @@ def test_what_there_is_not(server: object) -> None:
     assert tags(config) == ["Own", "Median", "no attack", "seed 3"]
 
 
-@pytest.mark.parametrize(("coalition", "named"), [([0, 10], "0+10"), ([], "nobody")])
+@pytest.mark.parametrize(("coalition", "named"), [([10, 0], "0+10"), ([], "nobody")])
 def test_a_coalition_is_no_federation_of_all(coalition: list[int], named: str) -> None:
     """As a key and in the group."""
     some = changed(federation=CONFIG["federation"] | {"coalition": coalition})
     assert facts(some) == facts(CONFIG) | {"coalition": named}
-    assert group(some) == f"{group(CONFIG)} of whom {named}"
+    assert group(some) == f"only {named} {group(CONFIG)}"
     assert facts(changed(federation=CONFIG["federation"] | {"coalition": None})) == facts(CONFIG)
 
 

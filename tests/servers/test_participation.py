@@ -172,7 +172,7 @@ def test_refused_where_it_has_no_meaning(rule: Callable[[], Server]) -> None:
     def attempt() -> None:
         rule().start(task(shards(6), [ENTRIES], participation=0.5, accuracy=lambda weights: 0.5))
 
-    assert_refused(attempt, "--federation.participation", "--federation.coalition", rule.__name__)
+    assert_refused(attempt, "--federation.participation", "got 0.5", rule.__name__)
 
 
 @pytest.mark.filterwarnings("ignore:Round .*tells anything")

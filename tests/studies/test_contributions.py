@@ -25,7 +25,7 @@ axes:
 """
 PLAYED = f"""\
 name: played
-base: {DIGITS} --server FedAvg --federation.participants 2 --trainer.max_epochs 2
+base: {DIGITS} --server FedAvg --federation.participants 2 --federation.adversaries 0 --trainer.max_epochs 2
 players: 2
 """
 Games = dict[tuple[str, int], dict[frozenset[int], float]]
@@ -123,6 +123,11 @@ def test_a_table_of_what_everybody_adds(rffl: Run, tmp_path: Path, made: tuple[P
 
 
 MISTAKES = {
+    "only some coalitions": (
+        ("--table", "participant"),
+        ("--contribution", "alone", "--only", "coalition=0+1", "--only", "coalition=0"),
+        "--only without coalition with --contribution, which needs every one, but got 0, 0+1; leave it out",
+    ),
     "no table": ((), ("--contribution", "shapley"), "--contribution to go with --table"),
     "an unknown one": (("--table", "participant"), ("--contribution", "banzhaf"), "invalid choice: 'banzhaf'"),
     "an unknown measure": (
@@ -164,6 +169,19 @@ def test_a_study_without_players(rffl: Run, tmp_path: Path, made: tuple[Path, Ga
         table.writerow(row | {"measure": "accuracy_mean", "value": 1})
     assert rffl(*words).code == 0
     assert_refused(rffl, (*words, "--contribution", "shapley"), "made to have the key players for --contribution")
+
+
+def test_players_are_all_participants(rffl: Run, tmp_path: Path, made: tuple[Path, Games]) -> None:
+    """Of fewer, the table would be of a game without the others."""
+    made[0].write_text(MADE.replace("players: 3", "players: 2"))
+    words = ("study", made[0], "--root", tmp_path / "studies", "--table", "participant", "--contribution", "alone")
+    assert_refused(rffl, words, "players of made to be the number of all participants, adversaries too, but it is 2")
+
+
+def test_no_coalition_is_left_out(rffl: Run, tmp_path: Path) -> None:
+    """Then nothing could be said of what anybody adds."""
+    file = study(tmp_path, MADE + "exclude: [{split: UNI, coalition: nobody}]\n", "made.yaml")
+    assert_refused(rffl, ("study", file), "exclude to leave out no coalition of a study with players")
 
 
 @pytest.mark.parametrize("players", ["0", "13", "two", "[1]", "-1"])
