@@ -41,7 +41,7 @@ def _layout(layers: nn.Sequential) -> list[tuple[object, ...]]:
     """What of layers says which pixels they read, and how they can be computed."""
     options = ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "ceil_mode")
     return [
-        (type(layer), getattr(layer, "bias", None) is None, *(getattr(layer, name, None) for name in options))
+        (type(layer), layer._parameters.get("bias") is None, *(vars(layer).get(name) for name in options))
         for layer in layers
     ]
 
