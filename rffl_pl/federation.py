@@ -19,6 +19,15 @@ MOST = 1_000_000
 """Participants of a federation, honest and adversaries: each has a column in every table of a run."""
 
 
+NOBODY = "nobody"
+"""The coalition that has none."""
+
+
+def coalition_name(members: Sequence[int]) -> str:
+    """Who takes part, ``0+2`` or `NOBODY`."""
+    return "+".join(map(str, sorted(members))) or NOBODY
+
+
 class Federation(Configured):
     """The members of one federation.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from rffl_pl.federation import coalition_name
 
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,15 +34,6 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "study": config.get("run", {}).get("study"),
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-NOBODY = "nobody"
-"""The coalition that has none."""
-
-
-def coalition_name(members: Sequence[int]) -> str:
-    """Who takes part, ``0+2`` or `NOBODY`."""
-    return "+".join(map(str, sorted(members))) or NOBODY
 
 
 def kinds(config: Mapping[str, Any]) -> list[str]:

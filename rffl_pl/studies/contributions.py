@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from rffl_pl.errors import UserError
-from rffl_pl.runs.facts import NOBODY
+from rffl_pl.federation import NOBODY
 from rffl_pl.studies.results import Row
 from rffl_pl.studies.study import COALITION, Study
 from rffl_pl.studies.tables import OF, measured

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import yaml
 
 from rffl_pl.errors import UserError, nearest
-from rffl_pl.runs.facts import coalition_name
+from rffl_pl.federation import coalition_name
 
 KEYS = ("name", "base", "reduced", "players", "axes", "also", "seeds", "exclude", "curves")
 COLUMNS = (
