@@ -100,8 +100,7 @@ class Federation(Configured):
     @property
     def share(self) -> float:
         """The share of all P participants that is asked to take part in each round, in [0, 1]."""
-        able = self.total if self.coalition is None else len(self.coalition)
-        return self._count(able) / self.total
+        return self.participation if self.coalition is None else self._count(len(self.coalition)) / self.total
 
     def is_honest(self, participant: int) -> bool:
         """Whether a participant is one of the honest ones."""
