@@ -37,6 +37,7 @@ from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.rehearsal import check_memory, check_state, check_step, check_training_mode
+from rffl_pl.root import Root
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
 from rffl_pl.servers import Task
@@ -240,6 +241,7 @@ class FederatedModule(Configured, LightningModule):
             seed=self.federation.seed_for("server"),
             initial=self.initial_weights()[coordinates.where],
             accuracy=self._validated_accuracy(),
+            root=self._root(),
             participation=self.federation.share,
             coordinates=coordinates,
         )
@@ -251,6 +253,15 @@ class FederatedModule(Configured, LightningModule):
             return None
         device = trainer.strategy.root_device
         return Validation(self.network, held_out, trainer.limit_val_batches, device, trainer.precision_plugin).accuracy
+
+    def _root(self) -> Root | None:
+        """What the server learns itself from validation examples that are everybody's; None without any."""
+        examples = self.data.root_examples()
+        if examples is None:
+            return None
+        device, precision = self.trainer.strategy.root_device, self.trainer.precision_plugin
+        made = partial(Cohort, self.network, [0], self.optimizer, device, loss=self.loss)
+        return Root(made, examples, self.schedule, partial(self.federation.seed_for, "root training"), precision)
 
     def configure_optimizers(self) -> None:
         """Lightning steps no optimizer: every participant has its own."""

@@ -9,12 +9,14 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
+from torch.optim import Adam
 
 from rffl_pl.adversaries import Cast
 from rffl_pl.cohort import Cohort, Schedule, flat_parameters, layer_sizes
@@ -30,6 +32,8 @@ from rffl_pl.servers import (
     Bucketing,
     CenteredClipping,
     FedAvg,
+    FedOpt,
+    FLTrust,
     FoolsGold,
     GeometricMedian,
     Median,
@@ -43,7 +47,7 @@ from rffl_pl.servers import (
 from tests.cohorts import CPU, examples, mlp, sgd
 from tests.conftest import QUICK, Ended, only_run
 from tests.hostile import BLANK, KINDS, TAMPERED, UNFIT, Hostile, Kind, Tampered, hostile
-from tests.servers.tasks import assert_equal, finite_fraction
+from tests.servers.tasks import Compass, assert_equal, finite_fraction
 
 pytestmark = pytest.mark.filterwarnings("ignore:--server.steepness", "ignore:Round ")
 SERVERS: dict[str, Callable[[], Server]] = {
@@ -55,6 +59,9 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "cgsv": CGSV,
     "fedavg": FedAvg,
     "fedavg-released": lambda: FedAvg(variant="released"),
+    "fltrust": FLTrust,
+    "fed_opt": FedOpt,
+    "fed_opt-adam": lambda: FedOpt(rule=NNM(), optimizer=partial(Adam, lr=0.1, eps=1e-3)),
     "median": Median,
     "trimmed_mean": TrimmedMean,
     "geometric_median": GeometricMedian,
@@ -99,6 +106,7 @@ def table(server: Server, adversaries: Sequence[Hostile] = (), *, participants: 
             seed=1,
             initial=start,
             accuracy=lambda weights: 0.5 + 0.5 * float((weights - start).sum().tanh()),
+            root=Compass(sum(layer_sizes(network))),
         )
     )
     return Table(
@@ -213,7 +221,7 @@ def test_who_falls_silent_may_come_back(name: str) -> None:
         verdict = step(server, rows)
         assert verdict.silent == ((1, 4) if 5 <= now < 29 else ())
         assert not isinstance(server, RFFL | CFFL) or verdict.members[[1, 4]].all()
-    if name not in ("multi_krum", "foolsgold", "foolsgold-sum", "q_ffl-sampled"):  # which choose
+    if name not in ("fltrust", "multi_krum", "foolsgold", "foolsgold-sum", "q_ffl-sampled"):  # which choose
         assert verdict.weights[[1, 4]].all()
 
 

@@ -30,6 +30,7 @@ from rffl_pl.servers.mixing import MIXABLE
 CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "server": lambda: catalogue.listed("servers"),
     "server.rule": lambda: MIXABLE,
+    "server.optimizer": lambda: _public(torch.optim),
     "adversaries": lambda: catalogue.listed("adversaries"),
     "data": lambda: catalogue.listed("datamodules"),
     "data.split": lambda: catalogue.listed("splits"),
@@ -38,6 +39,21 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "model.optimizer": lambda: _public(torch.optim),
     "model.measures": lambda: _public(torchmetrics),
     "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
+}
+
+
+# What other names of the literature are here.
+KNOWN_AS = {
+    "fedprox": "--model.proximal 0.1",
+    "ditto": "--model.personal 0.5",
+    "fedavgm": "--server FedOpt",
+    "fedadam": "--server FedOpt --server.optimizer Adam",
+    "fedadagrad": "--server FedOpt --server.optimizer Adagrad",
+    "krum": "--server MultiKrum --server.selected 1",
+    "rfa": "--server GeometricMedian",
+    "signsgd-mv": "--server SignSGD",
+    "q-ffl": "--server QFFL",
+    "q-fedavg": "--server QFFL",
 }
 
 
@@ -158,6 +174,8 @@ def _unknown_class(message: str) -> str | None:
         return None
     given, known = _given(message), list(CLASSES[kind]())
     given = given.rpartition(".")[2] if given.startswith("rffl_pl.") else given
+    if key == "server" and given.lower() in KNOWN_AS:
+        return f"Expected --server to be a class, but got {given}, which is {KNOWN_AS[given.lower()]} here."
     near = catalogue.nearest(given, known)
     which = f"one of {', '.join(known)}" if len(known) < 20 and not near else "one of those that there are by its name"
     rest = f"{f'{near} Give' if near else '; give'} {which}, or your own as my_package.MyClass."

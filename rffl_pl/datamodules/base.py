@@ -257,6 +257,19 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         """Examples that no participant trains on and that are no test examples; None where there are none."""
         return self._held_out()
 
+    def root_examples(self) -> Shard | None:
+        """Those of them that are everybody's, in an order drawn at random, to be trained on; None where there are none.
+
+        What accuracies are watched on is among them.
+        """
+        if "validation" in self._parts:
+            generator = torch.Generator().manual_seed(self.federation.seed_for("root"))
+            order = torch.randperm(len(self._parts["validation"]), generator=generator)
+            return Shard(self._readers["validation"], order, self.batch_size)
+        if not len(self.held_out):
+            return None
+        return Shard(self._readers["training"], self.held_out, self.batch_size)
+
     def apart(self, which: str) -> bool:
         """Whether of ``training``, ``validation`` or ``test`` examples every participant has its own."""
         return which in self._own

@@ -140,6 +140,16 @@ def squared_distances_to(rows: Rows, point: Tensor, add_up: Sum = add_up) -> Ten
     return add_up(rows, term, point)
 
 
+def products_with(rows: Rows, point: Tensor, add_up: Sum = add_up) -> Tensor:
+    r""":math:`\langle u_i, p \rangle` for a vector ``[D]``, ``[m]``."""
+
+    def term(block: Tensor, there: Tensor | None) -> Tensor:
+        assert there is not None
+        return block @ there
+
+    return add_up(rows, term, point)
+
+
 def gram(rows: Rows, centre: Tensor | None = None, add_up: Sum = add_up) -> Tensor:
     r""":math:`G_{ij} = \langle u_i - c, u_j - c \rangle`, ``[m, m]``, with c = 0 or a vector ``[D]``."""
 

@@ -8,7 +8,9 @@ from rffl_pl.servers.cffl import CFFL
 from rffl_pl.servers.cgsv import CGSV
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
+from rffl_pl.servers.fed_opt import FedOpt
 from rffl_pl.servers.fedavg import FedAvg
+from rffl_pl.servers.fltrust import FLTrust
 from rffl_pl.servers.foolsgold import FoolsGold
 from rffl_pl.servers.geometric_median import GeometricMedian
 from rffl_pl.servers.krum import MultiKrum
@@ -21,7 +23,7 @@ from rffl_pl.servers.standalone import Standalone
 from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
-    "ARC", "CFFL", "CGSV", "NNM", "QFFL", "RFFL", "Bucketing", "CenteredClipping", "Consensus", "Evidence", "FedAvg",
-    "FoolsGold", "GeometricMedian", "Median", "MultiKrum", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task",
-    "TrimmedMean", "Verdict",
+    "ARC", "CFFL", "CGSV", "NNM", "QFFL", "RFFL", "Bucketing", "CenteredClipping", "Consensus", "Evidence", "FLTrust",
+    "FedAvg", "FedOpt", "FoolsGold", "GeometricMedian", "Median", "MultiKrum", "ParticipantSide", "Server", "SignSGD",
+    "Standalone", "Task", "TrimmedMean", "Verdict",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +22,16 @@ from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.servers.evidence import Evidence
 
 
+class Root(Protocol):
+    """Clean examples of the server's own, and the training on them; see `rffl_pl.root`."""
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+
+    def update(self, weights: Tensor, count: int, number: int) -> Tensor:
+        """The update ``[D]`` that training on the first ``count`` of them makes of weights ``[D]`` in a round."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """What a server is told before the first round.
@@ -34,6 +44,7 @@ class Task:
         seed: Seed of the server's own random streams.
         initial: The weights that every participant starts from, ``[d]``: those of the coordinates that are here.
         accuracy: Accuracy of weights ``[D]`` on the server's validation examples; None where there are none.
+        root: What the server learns from them itself; likewise.
         participation: Share of the participants that are asked in every round, in [0, 1].
         coordinates: Those that are here; None for all.
         uploads: How many uploads a rule is given in a round, where they are not those of the members that are asked.
@@ -46,6 +57,7 @@ class Task:
     seed: int
     initial: Tensor
     accuracy: Callable[[Tensor], float] | None
+    root: Root | None = None
     participation: float = 1.0
     coordinates: Coordinates | None = None
     uploads: int | None = None

@@ -95,6 +95,12 @@ class Evidence:
             return self.squared_norms
         return blocks.squared_distances_to(self.uploads, point, self.coordinates.add_up)
 
+    def products_with(self, point: Tensor) -> Tensor:
+        r""":math:`\langle u_i, p \rangle` for a vector ``[d]``, ``[m]`` float64."""
+        if not len(self.uploads):
+            return self.squared_norms
+        return blocks.products_with(self.uploads, point, self.coordinates.add_up)
+
     def gram_times(self, weights: Tensor) -> Tensor:
         r""":math:`G w` for weights ``[m]``: :math:`\langle u_i, \sum_j w_j u_j \rangle`, ``[m]`` float64."""
         if not len(self.uploads):

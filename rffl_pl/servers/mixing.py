@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
+from rffl_pl.servers.around import Around
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.foolsgold import FoolsGold
 from rffl_pl.servers.median import Median
 from rffl_pl.servers.q_ffl import QFFL
-from rffl_pl.servers.sign_sgd import SignSGD
 
 MIXABLE = (
     "ARC", "Bucketing", "CenteredClipping", "FedAvg", "GeometricMedian", "Median", "MultiKrum", "NNM", "TrimmedMean",
@@ -27,7 +24,7 @@ MIXABLE = (
 """The package's rules that go by what mixing leaves: FoolsGold's histories, q-FFL's losses and signs are not mixed."""
 
 
-class Mixing(Consensus):
+class Mixing(Around):
     r"""Base of the rules that replace uploads by combinations of them before another rule sees those.
 
     .. math::
@@ -47,35 +44,21 @@ class Mixing(Consensus):
     still those that were sent.
     """
 
-    by_coordinate: ClassVar[Sequence[str]] = ("model", "rule_vectors")
-
     def __init__(self, *, rule: Consensus | None = None) -> None:
-        super().__init__()
-        self.inner = Median() if rule is None else rule
+        super().__init__(Median() if rule is None else rule)
         self._mixing, self._weights = torch.empty(0), torch.empty(0)
         self._measured: dict[str, Tensor] = {}
 
-    def start(self, task: Task) -> None:
-        super().start(task)
-        name = type(self.inner).__name__
-        if isinstance(self.inner, FoolsGold | QFFL | SignSGD | type(self)) or self.inner.hears_losses:
+    def check_rule(self) -> None:
+        inner, mixes = self.inner, isinstance(self.inner, Mixing)
+        unmixed = isinstance(inner, FoolsGold | QFFL) or inner.hears_losses or inner.keeps_model
+        if unmixed or isinstance(inner, type(self)) or (isinstance(inner, Around) and not mixes):
             fit = ", ".join(kind for kind in MIXABLE if kind != type(self).__name__)
-            why = " once more" if isinstance(self.inner, Mixing) else ", for which uploads cannot be mixed"
+            why = " once more" if mixes else ", for which uploads cannot be mixed"
             raise UserError(
-                f"Expected --server.rule to be one of {fit} or a Consensus of your own, but got {name}{why}."
+                f"Expected --server.rule to be one of {fit} or a Consensus of your own, but got "
+                f"{type(inner).__name__}{why}."
             )
-        if self.inner.by_coordinate is None and self.coordinates.size < sum(self.layers):
-            raise UserError(
-                f"Expected --server.rule to be one that ranks can share under --exchange sharded, but got {name}, "
-                "whose by_coordinate is None; give --exchange central."
-            )
-        with _of_the_rule():
-            self.inner.start(self.told(task))
-        self.model, self.inner.model = self.inner.model, None  # if the rule has one, it is kept here
-
-    def told(self, task: Task) -> Task:
-        """What the rule is told of its task: by default the same."""
-        return task
 
     @abstractmethod
     def mixing(self, evidence: Evidence) -> Tensor:
@@ -84,18 +67,6 @@ class Mixing(Consensus):
     def senders_of(self, senders: Tensor, mixing: Tensor) -> Tensor:
         """The participant that stands for each mixed upload ``[b]``, of those behind the uploads ``[m]``."""
         return senders
-
-    def kept(self, update: Tensor) -> Tensor:
-        return self.inner.kept(update)
-
-    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
-        return self.inner.outgoing(update, memory, model)
-
-    def pack(self, upload: Tensor) -> Tensor:
-        return self.inner.pack(upload)
-
-    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
-        return self.inner.unpack(payload, dimension)
 
     def weigh(self, evidence: Evidence) -> Tensor:
         self.inner.round = self.round
@@ -120,39 +91,8 @@ class Mixing(Consensus):
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
         return self.inner.combine(self._mixing.to(block) @ block, self._weights.to(block.device))
 
-    def stride(self, combined: Tensor) -> Tensor:
-        return self.inner.stride(combined)
-
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
         return self._measured
-
-    def state_dict(self) -> dict[str, Any]:
-        inner = self.inner.state_dict()
-        vectors = {name: inner.pop(name) for name in [*inner] if name in (self.inner.by_coordinate or ())}
-        return super().state_dict() | {"rule": inner, "rule_vectors": vectors, "rule_kind": type(self.inner).__name__}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
-
-        Raises:
-            UserError: If the rule was another.
-        """
-        super().load_state_dict(state)
-        here = type(self.inner).__name__
-        before = state.get("rule_kind", here)
-        if before != here:
-            raise UserError(f"Expected --server.rule {before}, as in the checkpoint at --ckpt_path, but got {here}.")
-        with _of_the_rule():
-            self.inner.load_state_dict(state["rule"] | state["rule_vectors"])
-
-
-@contextmanager
-def _of_the_rule() -> Iterator[None]:
-    """Where a rule names an option of its own, it is one of the rule's."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(str(error).replace("--server.", "--server.rule.")) from error
 
 
 class Tolerant(Mixing):
@@ -245,6 +185,9 @@ class Mixed(Evidence):
             return (self.mixing.to(block) @ block).sub_(there).square_().sum(1)
 
         return self.coordinates.add_up(self.uploads, term, point)
+
+    def products_with(self, point: Tensor) -> Tensor:
+        return self.mixing @ self.unmixed.products_with(point)
 
     def gram_times(self, weights: Tensor) -> Tensor:
         return self.gram @ weights

@@ -62,7 +62,8 @@ OPTIONS: dict[str, Row] = {
     ),
     "none of the choices": (("--data.watch", "tests"), "to be one of validation, test, but got tests; did you mean te"),
     "unknown decay": (("--model.lr_decay_every", "step"), "--model.lr_decay_every to be one of epoch, round, but got"),
-    "unknown server": (("--server", "FedProx"), "but got FedProx; give one of ARC, Bucketing, CenteredClipping,"),
+    "unknown server": (("--server", "Nope"), "but got Nope; give one of ARC, Bucketing, CenteredClipping,"),
+    "a server by another name": (("--server", "FedProx"), "got FedProx, which is --model.proximal 0.1 here."),
     "unknown rule of a server": (
         ("--server", "NNM", "--server.rule", "RFFL"),
         "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Cen",

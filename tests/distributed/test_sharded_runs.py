@@ -14,13 +14,15 @@ from tests.distributed.test_every_server import assert_same_bits, line, named, r
 from tests.ranks import forked
 
 pytestmark = pytest.mark.distributed
-# All but CFFL, which is refused, and Standalone, under which nobody is served; by halves the server keeps the model.
+# All but CFFL and FLTrust, which are refused, and Standalone, under which nobody is served; by halves the server keeps
+# the model.
 STATES = ["rffl paper", "foolsgold by halves", "sign_sgd by halves", "centered_clipping by halves"]
 """Whose state a run goes on with in another kind of exchange: numbers per participant, vectors, histories."""
 KINDS = [
     "arc",
     "bucketing",
     "cgsv",
+    "fed_opt",
     "fedavg",
     "geometric_median",
     "guarded",

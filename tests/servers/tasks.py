@@ -17,6 +17,19 @@ KINDS = ("NaN", "one NaN", "Inf", "-Inf", "1e38")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
+class Compass:
+    """What a server learns of itself: one direction in all rounds, which has no entry of 0."""
+
+    def __init__(self, entries: int) -> None:
+        self.direction = 0.1 + torch.rand(entries, generator=torch.Generator().manual_seed(5))
+
+    def __len__(self) -> int:
+        return 100
+
+    def update(self, weights: Tensor, count: int, number: int) -> Tensor:
+        return self.direction.to(weights)
+
+
 def task(examples: Sequence[int], layers: Sequence[int], **others: Any) -> Task:
     """A task of that many participants and entries; ``others`` replace what most rules do not ask for."""
     defaults: dict[str, Any] = {
@@ -25,6 +38,7 @@ def task(examples: Sequence[int], layers: Sequence[int], **others: Any) -> Task:
         "seed": 1,
         "initial": torch.zeros(sum(layers)),
         "accuracy": None,
+        "root": Compass(sum(layers)),
     }
     return Task(examples=examples, layers=layers, **(defaults | others))
 

@@ -7,12 +7,14 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.optim import SGD, Adam
 
 import rffl_pl.servers
 from rffl_pl.servers import (
@@ -22,6 +24,8 @@ from rffl_pl.servers import (
     Bucketing,
     CenteredClipping,
     FedAvg,
+    FedOpt,
+    FLTrust,
     FoolsGold,
     GeometricMedian,
     Median,
@@ -58,6 +62,10 @@ from tests.servers.tasks import (
 RULES: dict[str, Callable[[], Server]] = {
     "fedavg": FedAvg,
     "fedavg-released": lambda: FedAvg(variant="released"),
+    "fltrust": FLTrust,
+    "fed_opt": lambda: FedOpt(optimizer=partial(SGD, lr=1.0)),
+    "fed_opt-momentum-nnm": lambda: FedOpt(rule=NNM()),
+    "fed_opt-adam": lambda: FedOpt(rule=Median(), optimizer=partial(Adam, lr=0.1, eps=1e-3)),
     "median": Median,
     "trimmed_mean": TrimmedMean,
     "geometric_median": GeometricMedian,
@@ -305,9 +313,9 @@ def test_order_of_participants_who_are_all_drawn() -> None:
         close(other.weights, verdict.weights[order], 1e-9)
 
 
-# FoolsGold weighs directions, which move with a shift; q-FFL with q > 0 divides by lengths; signs are signs; clipping
-# is to lengths, or begins at a centre of 0.
-@rules("arc", "centered_clipping", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
+# FoolsGold and FLTrust weigh directions, which move with a shift; Adam's steps have a length of their own; q-FFL with
+# q > 0 divides by lengths; signs are signs; clipping is to lengths, or begins at a centre of 0.
+@rules("arc", "centered_clipping", "fed_opt-adam", "fltrust", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
 def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     """The step does not move with a common shift of all uploads, or does not scale with them."""
     for seed, m in enumerate((5, 8, 12)):
@@ -323,6 +331,9 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     "trimmed_mean",
     "geometric_median",
     "centered_clipping",
+    "fed_opt-adam",
+    "fed_opt-momentum-nnm",
+    "fltrust",
     "krum",
     "nnm",
     "arc",
@@ -340,7 +351,7 @@ def test_linear(rule: Callable[[], Server]) -> None:
     close(steps[2], 3 * steps[0] - 2 * steps[1])
 
 
-@every_rule
+@rules("fltrust")  # which trusts whoever goes its own way
 def test_opposite_uploads(rule: Callable[[], Server]) -> None:
     """From weights of zero the opposite of all uploads does not make the opposite step."""
     for seed, m in enumerate((4, 5, 12)):
@@ -350,9 +361,9 @@ def test_opposite_uploads(rule: Callable[[], Server]) -> None:
         assert torch.equal(opposite.weights, verdict.weights)
 
 
-# q-FFL with q > 0 makes shorter steps than any upload, SignSGD and a fixed radius steps of a length of their own.
+# q-FFL with q > 0 makes shorter steps than any upload; others steps of a length of their own.
 @cannot_tell_apart
-@rules("centered_clipping-0.5", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
+@rules("centered_clipping-0.5", "fed_opt-adam", "fltrust", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
 def test_equal_uploads(rule: Callable[[], Server]) -> None:
     """Everybody sends the same and the step is another; a sum over P of them is P times as long."""
     server = rule()
@@ -550,4 +561,7 @@ def test_options_of_servers_are_their_own() -> None:
         ("ARC", "NNM"): {"rule", "tolerated"},
         ("ARC", "Bucketing"): {"rule"},
         ("NNM", "Bucketing"): {"rule"},
+        ("ARC", "FedOpt"): {"rule"},
+        ("NNM", "FedOpt"): {"rule"},
+        ("Bucketing", "FedOpt"): {"rule"},
     }

@@ -18,6 +18,8 @@ from rffl_pl.servers import (
     Bucketing,
     CenteredClipping,
     FedAvg,
+    FedOpt,
+    FLTrust,
     FoolsGold,
     Median,
     MultiKrum,
@@ -110,6 +112,8 @@ def test_with_everybody_asked_nothing_changes() -> None:
 
 RULES: dict[str, Callable[[], Server]] = {
     "fedavg": FedAvg,
+    "fltrust": FLTrust,
+    "fed_opt": lambda: FedOpt(rule=CenteredClipping()),
     "median": Median,
     "centered_clipping": CenteredClipping,
     "nnm": lambda: NNM(rule=CenteredClipping()),
@@ -139,7 +143,7 @@ def test_whoever_missed_rounds_gets_the_model_of_the_others(rule: Callable[[], S
         assert handed is not None
         assert torch.equal(handed, model)
         assert all(server.model_for(i) is None for i in here)  # they took the step themselves
-        assert verdict.weights.nonzero().flatten().tolist() == here or isinstance(server, FoolsGold)
+        assert verdict.weights.nonzero().flatten().tolist() == here or isinstance(server, FoolsGold | FLTrust)
         assert verdict.download(0) is verdict.download(5)
 
 

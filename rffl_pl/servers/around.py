@@ -1,0 +1,99 @@
+"""Rules that surround another rule: they change what it is given, or what is made of its step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.servers.base import Task
+from rffl_pl.servers.consensus import Consensus
+
+
+class Around(Consensus):
+    """Base of the rules around another rule, which has its own state, participants' side and decisions.
+
+    Args:
+        rule: The other rule.
+
+    Raises:
+        UserError: Before the first round, if the rule is none that can be surrounded, or its own options do not fit.
+
+    Attributes:
+        inner: The other rule.
+    """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model", "rule_vectors")
+
+    def __init__(self, rule: Consensus) -> None:
+        super().__init__()
+        self.inner = rule
+
+    def start(self, task: Task) -> None:
+        super().start(task)
+        self.check_rule()
+        if self.inner.by_coordinate is None and self.coordinates.size < sum(self.layers):
+            raise UserError(
+                f"Expected --server.rule to be one that ranks can share under --exchange sharded, but got "
+                f"{type(self.inner).__name__}, whose by_coordinate is None; give --exchange central."
+            )
+        with _of_the_rule():
+            self.inner.start(self.told(task))
+        self.model, self.inner.model = self.inner.model, None  # if the rule has one, it is kept here
+
+    def check_rule(self) -> None:
+        """See that the rule can be surrounded.
+
+        Raises:
+            UserError: If not.
+        """
+
+    def told(self, task: Task) -> Task:
+        """What the rule is told of its task: by default the same."""
+        return task
+
+    def kept(self, update: Tensor) -> Tensor:
+        return self.inner.kept(update)
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        return self.inner.outgoing(update, memory, model)
+
+    def pack(self, upload: Tensor) -> Tensor:
+        return self.inner.pack(upload)
+
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        return self.inner.unpack(payload, dimension)
+
+    def stride(self, combined: Tensor) -> Tensor:
+        return self.inner.stride(combined)
+
+    def state_dict(self) -> dict[str, Any]:
+        inner = self.inner.state_dict()
+        vectors = {name: inner.pop(name) for name in [*inner] if name in (self.inner.by_coordinate or ())}
+        return super().state_dict() | {"rule": inner, "rule_vectors": vectors, "rule_kind": type(self.inner).__name__}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave.
+
+        Raises:
+            UserError: If the rule was another.
+        """
+        super().load_state_dict(state)
+        here = type(self.inner).__name__
+        before = state.get("rule_kind", here)
+        if before != here:
+            raise UserError(f"Expected --server.rule {before}, as in the checkpoint at --ckpt_path, but got {here}.")
+        with _of_the_rule():
+            self.inner.load_state_dict(state["rule"] | state["rule_vectors"])
+
+
+@contextmanager
+def _of_the_rule() -> Iterator[None]:
+    """Where a rule names an option of its own, it is one of the rule's."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error).replace("--server.", "--server.rule.")) from error
