@@ -31,6 +31,7 @@ from rffl_pl.servers import (
     Bucketing,
     CenteredClipping,
     FedAvg,
+    FedOpt,
     FoolsGold,
     GeometricMedian,
     Median,
@@ -58,6 +59,7 @@ RULES: dict[str, Callable[[], Server]] = {
     "NNM": NNM,
     "ARC": ARC,
     "Bucketing": Bucketing,
+    "FedOpt": FedOpt,
 }
 SIZES = [(10, 100_000), (100, 100_000), (1_000, 100_000), (10, 11_000_000), (50, 11_000_000)]
 

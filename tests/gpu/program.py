@@ -38,6 +38,8 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "NNM",
         "ARC",
         "Bucketing",
+        "FLTrust",
+        "FedOpt",
         "Standalone",
     )
 } | {preset: partial(rffl_pl.RFFL, preset=preset) for preset in ("guarded", "paper")}
