@@ -30,13 +30,13 @@ from rffl_pl.servers.mixing import MIXABLE
 CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "server": lambda: catalogue.listed("servers"),
     "server.rule": lambda: MIXABLE,
-    "server.optimizer": lambda: _public(torch.optim),
+    "server.optimizer": lambda: _optimizers(),
     "adversaries": lambda: catalogue.listed("adversaries"),
     "data": lambda: catalogue.listed("datamodules"),
     "data.split": lambda: catalogue.listed("splits"),
     "model.network": lambda: catalogue.listed("networks"),
     "model.loss": lambda: [name for name in _public(torch.nn) if name.endswith("Loss")],
-    "model.optimizer": lambda: _public(torch.optim),
+    "model.optimizer": lambda: _optimizers(),
     "model.measures": lambda: _public(torchmetrics),
     "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
 }
@@ -47,8 +47,8 @@ KNOWN_AS = {
     "fedprox": "--model.proximal 0.1",
     "ditto": "--model.personal 0.5",
     "fedavgm": "--server FedOpt",
-    "fedadam": "--server FedOpt --server.optimizer Adam",
-    "fedadagrad": "--server FedOpt --server.optimizer Adagrad",
+    "fedadam": "--config servers/fed_opt.yaml",
+    "fedadagrad": "--server FedOpt --server.optimizer Adagrad --server.optimizer.lr 0.1 --server.optimizer.eps 1e-3",
     "krum": "--server MultiKrum --server.selected 1",
     "rfa": "--server GeometricMedian",
     "signsgd-mv": "--server SignSGD",
@@ -220,6 +220,8 @@ def _no_such_option(message: str) -> str | None:
     if option is not None and classes:
         package, name = classes[-1]
         key, known = _key(message), _options(getattr(importlib.import_module(package), name))
+        if name == "Optimizer":  # the base of all, where no class was named
+            return f"Expected --{key} to be a class, but got --{key}.{option[1]} alone; give --{key} SGD before it."
         near = catalogue.nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
         rest = near or f"; see `rffl fit --{key}.help {name}`."
         return f"Expected --{key} {name} to have every option that is given, but got --{key}.{option[1]}{rest}"
@@ -281,6 +283,10 @@ def _options(kind: type) -> list[str]:
     """The arguments of a class and of what it passes others on to."""
     constructors = (vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
     return [name for made in constructors for name in inspect.signature(made).parameters if name != "self"]
+
+
+def _optimizers() -> list[str]:
+    return [name for name in _public(torch.optim) if name != "Optimizer"]
 
 
 def _public(module: ModuleType) -> list[str]:

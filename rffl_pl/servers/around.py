@@ -70,6 +70,9 @@ class Around(Consensus):
     def stride(self, combined: Tensor) -> Tensor:
         return self.inner.stride(combined)
 
+    def settings(self, prefix: str = "") -> dict[str, str]:
+        return super().settings(prefix) | self.inner.settings(f"{prefix}.rule")
+
     def state_dict(self) -> dict[str, Any]:
         inner = self.inner.state_dict()
         vectors = {name: inner.pop(name) for name in [*inner] if name in (self.inner.by_coordinate or ())}

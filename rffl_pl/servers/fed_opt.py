@@ -25,7 +25,7 @@ class FedOpt(Around):
 
     with R the other rule. With `FedAvg` inside, SGD with momentum is FedAvgM (Hsu et al. 2019,
     https://arxiv.org/abs/1909.06335), Adam is FedAdam, Adagrad is FedAdagrad; SGD with learning rate 1 and no momentum
-    is R itself. A round without any upload that counts is none for the optimizer either.
+    is R itself. A round without any upload that can be used is none for the optimizer either.
 
     Args:
         rule: R: `FedAvg` (by default), any other `Consensus` of the package that leaves the step to the server, also
@@ -37,9 +37,10 @@ class FedOpt(Around):
         UserError: If the optimizer does not take its options, needs more than a gradient, or entries meet in it; before
             the first round, if the rule has steps of its own, or its own options do not fit.
 
-    torch's Adam corrects the bias of its averages, which Algorithm 2 of Reddi et al. does not, and its ``eps`` is
-    their :math:`\tau`, for which they take 1e-3; torch's default of 1e-8 has entries that hardly move take steps as
-    long as all others.
+    torch's Adam corrects the bias of its averages, which Algorithm 2 of Reddi et al. does not, and its Adagrad adds up
+    squares from 0 (``initial_accumulator_value``), where theirs begins at :math:`\tau^2` or above. ``eps`` is their
+    :math:`\tau`, for which they take 1e-3; torch's default of 1e-8 has entries that hardly move take steps as long as
+    all others.
     """
 
     by_coordinate: ClassVar[Sequence[str]] = (*Around.by_coordinate, "optimizer_vectors")
@@ -60,6 +61,8 @@ class FedOpt(Around):
 
     def check_rule(self) -> None:
         inner, name = self.inner, type(self.inner).__name__
+        while isinstance(inner, Around) and not isinstance(inner, FedOpt):
+            inner = inner.inner
         own_models = isinstance(inner, FedAvg) and inner.variant != "fedavg"
         if inner.keeps_model or inner.hears_losses or isinstance(inner, FedOpt) or own_models:
             raise UserError(
@@ -126,10 +129,12 @@ class FedOpt(Around):
         """Have the optimizer work where the uploads are; what it keeps goes along."""
         if self._place.device == there.device:
             return
-        vectors = {name: value for name, value in self._remembered.items() if _is_vector(value, self._place)}
+        (group,) = self._optimizer.param_groups
+        everything = group.get("fused") or group.get("capturable")  # else numbers stay on the CPU, as torch has it
+        for name, value in self._remembered.items():
+            if isinstance(value, Tensor) and (everything or _is_vector(value, self._place)):
+                self._remembered[name] = value.to(there.device)
         self._place.data = self._place.data.to(there.device)
-        for name, value in vectors.items():
-            self._remembered[name] = value.to(there.device)
 
 
 def _with_momentum(parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -165,7 +170,7 @@ def _tried(made: Callable[[Iterable[nn.Parameter]], Optimizer]) -> dict[str, str
         optimizer = made([nn.Parameter(torch.zeros(1))])
     except UserError:
         raise
-    except (ValueError, TypeError, RuntimeError) as error:
+    except Exception as error:  # whatever torch, or a user's own, has against its options
         raise UserError(
             f"Expected --server.optimizer to step by a gradient of a vector, but {reason(error)}; take SGD or Adam."
         ) from error
@@ -179,8 +184,13 @@ def _tried(made: Callable[[Iterable[nn.Parameter]], Optimizer]) -> dict[str, str
             f"Expected --server.optimizer.weight_decay to be 0, since the server's steps are not the model, but got "
             f"{group['weight_decay']:g}; give --server.optimizer.weight_decay 0, or --model.optimizer.weight_decay."
         )
-    plain = {key: str(value) for key, value in group.items() if isinstance(value, int | float | tuple)}
+    plain = {key: _printed(value) for key, value in group.items() if isinstance(value, int | float | tuple)}
     return {"optimizer": name} | {f"optimizer.{key}": value for key, value in plain.items()}
+
+
+def _printed(option: float | tuple[float, ...]) -> str:
+    """An optimizer's option, the same for 1 and 1.0."""
+    return str(option) if isinstance(option, bool | tuple) else f"{option:g}"
 
 
 def _walked(made: Callable[[Iterable[nn.Parameter]], Optimizer], gradients: Tensor) -> Tensor:

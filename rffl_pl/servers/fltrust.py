@@ -33,7 +33,7 @@ class FLTrust(Consensus):
         root_examples: How many of the server's validation examples are its root examples; the paper takes 100.
 
     Raises:
-        UserError: If there are to be none; at the start if the server has no validation examples, or fewer.
+        UserError: If there are to be fewer than two; at the start if the server has no validation examples, or fewer.
 
     The server's optimizer begins anew in every round, its buffers with their initial values. Where its training teaches
     nothing, or nobody is trusted, the step is 0. Root examples are some of those on which accuracies are watched, so
@@ -44,8 +44,8 @@ class FLTrust(Consensus):
 
     def __init__(self, *, root_examples: int = 100) -> None:
         super().__init__()
-        if root_examples < 1:
-            raise UserError(f"Expected --server.root_examples to be at least 1, but got {root_examples}; try 100.")
+        if root_examples < 2:  # of one, batch normalisation would have no variance
+            raise UserError(f"Expected --server.root_examples to be at least 2, but got {root_examples}; try 100.")
         self.root_examples = root_examples
         self._root: Root | None = None
         self._trust, self._scales = torch.empty(0), torch.empty(0)

@@ -131,7 +131,11 @@ def test_refusals() -> None:
         assert_refused(lambda: FedOpt(optimizer=torch.optim.Adafactor), optimizer, "apart from all others", "Adafactor")
     for rule, named in ((SignSGD(), "SignSGD"), (QFFL(), "QFFL"), (FedOpt(), "FedOpt")):
         assert_refused(partial(started, FedOpt(rule=rule)), "--server.rule", f"got {named};")
-    assert_refused(lambda: started(FedOpt(rule=FedAvg(variant="released"))), "FedAvg in the variant released")
+    released = FedAvg(variant="released")
+    for around in (released, NNM(rule=released)):
+        assert_refused(partial(started, FedOpt(rule=around)), "in the variant released")
+    if not torch.cuda.is_available():
+        assert_refused(lambda: FedOpt(optimizer=partial(Adam, capturable=True)), optimizer, "capturable")
     assert_refused(lambda: started(NNM(rule=FedOpt())), "--server.rule", "FedOpt, for which uploads cannot be mixed")
     assert_refused(lambda: started(FedOpt(rule=NNM(tolerated=3))), "--server.rule.tolerated")
 
@@ -149,6 +153,8 @@ def test_settings() -> None:
     assert settings["--server.optimizer"] == "Adam"
     assert settings["--server.optimizer.lr"] == "0.5"
     assert settings["--server.rule"] == "Median"
+    same = (FedOpt(optimizer=partial(SGD, lr=1, momentum=0.9, dampening=0.0, weight_decay=0.0)), FedOpt())
+    assert same[0].settings("--server") | {"--server.rule": ""} == same[1].settings("--server") | {"--server.rule": ""}
     assert NNM(rule=NNM(tolerated=1)).settings("--server")["--server.rule.tolerated"] == "1"
 
 
