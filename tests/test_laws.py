@@ -144,6 +144,7 @@ def test_blocks_are_the_whole(m: int, dimension: int, seed: int, entries: int) -
         blocks._ENTRIES = entries
         torch.testing.assert_close(blocks.gram(rows), whole @ whole.T)
         torch.testing.assert_close(blocks.gram_times(rows, weights), whole @ whole.T @ weights)
+        torch.testing.assert_close(blocks.products_with(rows, rows[0] + 1), whole @ (rows[0] + 1).double())
         torch.testing.assert_close(
             blocks.squared_distances_to(rows, rows[0] + 1), (whole - whole[0] - 1).square().sum(1), rtol=1e-6, atol=1e-6
         )

@@ -57,6 +57,7 @@ def worked_out(coordinates: Coordinates, m: int, entries: int) -> dict[str, Tens
         "centred": blocks.gram(rows, centre, coordinates.add_up),
         "of squares": blocks.gram_of_squares(rows, coordinates.add_up),
         "times": blocks.gram_times(rows, weights, coordinates.add_up),
+        "products": blocks.products_with(rows, centre, coordinates.add_up),
         "distances": blocks.squared_distances_to(rows, centre, coordinates.add_up),
     }
     vectors = {

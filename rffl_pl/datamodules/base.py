@@ -258,9 +258,9 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return self._held_out()
 
     def root_examples(self) -> Shard | None:
-        """Those of them that are everybody's, in an order drawn at random, to be trained on; None where there are none.
+        """Validation examples that are everybody's, in an order drawn at random, for a server to train on; or None.
 
-        What accuracies are watched on is among them.
+        Accuracies are watched on them too. What is held out is in such an order already.
         """
         if "validation" in self._parts:
             generator = torch.Generator().manual_seed(self.federation.seed_for("root"))

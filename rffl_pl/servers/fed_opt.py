@@ -60,14 +60,15 @@ class FedOpt(Around):
         self._optimizer = self._made([self._place])
 
     def check_rule(self) -> None:
-        inner, name = self.inner, type(self.inner).__name__
+        inner = self.inner
         while isinstance(inner, Around) and not isinstance(inner, FedOpt):
             inner = inner.inner
         own_models = isinstance(inner, FedAvg) and inner.variant != "fedavg"
         if inner.keeps_model or inner.hears_losses or isinstance(inner, FedOpt) or own_models:
             raise UserError(
                 f"Expected --server.rule to be one that leaves the length of the step to an optimizer, such as FedAvg "
-                f"or Median, but got {f'{name} in the variant released' if own_models else name}; take another."
+                f"or Median, but got {type(inner).__name__}{' in the variant released' if own_models else ''}; take "
+                "another."
             )
 
     def weigh(self, evidence: Evidence) -> Tensor:

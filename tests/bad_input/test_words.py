@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rffl_pl.cli.mistakes import KNOWN_AS
 from tests.bad_input.refusal import FIT, Row, assert_refused, below
 from tests.cli.folders import Run
 
@@ -241,6 +242,13 @@ def test_an_option_that_cannot_be(rffl: Run, here: Path, mistake: str) -> None:
     words, expected = OPTIONS[mistake]
     assert_refused(rffl(*FIT, *words), expected)
     assert below(here) == set()
+
+
+@pytest.mark.parametrize("name", KNOWN_AS)
+def test_what_another_name_is_here(rffl: Run, name: str) -> None:
+    """Who types a name of the literature is answered with words that are refused in turn."""
+    assert_refused(rffl(*FIT, "--server", name), f"which is {KNOWN_AS[name]} here.")
+    assert "max_epochs" in rffl(*FIT, *KNOWN_AS[name].split(), "--print_config").out
 
 
 @pytest.mark.parametrize("root", ["", "a\nb", "a\0b", "n" * 300, "file/runs"])

@@ -133,7 +133,9 @@ def test_refusals() -> None:
         assert_refused(partial(started, FedOpt(rule=rule)), "--server.rule", f"got {named};")
     released = FedAvg(variant="released")
     for around in (released, NNM(rule=released)):
-        assert_refused(partial(started, FedOpt(rule=around)), "in the variant released")
+        assert_refused(partial(started, FedOpt(rule=around)), "FedAvg in the variant released")
+    assert_refused(lambda: FedOpt(optimizer=partial(Adam, betas=(0.9,))), optimizer, "IndexError")  # type: ignore[arg-type]
+    assert_refused(partial(started, FedOpt(rule=NNM(rule=SignSGD()))), "--server.rule", "got SignSGD;")
     if not torch.cuda.is_available():
         assert_refused(lambda: FedOpt(optimizer=partial(Adam, capturable=True)), optimizer, "capturable")
     assert_refused(lambda: started(NNM(rule=FedOpt())), "--server.rule", "FedOpt, for which uploads cannot be mixed")

@@ -171,6 +171,7 @@ class Lengths(Consensus):
             "product": evidence.gram[0],
             "squares": evidence.gram_of_squares[0],
             "along": evidence.gram_times(weights),
+            "beside": evidence.products_with(evidence.uploads[0]),
         }
 
 
@@ -186,6 +187,7 @@ def test_every_statistic_is_of_the_mixed_uploads(kind: str) -> None:
     close(found["product"], by_hand @ by_hand[0], 1e-5)
     close(found["squares"], by_hand.square() @ by_hand[0].square(), 1e-5)
     close(found["along"], by_hand @ by_hand.T @ (squares / squares.sum()), 1e-5)
+    close(found["beside"], by_hand @ rows[0].double(), 1e-5)
     close(step_of(verdict), (squares / squares.sum()) @ by_hand, 1e-5)
 
 
