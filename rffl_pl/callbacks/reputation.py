@@ -19,6 +19,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.round import Table, bring_up_to_date, play
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import Consensus, Server, Verdict
+from rffl_pl.servers.around import Around
 from rffl_pl.strategy import FederatedStrategy
 
 Memories = dict[int, dict[str, Tensor]]
@@ -162,10 +163,13 @@ def _check_shardable(server: Server, cast: Cast) -> None:
     Raises:
         UserError: If somebody does.
     """
-    if server.communicates and server.by_coordinate is None:
+    option, rule = "--server", server
+    while isinstance(rule, Around):
+        option, rule = f"{option}.rule", rule.inner
+    if server.communicates and rule.by_coordinate is None:
         raise UserError(
-            f"Expected --server to be one that works on a part of the coordinates under --exchange sharded, but got "
-            f"{type(server).__name__}, whose by_coordinate is None; give --exchange central."
+            f"Expected {option} to be one that works on a part of the coordinates under --exchange sharded, but got "
+            f"{type(rule).__name__}, whose by_coordinate is None; give --exchange central."
         )
     if cast.omniscient:
         names = ", ".join(sorted({type(attack).__name__ for attack in cast.omniscient.values()}))

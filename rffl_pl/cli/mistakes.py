@@ -30,6 +30,7 @@ from rffl_pl.servers.mixing import MIXABLE
 CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "server": lambda: catalogue.listed("servers"),
     "server.rule": lambda: MIXABLE,
+    "FedOpt.rule": lambda: sorted({*MIXABLE, "FoolsGold"}),
     "server.optimizer": lambda: _optimizers(),
     "adversaries": lambda: catalogue.listed("adversaries"),
     "data": lambda: catalogue.listed("datamodules"),
@@ -113,7 +114,7 @@ def mistake_behind(error: BaseException) -> BaseException | None:
 def sentence(error: BaseException) -> str:
     """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
     message = str(error)
-    readings = (_left_out, _abstract, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option, _no_value)
+    readings = (_abstract, _left_out, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option, _no_value)
     said = next(filter(None, (reading(message) for reading in readings)), None) or _plain(message)
     if _of_wandb(error):
         said = (
@@ -158,11 +159,13 @@ def _left_out(message: str) -> str | None:
 
 def _abstract(message: str) -> str | None:
     """What is said of a class that is there to be derived from."""
-    if "is abstract" not in message:
+    optimizer = "class_path='torch.optim.Optimizer'" in message and "required: defaults" in message
+    if "is abstract" not in message and not optimizer:
         return None
+    given = "Optimizer" if optimizer else _given(message)
     return (
-        f"Expected --{_key(message)} to be a class that can be made, but {_given(message)} is abstract; name a class "
-        "first, or put --config before the options that change it."
+        f"Expected --{_key(message)} to be a class that can be made, but {given} is abstract; name a class first, or "
+        "put --config before the options that change it."
     )
 
 
@@ -170,6 +173,8 @@ def _unknown_class(message: str) -> str | None:
     """What is said of a class that does not exist, with the nearest names of those that do, or all of them."""
     key = _key(message)
     kind = re.sub(r"(\.rule)+$", ".rule", key)  # a rule may have one of its own
+    if kind == "server.rule" and re.findall(r"class_path '[\w.]*?(\w+)'", message)[-1:] == ["FedOpt"]:
+        kind = "FedOpt.rule"
     if kind not in CLASSES or not NO_CLASS.search(message):
         return None
     given, known = _given(message), list(CLASSES[kind]())

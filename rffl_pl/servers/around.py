@@ -35,11 +35,6 @@ class Around(Consensus):
     def start(self, task: Task) -> None:
         super().start(task)
         self.check_rule()
-        if self.inner.by_coordinate is None and self.coordinates.size < sum(self.layers):
-            raise UserError(
-                f"Expected --server.rule to be one that ranks can share under --exchange sharded, but got "
-                f"{type(self.inner).__name__}, whose by_coordinate is None; give --exchange central."
-            )
         with _of_the_rule():
             self.inner.start(self.told(task))
         self.model, self.inner.model = self.inner.model, None  # if the rule has one, it is kept here

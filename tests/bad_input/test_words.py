@@ -68,6 +68,15 @@ OPTIONS: dict[str, Row] = {
         ("--server", "FedOpt", "--server.optimizer.lr", "0.1"),
         "Expected --server.optimizer to be a class, but got --server.optimizer.lr alone; give --server.optimizer SGD",
     ),
+    "the base of optimizers": (("--model.optimizer", "Optimizer"), "--model.optimizer to be a class that can be made"),
+    "the base of a server's optimizers": (
+        ("--server", "FedOpt", "--server.optimizer", "Optimizer"),
+        "Expected --server.optimizer to be a class that can be made, but Optimizer is abstract; name a class first",
+    ),
+    "unknown rule of an optimizer's": (
+        ("--server", "FedOpt", "--server.rule", "RFFL"),
+        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, CenteredClipping, FedAvg, FoolsGold,",
+    ),
     "a server by another name": (("--server", "FedProx"), "got FedProx, which is --model.proximal 0.1 here."),
     "unknown rule of a server": (
         ("--server", "NNM", "--server.rule", "RFFL"),

@@ -109,6 +109,12 @@ def test_ranks_that_decide_otherwise_end_the_run(tmp_path: Path) -> None:
             "Expected --adversaries to go by what they have themselves under --exchange sharded, but got "
             "InnerProduct, ",
         ),
+        (("--server", "FLTrust"), "under --exchange sharded, but got FLTrust, "),
+        (
+            ("--server", "NNM", "--server.rule", "tests.servers.test_own_rules.Warm"),
+            "Expected --server.rule to be one that works on a part of the coordinates under --exchange sharded, but "
+            "got Warm, ",
+        ),
         (("--exchange", "split"), "--exchange"),
     ],
 )
