@@ -51,7 +51,7 @@ def worths(root: Path) -> Values:
     study = Study.read(PACKAGED)
     rows = results.read(study, root / study.name / "results.csv")
     values: Values = defaultdict(dict)
-    for row in contributions.added(study, rows, "shapley", "accuracy_mean")[1]:
+    for row in contributions.added(study, rows, "shapley", "accuracy_mean").rows:
         values[row["split"], row["seed"]][row["participant"]] = float(row["value"])
     return values
 

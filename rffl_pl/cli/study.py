@@ -69,11 +69,14 @@ def main(args: Sequence[str], run: Run) -> int:
     file = _results(given.root / study.name)
     if given.table:
         rows, measure = _shown(study, only, given.seeds, file), given.measure or _MEASURE
+        lacking = None
         if given.contribution:
             _check_whole(only)
-            study, rows = contributions.added(study, rows, given.contribution, measure)
-            measure = rows[0]["measure"]
+            found = contributions.added(study, rows, given.contribution, measure)
+            study, rows, measure, lacking = found.study, found.rows, found.rows[0]["measure"], found.left_out()
         shown = tables.tables(study, rows, given.table, measure, given.rounds, given.between)
+        if lacking:
+            print(lacking, file=sys.stderr)
         print(tables.written(shown, given.table, given.format or tables.FORMATS[0]))
         return 0
     machine = Machine.given(given.root / "cells", run, given.jobs, given.devices, given.pack)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import NOBODY
 from rffl_pl.studies.results import Row
-from rffl_pl.studies.study import COALITION, Study
+from rffl_pl.studies.study import COALITION, Place, Study, said
 from rffl_pl.studies.tables import OF, measured
 
 Worth = Mapping[frozenset[int], float]
@@ -55,7 +55,33 @@ _WAYS: dict[str, Callable[[Worth, int], float]] = {
 KINDS = tuple(_WAYS)
 
 
-def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> tuple[Study, list[Row]]:
+@dataclass(frozen=True)
+class Contributions:
+    """What every participant adds.
+
+    Attributes:
+        study: The study with participants where it had coalitions.
+        rows: Its results.
+        partial: Where coalitions are lacking, with seed and rounds, and how many there are: there are no results.
+    """
+
+    study: Study
+    rows: list[Row]
+    partial: list[tuple[Place, int]]
+
+    def left_out(self) -> str | None:
+        """The sentence on what is lacking, if anything is."""
+        if not self.partial:
+            return None
+        place, there = self.partial[0]
+        others = f" and {len(self.partial) - 1} more" if len(self.partial) > 1 else ""
+        return (
+            f"Left out: {said(place)}, which has {there} of {2**self.study.players} coalitions{others}; run the study "
+            "again."
+        )
+
+
+def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Contributions:
     """What every participant adds, as results of a study that has participants where this one has coalitions.
 
     Args:
@@ -84,22 +110,26 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> tuple[S
     for row in measured(rows, measure):
         where = (*(row[axis] for axis in others), row["seed"], row["rounds"])
         found.setdefault(where, {}).setdefault(_group(row[COALITION]), []).append(float(row["value"]))
-    whole = {where: groups for where, groups in found.items() if len(groups) == 2**study.players}
+    columns, all_groups = [*others, "seed", "rounds"], 2**study.players
+    whole = {where: groups for where, groups in found.items() if len(groups) == all_groups}
+    partial = [
+        (dict(zip(columns, where, strict=True)), len(groups)) for where, groups in found.items() if where not in whole
+    ]
     if not whole:
         most = max(map(len, found.values()), default=0)
         raise UserError(
-            f"Expected results of all {2**study.players} coalitions of {study.name} with one seed for --contribution, "
+            f"Expected results of all {all_groups} coalitions of {study.name} with one seed for --contribution, "
             f"but there are {most} at most; run the study first."
         )
     values: list[Row] = []
     for (where, groups), player in itertools.product(whole.items(), range(study.players)):
         worth = {group: fmean(several) for group, several in groups.items()}
-        place = dict(zip([*others, "seed", "rounds"], where, strict=True))
+        place = dict(zip(columns, where, strict=True))
         what = {"measure": f"{kind}{OF}{measure}", "value": repr(_WAYS[kind](worth, player))}
         values.append(place | {"participant": f"{player}", "role": "all"} | what)
     players: dict[str, list[str]] = {f"{player}": [] for player in range(study.players)}
     axes = {"participant": players} | {axis: study.axes[axis] for axis in others}
-    return replace(study, axes=axes), values
+    return Contributions(replace(study, axes=axes), values, partial)
 
 
 def _group(label: str) -> frozenset[int]:

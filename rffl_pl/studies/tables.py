@@ -16,12 +16,15 @@ from rffl_pl.studies.study import Place, Study, said
 
 FORMATS = ("md", "csv", "tex")
 _SHARES = (
-    "accuracy", "accuracy_mean", "accuracy_max", "standalone", "initial", "gain", "gain_spread", "quota",
-    "precision", "recall", "target_accuracy", "attack_success", "backdoor_success",
-    "adversary_final", "adversary_standalone", "adversary_gain", "adversary_over_initial",
-    "taken", "taken_most", "taken_share", "smallest_gain",
+    "accuracy", "accuracy_mean", "accuracy_max", "standalone", "initial", "quota", "precision", "recall",
+    "target_accuracy", "attack_success", "backdoor_success", "adversary_final", "adversary_standalone", "taken_share",
 )  # fmt: skip
-"""They are shown in %, and what participants add to them; whatever else is measured, users' own metrics too, as it is.
+"""They are shown in %; whatever else is measured, users' own metrics too, as it is."""
+
+_DIFFERENCES = (
+    "gain", "gain_spread", "adversary_gain", "adversary_over_initial", "taken", "taken_most", "smallest_gain",
+)  # fmt: skip
+"""Of shares: they are shown in percentage points, as are what participants add to a share and one column less another.
 """
 
 
@@ -66,9 +69,12 @@ class Table:
     paired: bool = False
 
     @property
-    def in_percent(self) -> bool:
-        """Whether the measure is a share, or what participants add to one."""
-        return self.measure.rpartition(OF)[2] in _SHARES
+    def unit(self) -> str | None:
+        """``%`` of a share, ``points`` of a difference of shares, None of whatever else is measured."""
+        _, added, measure = self.measure.rpartition(OF)
+        if measure in _DIFFERENCES or (measure in _SHARES and (added or self.paired)):
+            return "points"
+        return "%" if measure in _SHARES else None
 
     def caption(self) -> str:
         """What is shown: measure, interval, number of seeds and rounds."""
@@ -76,7 +82,7 @@ class Table:
         single = seeds == "1"
         mean = "mean difference of the same seeds" if self.paired else "mean"
         interval = "" if single else f"{mean} ± 95 % interval of Student's t over "
-        unit = " in %" if self.in_percent else ""
+        unit = f" in {self.unit}" if self.unit else ""
         rounds = _range(entry.rounds for entry in self.entries.values())
         where = f"; {said(self.rest)}" if self.rest else ""
         effect = "; d is that mean over the differences' standard deviation" if self.paired and not single else ""
@@ -90,7 +96,7 @@ class Table:
         entry = self.entries.get((row, column))
         if entry is None:
             return "-"
-        factor, digits = (100, 1) if self.in_percent else (1, 3)
+        factor, digits = (100, 1) if self.unit else (1, 3)
         fewer = entry.seeds < max(other.seeds for other in self.entries.values())
         return entry.text(factor, digits, "+" if self.paired else "") + (f" (n={entry.seeds})" if fewer else "")
 

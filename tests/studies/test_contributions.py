@@ -101,11 +101,12 @@ def made(tmp_path: Path) -> tuple[Path, Games]:
 
 
 def test_a_table_of_what_everybody_adds(rffl: Run, tmp_path: Path, made: tuple[Path, Games]) -> None:
-    """The means over the seeds that have all coalitions; in % where the measure is."""
+    """The means over the seeds that have all coalitions; in points where the measure is a share."""
     file, games = made
     words = ("study", file, "--root", tmp_path / "studies", "--table", "participant", "split", "--contribution")
     ended = rffl(*words, "shapley", "--format", "csv")
     assert ended.code == 0, ended.err
+    assert ended.err == ("Left out: split=POW seed=2 rounds=5, which has 5 of 8 coalitions; run the study again.\n")
     found = {(row["participant"], row["split"]): row for row in csv.DictReader(ended.out.splitlines())}
     assert len(found) == 6
     for (player, split), row in found.items():
@@ -114,7 +115,7 @@ def test_a_table_of_what_everybody_adds(rffl: Run, tmp_path: Path, made: tuple[P
         assert (row["seeds"], row["measure"]) == (str(len(seeds)), "shapley of accuracy_mean")
     text = rffl(*words, "shapley").out.splitlines()
     assert text[0].startswith(
-        "Table: shapley of accuracy_mean in %: mean ± 95 % interval of Student's t over 1 to 2 seeds"
+        "Table: shapley of accuracy_mean in points: mean ± 95 % interval of Student's t over 1 to 2 seeds"
     )
     assert text[4].startswith(f"| 0 | {100 * float(found['0', 'UNI']['mean']):.1f} ± ")
     lost = rffl(*words, "leave_one_out", "--measure", "loss", "--only", "split=POW", "--format", "csv").out

@@ -120,7 +120,7 @@ def test_how_much_one_column_is_above_another(rffl: Run, tmp_path: Path, made: t
         assert [float(number) for number in numbers] == pytest.approx(wanted)
     assert head[-1] == "cohens_d"
     shown = rffl("study", file, "--root", tmp_path / "studies", *words)
-    assert "mean difference of the same seeds ± 95 % interval" in shown.out
+    assert "Table: accuracy_mean in points: mean difference of the same seeds ± 95 % interval" in shown.out
     first = next(line for line in shown.out.splitlines() if line.startswith("| UNI"))
     assert f"{100 * float(lines[0][4]):+.1f} ±" in first
 
