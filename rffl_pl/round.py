@@ -117,7 +117,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
 
 def _ask(table: Table, number: int) -> None:
     exchange, cohort = table.exchange, table.cohort
-    if table.federation.share == 1:
+    if table.federation.share == 1 and not table.server.hands_models:
         return exchange.ask_all()
     asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
     for participant, model in exchange.ask(asked, table.server.model_for if exchange.serves else None):

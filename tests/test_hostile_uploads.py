@@ -26,6 +26,7 @@ from rffl_pl.servers import (
     ARC,
     CFFL,
     CGSV,
+    IAFL,
     NNM,
     QFFL,
     RFFL,
@@ -57,6 +58,7 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "rffl-guarded": lambda: RFFL(preset="guarded"),
     "rffl-bare": lambda: RFFL(clip=False, normalise=False, earned=True, removal_from="never"),
     "cgsv": CGSV,
+    "iafl": lambda: IAFL(recovery=0.5),
     "fedavg": FedAvg,
     "fedavg-released": lambda: FedAvg(variant="released"),
     "fltrust": FLTrust,
@@ -79,7 +81,7 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "cffl": lambda: CFFL(removal_share=0),
     "cffl-sum": lambda: CFFL(summation="sum", upload_share=1.0, compounding="none", selection="largest"),
 }
-CONSENSUS = [name for name in SERVERS if name.partition("-")[0] not in ("rffl", "cgsv", "cffl", "sign_sgd")]
+CONSENSUS = [name for name in SERVERS if name.partition("-")[0] not in ("rffl", "cgsv", "iafl", "cffl", "sign_sgd")]
 every_server = pytest.mark.parametrize("name", SERVERS)
 
 

@@ -283,7 +283,9 @@ def counted(server: RFFL, verdict: Any) -> None:
 
 
 # Whom a seed draws or deals, and which entries CFFL's order gives first, goes by the number.
-@pytest.mark.parametrize("name", [name for name in SERVERS if name not in ("bucketing", "q_ffl-sampled", "cffl")])
+@pytest.mark.parametrize(
+    "name", [name for name in SERVERS if name not in ("bucketing", "iafl", "q_ffl-sampled", "cffl")]
+)
 @few
 @given(
     st.permutations(range(6)), st.lists(st.sampled_from([None, None, *UNFIT, *BLANK]), min_size=6, max_size=6), seeds

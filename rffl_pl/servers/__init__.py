@@ -13,6 +13,7 @@ from rffl_pl.servers.fedavg import FedAvg
 from rffl_pl.servers.fltrust import FLTrust
 from rffl_pl.servers.foolsgold import FoolsGold
 from rffl_pl.servers.geometric_median import GeometricMedian
+from rffl_pl.servers.iafl import IAFL
 from rffl_pl.servers.krum import MultiKrum
 from rffl_pl.servers.median import Median
 from rffl_pl.servers.nnm import NNM
@@ -23,7 +24,7 @@ from rffl_pl.servers.standalone import Standalone
 from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
-    "ARC", "CFFL", "CGSV", "NNM", "QFFL", "RFFL", "Bucketing", "CenteredClipping", "Consensus", "Evidence", "FLTrust",
-    "FedAvg", "FedOpt", "FoolsGold", "GeometricMedian", "Median", "MultiKrum", "ParticipantSide", "Server", "SignSGD",
-    "Standalone", "Task", "TrimmedMean", "Verdict",
+    "ARC", "CFFL", "CGSV", "IAFL", "NNM", "QFFL", "RFFL", "Bucketing", "CenteredClipping", "Consensus", "Evidence",
+    "FLTrust", "FedAvg", "FedOpt", "FoolsGold", "GeometricMedian", "Median", "MultiKrum", "ParticipantSide", "Server",
+    "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
 ]  # fmt: skip

@@ -170,6 +170,9 @@ class Server(ParticipantSide, ABC):
     hears_losses: ClassVar[bool] = False
     """Whether participants also send the mean loss of their training examples before local training."""
 
+    hands_models: bool = False
+    """Whether `model_for` may have members start from the server's model although they missed no round."""
+
     by_coordinate: ClassVar[Sequence[str] | None] = None
     """For ``--exchange sharded``: what in `state_dict` has an entry for every coordinate, vectors or dicts of them.
 
@@ -313,9 +316,9 @@ class Server(ParticipantSide, ABC):
         return checked
 
     def model_for(self, participant: int) -> Tensor | None:
-        """The model ``[d]`` that a participant which missed rounds starts from when it is asked again.
+        """The model ``[d]`` that a participant starts from in the round that begins; None is its own, the default.
 
-        None is its own, which is the default.
+        It is asked for where members miss rounds, of those that take part, and where `hands_models` says so.
         """
         return None
 

@@ -16,7 +16,7 @@ from tests.ranks import forked
 pytestmark = pytest.mark.distributed
 # All but CFFL and FLTrust, which are refused, and Standalone, under which nobody is served; by halves the server keeps
 # the model.
-STATES = ["rffl paper", "foolsgold by halves", "sign_sgd by halves", "centered_clipping by halves"]
+STATES = ["rffl paper", "iafl by halves", "foolsgold by halves", "sign_sgd by halves", "centered_clipping by halves"]
 """Whose state a run goes on with in another kind of exchange: numbers per participant, vectors, histories."""
 KINDS = [
     "arc",
@@ -26,6 +26,7 @@ KINDS = [
     "fedavg",
     "geometric_median",
     "guarded",
+    "iafl",
     "krum",
     "median",
     "nnm",

@@ -28,6 +28,7 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "QFFL",
         "CFFL",
         "CGSV",
+        "IAFL",
         "MultiKrum",
         "FoolsGold",
         "SignSGD",
