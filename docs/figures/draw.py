@@ -28,6 +28,8 @@ from rffl_pl.studies import Study, results
 HERE = Path(__file__).parent
 REWARDING = ("RFFL", "CFFL", "CGSV")
 """Servers whose reputations decide what everybody receives."""
+SETTLED = ("IAFL",)
+"""Servers under which that is the same in every round: their models are what there is to see."""
 HONEST, ADVERSARY, QUIET = "#2f6f9f", "#c1121f", "#8a8a8a"
 SUCCESS = {"attack_success": "Ones that are read as sevens", "backdoor_success": "Images with the patch read as zeros"}
 """What attacks with an aim report of the honest, and its title."""
@@ -64,7 +66,7 @@ def of_a_server(server: str, attacks: list[str], accuracy: Values, run: RunFolde
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.3), width_ratios=(1.1, 1), layout="constrained")
     rounds = run.rounds()
     shown, name = ("reputation", "reputation") if server in REWARDING else ("weight", "weight of the upload")
-    if shown not in rounds[-1].measures:
+    if shown not in rounds[-1].measures or server in SETTLED:
         shown, name = "accuracy", "validation accuracy"
     curves(left, np.array([entry.measures[shown] for entry in rounds]), rounds[-1].honest)
     left.set(xlabel="round", title=f"{name[0].upper()}{name[1:]}, two free-riders")
