@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 from torch.utils.data import TensorDataset
 
-from rffl_pl.cohort import flat_parameters
 from rffl_pl.datamodules import Digits
 from rffl_pl.federation import Federation
 from rffl_pl.functional.rounding import rounding_level
 from rffl_pl.models import Perceptron
+from rffl_pl.parameters import flat_parameters
 
 BATCH, FALL = 16, 0.7
 Kind = type[torch.optim.SGD] | type[torch.optim.Adam]

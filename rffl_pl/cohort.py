@@ -1,15 +1,12 @@
-"""The participants that one rank hosts: flat parameters, their networks as views of them, and local training."""
+"""The participants that one rank hosts, their networks as views of flat parameters, and local training."""
 
 from __future__ import annotations
 
 import copy
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
@@ -18,6 +15,8 @@ from torch.optim import Optimizer
 
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.functional.finite import all_finite
+from rffl_pl.functional.streams import random_stream
+from rffl_pl.parameters import aligned_rows, bind, bytes_of, flat_parameters, layer_sizes, trainable
 from rffl_pl.stack import Loss, Stack, Turn
 
 Batches = Iterable[tuple[Tensor, Tensor]]
@@ -118,11 +117,11 @@ class Cohort:
     ) -> None:
         self.participants = list(participants)
         layer_sizes(network)  # refuses what cannot be hosted
-        self.weights = _aligned_rows(flat_parameters(network).to(device), len(self.participants))
-        self.updates = _aligned_rows(self.weights.new_zeros(self.weights.shape[1]), len(self.participants))
+        self.weights = aligned_rows(flat_parameters(network).to(device), len(self.participants))
+        self.updates = aligned_rows(self.weights.new_zeros(self.weights.shape[1]), len(self.participants))
         template = copy.deepcopy(network).to(device)
         frozen = {id(p): p for p in template.parameters() if not p.requires_grad}
-        self.networks = [_bind(copy.deepcopy(template, dict(frozen)), row) for row in self.weights]
+        self.networks = [bind(copy.deepcopy(template, dict(frozen)), row) for row in self.weights]
         self.optimizers = [make_optimizer(optimizer, net) for net in self.networks]
         self._initial_rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
@@ -389,55 +388,6 @@ def loss_on(device: torch.device, loss: nn.Module | None) -> Loss:
     return cross_entropy if loss is None else copy.deepcopy(loss).to(device)
 
 
-def trainable(network: nn.Module) -> list[nn.Parameter]:
-    """The parameters that require gradients: those that train and travel."""
-    return [p for p in network.parameters() if p.requires_grad]
-
-
-def layer_sizes(network: nn.Module) -> list[int]:
-    """Number of entries of every parameter tensor that trains, in ``module.parameters()`` order.
-
-    Raises:
-        UserError: If the network has no such parameters, lazy ones or some that are not float32.
-    """
-    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
-        raise UserError(f"Expected --model.network to know its sizes, but {type(network).__name__} has lazy layers.")
-    parameters = trainable(network)
-    if not parameters or any(p.dtype != torch.float32 for p in parameters):
-        raise UserError(
-            f"Expected --model.network to have parameters that train, all of them float32, but "
-            f"{type(network).__name__} has {len(parameters) or 'none'}; for lower precision give --trainer.precision "
-            "bf16-mixed."
-        )
-    return [p.numel() for p in parameters]
-
-
-def flat_parameters(network: nn.Module) -> Tensor:
-    """All parameters that train as one new vector ``[D]``."""
-    return torch.cat([p.detach().flatten() for p in trainable(network)])
-
-
-def _aligned_rows(row: Tensor, count: int) -> Tensor:
-    """``count`` copies of ``row`` ``[D]``, each starting at a multiple of 64 bytes.
-
-    Matrix products pick their order of summation by alignment: a participant's bits must not depend on the row it has.
-    """
-    rows = row.new_empty(count, -(-len(row) // 16) * 16)[:, : len(row)]
-    return rows.copy_(row)
-
-
-def bytes_of(t: Tensor) -> Tensor:
-    """A tensor's bytes, whatever its type: sums of complex numbers are none, and those of masks may be infinite."""
-    return t.contiguous().view(-1).view(torch.uint8)
-
-
-def _bind(network: nn.Module, row: Tensor) -> nn.Module:
-    """Make a network's parameters views into ``row`` ``[D]``."""
-    for parameter, view in zip(trainable(network), row.split(layer_sizes(network)), strict=True):
-        parameter.data = view.view(parameter.shape)
-    return network
-
-
 def _has_channels_last(x: Tensor) -> bool:
     """Whether images already lie as `Cohort.placed` leaves them; with one channel their strides must say so too."""
     return x.stride() == (x.shape[1:].numel(), 1, x.shape[1] * x.shape[3], x.shape[1])
@@ -446,26 +396,3 @@ def _has_channels_last(x: Tensor) -> bool:
 def _copied(memory: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """A memory that shares nothing with the one given."""
     return {name: value.detach().to(device, copy=True) for name, value in memory.items()}
-
-
-@contextmanager
-def random_stream(seed: int, device: torch.device) -> Iterator[None]:
-    """Everything drawn inside, on the CPU or on ``device``, comes from this seed; outside nothing changes.
-
-    Python's and NumPy's own streams too: transformations of images and networks of users' own draw from them.
-    """
-    pythons, numpys = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    try:
-        # Not `torch.manual_seed`: for every kind of device that is not there it formats the stack, which takes longer
-        # than a short training.
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.default_generator.manual_seed(seed)
-            if device.type == "cuda":
-                with torch.cuda.device(device):
-                    torch.cuda.manual_seed(seed)
-            yield
-    finally:
-        random.setstate(pythons)
-        np.random.set_state(numpys)

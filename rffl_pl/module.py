@@ -18,16 +18,7 @@ from torchmetrics import Metric
 from tqdm import tqdm
 
 from rffl_pl.adversaries import Adversary, Cast
-from rffl_pl.cohort import (
-    Cohort,
-    Schedule,
-    check_pull,
-    flat_parameters,
-    layer_sizes,
-    loss_on,
-    make_optimizer,
-    random_stream,
-)
+from rffl_pl.cohort import Cohort, Schedule, check_pull, loss_on, make_optimizer
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated, Joint, first_of
@@ -36,6 +27,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
+from rffl_pl.functional.streams import random_stream
+from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.rehearsal import check_memory, check_state, check_step, check_training_mode
 from rffl_pl.root import Root
 from rffl_pl.runs.checkpoint import sound

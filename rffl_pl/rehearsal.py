@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rffl_pl.cohort import OptimizerFactory, make_optimizer, random_stream
+from rffl_pl.cohort import OptimizerFactory, make_optimizer
 from rffl_pl.errors import UserError, reason
+from rffl_pl.functional.streams import random_stream
 from rffl_pl.models.sizes import memory
 
 

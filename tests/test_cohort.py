@@ -15,11 +15,13 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries.cast import Poisoned
-from rffl_pl.cohort import Cohort, Examples, Schedule, flat_parameters, layer_sizes, random_stream
+from rffl_pl.cohort import Cohort, Examples, Schedule
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from rffl_pl.functional.streams import random_stream
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron
+from rffl_pl.parameters import flat_parameters, layer_sizes
 from tests.cohorts import (
     CPU,
     FEDERATION,

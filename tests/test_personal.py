@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rffl_pl.adversaries import FreeRider, LabelFlip
-from rffl_pl.cohort import Cohort, flat_parameters
+from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules import Digits, FederatedDataModule
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
@@ -22,6 +22,7 @@ from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.models.sizes import memory
 from rffl_pl.module import FederatedModule
+from rffl_pl.parameters import flat_parameters
 from rffl_pl.rehearsal import check_memory
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import RFFL, FedAvg, Standalone

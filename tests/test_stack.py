@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from rffl_pl.cohort import Cohort, Examples, OptimizerFactory, Schedule, random_stream
+from rffl_pl.cohort import Cohort, Examples, OptimizerFactory, Schedule
 from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.functional.streams import random_stream
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
 from rffl_pl.runs.checkpoint import read
 from rffl_pl.stack import Loss, Stack, Turn, refusal

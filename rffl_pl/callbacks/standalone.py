@@ -16,8 +16,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rffl_pl.callbacks.ending import over
-from rffl_pl.cohort import random_stream
 from rffl_pl.datamodules.reading import first_of
+from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
 from rffl_pl.runs.settings import attributes, data_settings, loss_settings

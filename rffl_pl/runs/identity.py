@@ -12,9 +12,9 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rffl_pl.cohort import bytes_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from rffl_pl.parameters import bytes_of
 from rffl_pl.runs.imports import beside
 
 Identity = dict[str, dict[str, str]]

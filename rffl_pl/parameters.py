@@ -1,0 +1,57 @@
+"""A network's parameters that train, as one vector, and the network as a view of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rffl_pl.errors import UserError
+
+
+def trainable(network: nn.Module) -> list[nn.Parameter]:
+    """The parameters that require gradients: those that train and travel."""
+    return [p for p in network.parameters() if p.requires_grad]
+
+
+def layer_sizes(network: nn.Module) -> list[int]:
+    """Number of entries of every parameter tensor that trains, in ``module.parameters()`` order.
+
+    Raises:
+        UserError: If the network has no such parameters, lazy ones or some that are not float32.
+    """
+    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
+        raise UserError(f"Expected --model.network to know its sizes, but {type(network).__name__} has lazy layers.")
+    parameters = trainable(network)
+    if not parameters or any(p.dtype != torch.float32 for p in parameters):
+        raise UserError(
+            f"Expected --model.network to have parameters that train, all of them float32, but "
+            f"{type(network).__name__} has {len(parameters) or 'none'}; for lower precision give --trainer.precision "
+            "bf16-mixed."
+        )
+    return [p.numel() for p in parameters]
+
+
+def flat_parameters(network: nn.Module) -> Tensor:
+    """All parameters that train as one new vector ``[D]``."""
+    return torch.cat([p.detach().flatten() for p in trainable(network)])
+
+
+def aligned_rows(row: Tensor, count: int) -> Tensor:
+    """``count`` copies of ``row`` ``[D]``, each starting at a multiple of 64 bytes.
+
+    Matrix products pick their order of summation by alignment: a participant's bits must not depend on the row it has.
+    """
+    rows = row.new_empty(count, -(-len(row) // 16) * 16)[:, : len(row)]
+    return rows.copy_(row)
+
+
+def bind(network: nn.Module, row: Tensor) -> nn.Module:
+    """Make a network's parameters views into ``row`` ``[D]``."""
+    for parameter, view in zip(trainable(network), row.split(layer_sizes(network)), strict=True):
+        parameter.data = view.view(parameter.shape)
+    return network
+
+
+def bytes_of(t: Tensor) -> Tensor:
+    """A tensor's bytes, whatever its type: sums of complex numbers are none, and those of masks may be infinite."""
+    return t.contiguous().view(-1).view(torch.uint8)
