@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parent)
+_PYTHON = sysconfig.get_paths()["stdlib"]
 
 
 class UserError(ValueError):
@@ -16,6 +21,9 @@ class UserError(ValueError):
     other exception is a bug of ours and keeps its traceback.
     """
 
+
+GO_ON = "mend it and go on with --ckpt_path last"
+"""What to do where a round fails."""
 
 MOST = 2**31 - 1
 """What no size of a run comes near, and every library can still count to."""
@@ -64,9 +72,40 @@ def check_folder(option: str, folder: str) -> None:
 def reason(error: BaseException) -> str:
     """An exception in one line, with the place in a user's own file: ``KeyError: 'x' (my_data.py, line 9)``."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename]
-    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own and own[-1] == frames[-1] else ""
+    own = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<")) and not _of_others(frame)]
+    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
     return f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{place}"
+
+
+def _of_others(frame: traceback.FrameSummary) -> bool:
+    """Whether a file is a library's or Python's own."""
+    return "site-packages" in frame.filename or frame.filename.startswith(_PYTHON)
+
+
+@contextmanager
+def ones_own(one: object, option: str, doing: str, remedy: str = "mend it") -> Iterator[None]:
+    """Where a class that may be a user's own does its part: what it raises is one sentence; the package's own is a bug.
+
+    Args:
+        one: The object.
+        option: By which its class was given.
+        doing: What it does, say ``start``.
+        remedy: What to do about it.
+
+    Raises:
+        UserError: If it fails.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        kind = type(one)
+        if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+            raise
+        raise UserError(
+            f"Expected {option} {kind.__module__}.{kind.__qualname__} to {doing}, but {reason(error)}; {remedy}."
+        ) from error
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:

@@ -400,6 +400,11 @@ class FederatedModule(Configured, LightningModule):
     def _check_batch(self, x: Tensor, y: Tensor, whose: str) -> tuple[Tensor, Tensor]:
         """What the network makes of it, ``[B, C]``, and its classes; whose it is is said if that is not so."""
         classes, name, training = self.data.num_classes, type(self.network).__name__, self.network.training
+        if x.dtype == torch.float64:
+            raise UserError(
+                f"Expected {type(self.data).__name__} to give inputs in single precision, {whose}, but got "
+                f"{x.dtype}; give x.float()."
+            )
         try:
             with torch.inference_mode():
                 logits: Tensor = self.network.eval()(x)

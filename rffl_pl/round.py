@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rffl_pl.adversaries import Cast
 from rffl_pl.cohort import Cohort, Examples, Schedule
-from rffl_pl.errors import UserError
+from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.exchange import Exchange, Traffic
 from rffl_pl.federation import Federation
 from rffl_pl.functional.finite import all_finite
@@ -186,12 +186,15 @@ def _forge(table: Table, trained: Container[int], number: int) -> None:
     cohort, server = table.cohort, table.server
     for index, participant in _up(table):
         update = cohort.withdraw(index) if participant in trained else cohort.idle(index)
-        own = server.kept(update)
+        with _of(server, "keep what is a participant's own of its update", number):
+            own = server.kept(update)
+        _check_shape(server, "kept", own, update)
         sent = update
         if participant in table.exchange.asked:
             forged = _forged(table, index, update, number)
             seed = table.federation.seed_for("upload", participant, number)
-            with random_stream(seed, cohort.weights.device):  # noise that a rule adds is the participant's own
+            # Noise that a rule adds is the participant's own.
+            with random_stream(seed, cohort.weights.device), _of(server, "say what a participant sends", number):
                 sent = server.outgoing(forged, cohort.memories[index], cohort.weights[index])
             _check_sent(server, sent, update, cohort.memories[index])
         cohort.integrate(index, own)  # which may be the very update: before it makes room
@@ -205,15 +208,31 @@ def _check_sent(server: Server, sent: object, update: Tensor, memory: Mapping[st
         UserError: If the server's class has it do something else.
     """
     name = type(server).__name__
-    if not isinstance(sent, Tensor) or sent.shape != update.shape:
-        got = f"shape {list(sent.shape)}" if isinstance(sent, Tensor) else type(sent).__name__
-        raise UserError(f"Expected outgoing of --server {name} to give shape {list(update.shape)}, but got {got}.")
+    _check_shape(server, "outgoing", sent, update)
     for key, value in memory.items():
         if not isinstance(value, Tensor):
             raise UserError(
                 f"Expected outgoing of --server {name} to remember tensors, which a checkpoint keeps, but its memory "
                 f"has {key} of type {type(value).__name__}; give torch.tensor(...)."
             )
+
+
+def _check_shape(server: Server, method: str, given: object, update: Tensor) -> None:
+    """See that something has an entry for every entry of an update.
+
+    Raises:
+        UserError: If not.
+    """
+    if not isinstance(given, Tensor) or given.shape != update.shape:
+        got = f"shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+        raise UserError(
+            f"Expected {method} of --server {type(server).__name__} to give shape {list(update.shape)}, but got {got}."
+        )
+
+
+def _of(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
+    """Where a server that may be a user's own does its part in a round."""
+    return ones_own(server, "--server", f"{doing} in round {number + 1}", GO_ON)
 
 
 def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:
@@ -271,13 +290,14 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None) ->
     Raises:
         UserError: On every rank, if one of them comes to another.
     """
-    exchange = table.exchange
-    if len(exchange.shards) == 1:
-        return table.server.step(list(uploads.values()), list(uploads), heard)
-    with warnings.catch_warnings():
-        if exchange.rank != 0:
-            warnings.simplefilter("ignore")  # rank 0 says it
-        verdict = table.server.step(list(uploads.values()), list(uploads), heard)
+    exchange, server = table.exchange, table.server
+    with _of(server, "judge the uploads", server.round):
+        if len(exchange.shards) == 1:
+            return server.step(list(uploads.values()), list(uploads), heard)
+        with warnings.catch_warnings():
+            if exchange.rank != 0:
+                warnings.simplefilter("ignore")  # rank 0 says it
+            verdict = server.step(list(uploads.values()), list(uploads), heard)
     decided = (verdict.weights, verdict.reputations, verdict.quotas, verdict.members)
     digest = hashlib.sha256(b"".join(values.cpu().numpy().tobytes() for values in decided)).hexdigest()
     found = exchange.first_difference({"verdict": digest})

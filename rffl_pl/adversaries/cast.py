@@ -12,7 +12,7 @@ from torchmetrics import Metric
 
 from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.cohort import Examples
-from rffl_pl.errors import UserError, reason
+from rffl_pl.errors import GO_ON, UserError, ones_own, reason
 from rffl_pl.federation import Federation
 
 
@@ -97,12 +97,16 @@ class Cast:
         attack = self.attacks.get(situation.participant)
         if attack is None or isinstance(attack, OmniscientAdversary):
             return situation.update
-        return _sent(attack, attack.upload(situation), situation)
+        with ones_own(attack, "--adversaries", f"forge its upload in round {situation.round + 1}", GO_ON):
+            upload = attack.upload(situation)
+        return _sent(attack, upload, situation)
 
     def collude(self, situation: Situation) -> Tensor:
         """What an omniscient adversary uploads, ``[D]``."""
         attack = self.omniscient[situation.participant]
-        return _sent(attack, attack.collude(situation), situation)
+        with ones_own(attack, "--adversaries", f"collude in round {situation.round + 1}", GO_ON):
+            upload = attack.collude(situation)
+        return _sent(attack, upload, situation)
 
     def remember(self, participant: int, memory: dict[str, Tensor], download: Tensor) -> None:
         """Keep the step ``[D]`` that an adversary has received, if its attack goes by it."""

@@ -7,9 +7,13 @@ import hashlib
 import lightning
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ProgressBar
 
 import rffl_pl
+from rffl_pl.callbacks.checkpointing import RoundCheckpoint
+from rffl_pl.callbacks.find import find
 from rffl_pl.callbacks.resuming import training_settings
+from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.errors import UserError
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw
@@ -32,16 +36,33 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
     settings = training_settings(trainer, server)
     weights = hashlib.sha256(b"".join(raw(tensor) for tensor in module.network.state_dict().values()))
     facts = {
-        "the initial weights": weights.hexdigest(),
-        "the data": repr(module.data.identity()),
         "the versions": f"{rffl_pl.__version__}, torch {torch.__version__}, lightning {lightning.__version__}",
         "the exchange": "sharded" if len(module.exchange.shards) > 1 else "central",
         **{option: value for option, value in settings.items() if option not in elsewhere},
+        **_meetings(trainer),
+        "the data": repr(module.data.identity()),
+        "the initial weights": weights.hexdigest(),
     }
     found = module.exchange.first_difference(facts)
     if found is not None:
         rank, name = found
         remedy = _REMEDIES.get(name, "start all ranks with the same options")
+        differ = "differ" if name.endswith("s") and name.startswith("the ") else "differs"
         raise UserError(
-            f"Expected all ranks to start alike, but {name} of rank {rank} differs from rank 0's; {remedy}."
+            f"Expected all ranks to start alike, but {name} of rank {rank} {differ} from rank 0's; {remedy}."
         )
+
+
+def _meetings(trainer: Trainer) -> dict[str, str]:
+    """What says when ranks meet, by option: one with more rounds, or that measures more often, would wait for ever."""
+    named = (
+        "max_epochs", "max_steps", "check_val_every_n_epoch", "val_check_interval", "limit_train_batches",
+        "limit_val_batches", "limit_test_batches",
+    )  # fmt: skip
+    checkpoints, reference = find(trainer, RoundCheckpoint), find(trainer, StandaloneReference)
+    others = [type(one).__name__ for one in trainer.callbacks if not isinstance(one, ProgressBar)]  # type: ignore[attr-defined]
+    return {f"--trainer.{name}": str(getattr(trainer, name)) for name in named} | {
+        "--run.checkpoint_every": str(checkpoints and checkpoints._every_n_epochs),
+        "--standalone.enabled": str(reference is not None and reference.enabled),
+        "the callbacks": ", ".join(sorted(others)),
+    }

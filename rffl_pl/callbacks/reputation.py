@@ -13,7 +13,7 @@ from torch import Tensor
 from rffl_pl.adversaries import Cast
 from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, ones_own
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.round import Table, bring_up_to_date, play
@@ -64,7 +64,8 @@ class ReputationExchange(Callback):
                 f"{type(self.server).__name__}, where everybody's model is its own; leave one."
             )
         _check_coalition(self.server, pl_module)
-        self.server.start(pl_module.task())
+        with ones_own(self.server, "--server", "start"):
+            self.server.start(pl_module.task())
         self._colluders, self._behind = {}, False
         if trainer.is_global_zero and pl_module.cast.omniscient:
             names = ", ".join(sorted({type(attack).__name__ for attack in pl_module.cast.omniscient.values()}))

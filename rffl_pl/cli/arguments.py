@@ -96,8 +96,12 @@ class FederatedCLI(LightningCLI):
         check_checkpoint(self._get(self.config, "ckpt_path"))
         if self._get(self.config, "server") is None:
             raise UserError("Expected --server to be a class, but got null; `rffl list servers` names all.")
-        if self.subcommand not in (None, "fit") and self._get(self.config, "ckpt_path") in (None, "best", "last"):
-            raise UserError(f"Expected a checkpoint to {self.subcommand}; give --ckpt_path and the file of a run.")
+        given = self._get(self.config, "ckpt_path")
+        if self.subcommand not in (None, "fit") and given in (None, "best", "last"):
+            raise UserError(
+                f"Expected --ckpt_path to be the checkpoints of a run, as runs/NAME/TIME/checkpoints, to "
+                f"{self.subcommand} its models, but got {given or 'none'}."
+            )
         federation = self._get(self.config, "federation")
         federation.seed = int(self._get(self.config, "seed_everything"))
         if federation.participants is None:
@@ -227,7 +231,7 @@ def command_line(args: list[str]) -> None:
 
 def made(cli: type[FederatedCLI], args: list[str]) -> FederatedCLI:
     """A command line of that kind that has seen the words."""
-    raising = {"exit_on_error": False}
+    raising = {"exit_on_error": False, "allow_abbrev": False}
     return cli(
         FederatedModule,
         FederatedDataModule,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
+import pkgutil
 import re
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -19,6 +20,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.cli import catalogue
 from rffl_pl.cli.login import wandb_url
+from rffl_pl.cli.own import why_not
 from rffl_pl.cli.run import Run
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -59,7 +61,8 @@ KNOWN_AS = {
 
 
 NO_CLASS = re.compile(
-    r"dot import path|has no attribute|a subclass of|valid subclass|No module named|import path or a|is not iterable"
+    r"dot import path|has no attribute|a subclass of|valid subclass|No module named|import path or a|is not iterable|"
+    r"a path but \S+\.\S+ either not accessible"
 )
 # Where the parser repeats what was given.
 GIVEN = (
@@ -70,6 +73,9 @@ GIVEN = (
     r"import path string: (\S+)",
 )
 
+
+NAMED = r"(?:given class_path '|Import path )([\w.]+)"
+"""Likewise of the elements of a list."""
 
 # What the parser calls a kind of value, and a user does.
 KINDS = {
@@ -100,7 +106,7 @@ def mistake_behind(error: BaseException) -> BaseException | None:
     EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs, and its
     TensorBoardLogger none for a package that is not there.
     """
-    if isinstance(error, UserError | ArgumentError | MisconfigurationException | OSError):
+    if isinstance(error, UserError | ArgumentError | MisconfigurationException | OSError | SyntaxError):
         return error
     if isinstance(error, ModuleNotFoundError) and "tensorboard" in str(error):
         return error
@@ -121,6 +127,8 @@ def sentence(error: BaseException) -> str:
             f"Expected W&B at {wandb_url()} to take this run, but got: {_plain(message)}; give WANDB_MODE=offline to "
             "upload it later, or --run.wandb false."
         )
+    elif isinstance(error, SyntaxError):
+        said = f"Expected your own classes to lie in files that Python can read, but {message}; mend it."
     elif isinstance(error, OSError):
         said = f"Expected to read and write this run's files, but {why_not_written(error)}; see to that and go on."
     elif isinstance(error, MisconfigurationException):
@@ -146,13 +154,15 @@ def _of_wandb(error: BaseException) -> bool:
 
 def _left_out(message: str) -> str | None:
     """What is said where something is needed that was not given."""
-    found = re.search(r"(?:class_path '[\w.]*?(\w+)':\s+)?the following arguments are required: (\S.*)", message)
+    found = re.search(r"(?:class_path '([\w.]+)':\s+)?the following arguments are required: (\S.*)", message)
     if found is None:
         return None
     key = _key(message)
     if found[1] and key:
         options = " and ".join(f"--{key}.{name}" for name in found[2].split(", "))
-        return f"Expected {options}, which {found[1]} needs, but got none; see `rffl fit --{key}.help {found[1]}`."
+        package, _, name = found[1].rpartition(".")
+        see = f"see `rffl fit --{key}.help {_as_typed(package, name)}`"
+        return f"Expected {options}, which {name} needs, but got none; {see}."
     options = " and ".join(f"--{name.partition('.')[2] or name}" for name in found[2].split(", "))
     return f"Expected {options}, which is required, but got none; `--config digits.yaml` for instance says it."
 
@@ -163,10 +173,19 @@ def _abstract(message: str) -> str | None:
     if "is abstract" not in message and not optimizer:
         return None
     given = "Optimizer" if optimizer else _given(message)
+    if lacking := _abstract_methods(given):
+        return f"Expected --{_key(message)} to be a class that can be made, but {given} has no {lacking}; write it."
     return (
         f"Expected --{_key(message)} to be a class that can be made, but {given} is abstract; name a class first, or "
         "put --config before the options that change it."
     )
+
+
+def _abstract_methods(path: str) -> str:
+    """What a class of a user's own has left out of what it derives from; nothing of another."""
+    if "." not in path or path.startswith("rffl_pl."):
+        return ""
+    return " and no ".join(sorted(getattr(pkgutil.resolve_name(path), "__abstractmethods__", ())))
 
 
 def _unknown_class(message: str) -> str | None:
@@ -179,6 +198,10 @@ def _unknown_class(message: str) -> str | None:
         return None
     given, known = _given(message), list(CLASSES[kind]())
     given = given.rpartition(".")[2] if given.startswith("rffl_pl.") else given
+    if base := re.search(r"to a (?:subclass of|valid subclass of) (\w+)", message):
+        return f"Expected --{key} to be a class derived from {base[1]}, but got {given}, which is none."
+    if why := why_not(given):
+        return f"Expected --{key} to be a class, but got {given}, {why}{'' if why.endswith('?') else '.'}"
     if key == "server" and given.lower() in KNOWN_AS:
         return f"Expected --server to be a class, but got {given}, which is {KNOWN_AS[given.lower()]} here."
     near = catalogue.nearest(given, known)
@@ -194,7 +217,8 @@ def _no_choice(message: str) -> str | None:
         return None
     choices, given = found[1].replace("'", "").split(", "), _given(message)
     near = catalogue.nearest(given, choices) or "."
-    return f"Expected --{_key(message)} to be one of {', '.join(choices)}, but got {given}{near}"
+    numbers = " or a whole number" if "Expected a <class 'int'>" in _innermost(message) else ""
+    return f"Expected --{_key(message)} to be one of {', '.join(choices)}{numbers}, but got {given}{near}"
 
 
 def _wrong_kind(message: str) -> str | None:
@@ -207,7 +231,9 @@ def _wrong_kind(message: str) -> str | None:
         kinds = [kind for kind in kinds if kind not in (KINDS["int"], KINDS["Tensor"])]
     if not kinds:
         return None
-    return f"Expected --{_key(message)} to be {' or '.join(kinds)}, but got {_given(message)}."
+    given, key = _given(message), _key(message)
+    added = f"; give --adversaries+={given}" if key == "adversaries" and re.fullmatch(r"[\w.]+", given) else ""
+    return f"Expected --{key} to be {' or '.join(kinds)}, but got {given}{added}."
 
 
 def _too_early(message: str) -> str | None:
@@ -227,14 +253,20 @@ def _no_such_option(message: str) -> str | None:
         key, known = _key(message), _options(getattr(importlib.import_module(package), name))
         if name == "Optimizer":  # the base of all, where no class was named
             return f"Expected --{key} to be a class, but got --{key}.{option[1]} alone; give --{key} SGD before it."
+        if option[1] in known:  # of what it derives from
+            return (
+                f"Expected --{key} {name} to take --{key}.{option[1]}, as what it derives from does, but its "
+                "constructor passes no **kwargs on; add them."
+            )
         near = catalogue.nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
-        rest = near or f"; see `rffl fit --{key}.help {name}`."
+        rest = near or f"; see `rffl fit --{key}.help {_as_typed(package, name)}`."
         return f"Expected --{key} {name} to have every option that is given, but got --{key}.{option[1]}{rest}"
     alone = re.search(r"(?:unrecognized arguments: |does not accept option ')((?:-*(\w+)\.\w+)?[^']*)", message, re.I)
     if alone is None:
         return None
     given = alone[1] if alone[1].startswith("-") or "arguments" in message else f"--{alone[1]}"
-    known = [f"--{alone[2]}.{name}" for name in _options(GROUPS[alone[2]])] if alone[2] in GROUPS else []
+    groups = [alone[2]] if alone[2] in GROUPS else list(GROUPS)
+    known = [f"--{group}.{name}" for group in groups for name in _options(GROUPS[group])]
     near = catalogue.nearest(given.partition(" ")[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
     return f"Expected options that there are, but got {given or 'an empty word'}{near}"
 
@@ -279,15 +311,25 @@ def _depth(line: str) -> int:
 
 
 def _given(message: str) -> str:
-    """What was given, as far as the parser repeats it."""
+    """What was given, as far as the parser repeats it; of a class with options the class."""
     found = re.search("|".join(GIVEN), message, re.MULTILINE)
-    return next((text for text in found.groups() if text), "nothing")[:100] if found else "another"
+    text = next((text for text in found.groups() if text), "nothing") if found else "another"
+    named = re.findall(r"'class_path': '([^']+)'", text) or ([] if found else re.findall(NAMED, message))
+    return (named[-1] if named else text)[:100]
 
 
 def _options(kind: type) -> list[str]:
     """The arguments of a class and of what it passes others on to."""
-    constructors = (vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
-    return [name for made in constructors for name in inspect.signature(made).parameters if name != "self"]
+    constructors = (vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base))
+    parameters = [one for made in constructors for one in inspect.signature(made).parameters.values()]
+    others = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [one.name for one in parameters if one.name != "self" and one.kind not in others]
+
+
+def _as_typed(package: str, name: str) -> str:
+    """A class as an option takes it: by its name, or one of a user's own by its path."""
+    known = package.partition(".")[0] in ("rffl_pl", "torch", "torchmetrics", "lightning")
+    return name if known else f"{package}.{name}"
 
 
 def _optimizers() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -228,10 +229,21 @@ class ConfigKeeper(SaveConfigCallback):
         kept = self.config.clone()
         if kept.get("ckpt_path") == str(folder.checkpoints):  # the whole run is in this folder
             kept["ckpt_path"] = None
+        self._set_earlier_aside(folder, yaml.safe_load(self.parser.dump(kept, skip_unset=False)))
         partial = folder.path / f".{self.config_filename}"
         self.parser.save(kept, partial, skip_unset=False, overwrite=True)
         partial.replace(folder.config_file)  # at once: a restart finds its run by it
         folder.sign()
+
+    def _set_earlier_aside(self, folder: RunFolder, kept: Mapping[str, Any]) -> None:
+        """Where a run goes on with other options: those of its rounds so far are ``config.<rounds>.yaml``."""
+        if self.config.get("ckpt_path") != str(folder.checkpoints) or not folder.config_file.exists():
+            return
+        aside = folder.config_file.with_suffix(f".{int(header(folder.checkpoints)['round'])}.yaml")
+        rounds = folder.config()["trainer"]["max_epochs"]  # more of them alone are the same run
+        same = has_options(folder, {**kept, "trainer": {**kept["trainer"], "max_epochs": rounds}})
+        if not same and not aside.exists():  # one that came to no round is nobody's
+            shutil.copyfile(folder.config_file, aside)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         strategy, folder = trainer.strategy, named_alike(RunFolder(trainer.default_root_dir), trainer)

@@ -75,8 +75,9 @@ def main(args: Sequence[str], run: Run) -> int:
             found = contributions.added(study, rows, given.contribution, measure)
             study, rows, measure, lacking = found.study, found.rows, found.rows[0]["measure"], found.left_out()
         shown = tables.tables(study, rows, given.table, measure, given.rounds, given.between)
-        if lacking:
-            print(lacking, file=sys.stderr)
+        missing = tables.unseen(study, shown, given.table[: 1 if given.between else 2], only)
+        for told in filter(None, (lacking, missing)):
+            print(told, file=sys.stderr)
         print(tables.written(shown, given.table, given.format or tables.FORMATS[0]))
         return 0
     machine = Machine.given(given.root / "cells", run, given.jobs, given.devices, given.pack)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -23,6 +24,11 @@ class Words(argparse.ArgumentParser):
         super().__init__(command, description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
+        if choice := re.fullmatch(r"argument (--\w+): invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
+            choices = choice[3].replace("'", "")
+            raise UserError(f"Expected {choice[1]} to be one of {choices}, but got {choice[2]}.")
+        if number := re.fullmatch(r"argument (--\w+): invalid int value: '(.*)'", message):
+            raise UserError(f"Expected {number[1]} to be a whole number, but got {number[2]}.")
         raise UserError(f"Expected words that {self.prog} knows, but {message}; `{self.prog} --help` lists them.")
 
     def options(self) -> list[str]:
@@ -42,6 +48,8 @@ class Words(argparse.ArgumentParser):
         known = self.options()
         for word in args:
             option = word.partition("=")[0]
+            if re.fullmatch(r"-\d+", word):
+                raise UserError(f"Expected numbers from 0 on behind an option of {self.prog}, but got {word}.")
             if option.startswith("-") and option not in (*known, "-h"):
                 raise UserError(f"Expected an option of {self.prog}, but got {option}{nearest(option, known) or '.'}")
         given = self.parse_args(list(args))

@@ -78,6 +78,8 @@ class ImageFolder(FederatedDataModule):
             )
 
     def load(self) -> Sources:
+        if not self.folder.is_dir():
+            self._read("train", None)
         parts = ["train", "test", *(["val"] if (self.folder / "val").is_dir() else [])]
         own = {"train": isinstance(self.split, OWN), "test": self.own_test, "val": self.own_test}
         common = {part: self._read(part, self.given_classes) for part in parts if not own[part]}

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from rffl_pl.errors import UserError, check_number
-from rffl_pl.launch import flush
+from rffl_pl.launch import flush, tell
 
 RANKS = "--ranks"
 """The option, which is the launch's and no run's: it stands in no configuration."""
@@ -121,11 +121,17 @@ def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable
     failed = 0
     while ranks:
         process, status = os.wait()
-        if ranks.pop(process, None) is None:  # a shell's, say, that became this process
+        rank = ranks.pop(process, None)
+        if rank is None:  # a shell's, say, that became this process
             continue
         code = os.waitstatus_to_exitcode(status)
         if code and not failed:
             failed = code if code > 0 else 128 - code
+            if code < 0 and -code not in (signal.SIGTERM, signal.SIGINT):
+                tell(
+                    f"Expected every rank to work on, but rank {rank} was ended by {signal.Signals(-code).name}, as "
+                    "where memory is short; go on with --ckpt_path last."
+                )
             _end(ranks)
     return failed
 

@@ -83,7 +83,7 @@ def _crosses(axes: Axes, summary: Summary) -> list[Entry]:
 
 def accuracies(history: Sequence[Round], summary: Summary) -> Figure:
     """Accuracy of every honest participant's model in every round, and their mean."""
-    figure, axes = _canvas("Accuracy of every participant's own model", "accuracy")
+    figure, axes = _canvas("Accuracy of every honest participant's own model", "accuracy")
     measured = [entry for entry in history if _measured(entry)]
     rounds = np.array([entry.number for entry in measured])
     values = np.array([entry.measures["accuracy"] for entry in measured])[:, : summary.honest]
@@ -113,12 +113,13 @@ def fairness(summary: Summary) -> Figure:
         lined = group.marker in ("x", "+", "1", "2")  # these are all edge
         edge: dict[str, Any] = {"linewidths": 1.8} if lined else {"linewidths": 0.8, "edgecolors": "white"}
         axes.scatter(alone[who], final[who], s=areas[who], c=group.colour, marker=group.marker, **edge, zorder=3)
-    value = summary.fairness
+    value = None if summary.fairness is None else round(summary.fairness, 3) + 0.0  # which has no -0.000
     title = f"Fairness {value:.3f}" if value is not None else "Fairness undefined: constant accuracies"
     axes.set_title(f"{title}   (area: examples held)", loc="left", fontsize=12)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
+    ticks = [tick for tick in MaxNLocator(6).tick_values(*line) if line[0] <= tick <= min(1, line[1])]
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axis.set_ticks(ticks)
+        axis.set_major_formatter(PercentFormatter(1.0))
     dots = [Line2D([], [], color=group.colour, marker=group.marker, linestyle="") for group in drawn]
     entries = [(dot, group.name) for dot, group in zip(dots, drawn, strict=True)]
     _legend(figure, [*entries, (Line2D([], [], color="0.45", linewidth=1, linestyle="--"), "no gain")])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.configured import Configured
-from rffl_pl.errors import UserError
+from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.functional import wire
 from rffl_pl.functional.blocks import Rows
 from rffl_pl.functional.finite import all_finite
@@ -222,7 +222,7 @@ class Server(ParticipantSide, ABC):
         told = fit & ~blank
         here = asked[told]
         before = self.members.clone()  # which a rule may change in place
-        verdict = self.rule(
+        verdict: object = self.rule(
             Evidence(
                 round=self.round,
                 asked=asked,
@@ -237,6 +237,11 @@ class Server(ParticipantSide, ABC):
                 coordinates=self.coordinates,
             )
         )
+        if not isinstance(verdict, Verdict):
+            raise UserError(
+                f"Expected rule of --server {type(self).__name__} to return a Verdict, but got "
+                f"{type(verdict).__name__}."
+            )
         self._check_verdict(verdict)
         self.members = before & verdict.members
         gone = (before & ~self.members).nonzero().flatten()
@@ -258,7 +263,7 @@ class Server(ParticipantSide, ABC):
         """See that everybody has an entry of everything, as who writes a rule of his own may forget.
 
         Raises:
-            UserError: If not, or if a weight is not finite.
+            UserError: If not, if a weight or a reputation is not finite, or a quota does not lie in [0, 1].
         """
         facts = (verdict.weights, verdict.similarities, verdict.reputations, verdict.quotas, verdict.members)
         named = zip(("weights", "similarities", "reputations", "quotas", "members"), facts, strict=True)
@@ -270,6 +275,13 @@ class Server(ParticipantSide, ABC):
                 f"got {verdict.members.dtype}."
             )
         self.check_finite("weights", verdict.weights)
+        self.check_finite("reputations", verdict.reputations)
+        apart = verdict.quotas[~((verdict.quotas >= 0) & (verdict.quotas <= 1))]
+        if len(apart):
+            raise UserError(
+                f"Expected quotas of --server {type(self).__name__} to be shares, between 0 and 1, but got "
+                f"{float(apart[0]):g} in round {self.round + 1}."
+            )
 
     def check_entries(self, what: str, values: Any, count: int, of: str) -> None:
         """See that there is an entry for each.
@@ -284,24 +296,32 @@ class Server(ParticipantSide, ABC):
                 f"{of}, but got {got}."
             )
 
-    def check_finite(self, what: str, values: Tensor) -> None:
+    def check_finite(self, what: str, values: Tensor, number: int | None = None) -> None:
         """See that all can be computed with.
+
+        Args:
+            what: What the values are.
+            values: Any number of them.
+            number: The round that they are of, counted from 1; by default the one that is played.
 
         Raises:
             UserError: If not.
         """
         if not all_finite(values):
             raise UserError(
-                f"Expected {what} of --server {type(self).__name__} to be finite, but round {self.round} has NaN or "
-                "infinity there; mend its rule and go on from the checkpoint before with --ckpt_path last."
+                f"Expected {what} of --server {type(self).__name__} to be finite, but round "
+                f"{number or self.round + 1} has NaN or infinity there; mend its rule and go on from the checkpoint "
+                "before with --ckpt_path last."
             )
 
     def _checked(self, download: Callable[[int], Tensor], dtype: torch.dtype | None) -> Callable[[int], Tensor]:
         """Downloads that a participant can add to its model; what several receive is looked at once."""
         known: list[Tensor] = []
+        number = self.round  # which is over by now
 
         def checked(participant: int) -> Tensor:
-            step = download(participant)
+            with ones_own(self, "--server", f"make a download in round {number}", GO_ON):
+                step = download(participant)
             if not known or step is not known[0]:
                 self.check_entries("a download", step, self.coordinates.size, "coordinates")
                 if dtype not in (step.dtype, None):
@@ -309,7 +329,7 @@ class Server(ParticipantSide, ABC):
                         f"Expected a download of --server {type(self).__name__} to be of the uploads' {dtype}, but got "
                         f"{step.dtype}."
                     )
-                self.check_finite("a download", step)
+                self.check_finite("a download", step, number)
                 known[:] = [step]
             return step
 

@@ -98,7 +98,7 @@ class Consensus(Server):
         weights = self.weigh(evidence)
         self.check_entries("weights", weights, len(evidence.senders), "uploads")
         self.check_finite("weights", weights)
-        return weights.cpu()
+        return weights.cpu() if weights.is_floating_point() else weights.cpu().double()
 
     def model_for(self, participant: int) -> Tensor | None:
         return None if self.current[participant] else self.model

@@ -166,6 +166,10 @@ def _tried(made: Callable[[Iterable[nn.Parameter]], Optimizer]) -> dict[str, str
     """
     gradients = torch.tensor([[0.5, -2.0, 1e-3], [-1.0, 0.25, 3.0]])
     try:
+        made([nn.Parameter(torch.zeros(1))])
+    except Exception as error:
+        raise UserError(f"Expected --server.optimizer to take its options, but {reason(error)}.") from error
+    try:
         together = _walked(made, gradients)
         apart = torch.cat([_walked(made, gradients[:, i : i + 1]) for i in range(3)])
         optimizer = made([nn.Parameter(torch.zeros(1))])

@@ -73,8 +73,8 @@ class FLTrust(Consensus):
         if empty(square) or not sound(square):
             why = "teaches nothing" if empty(square) else "does not stay finite"
             warnings.warn(
-                f"Round {self.round}: the server's own training on its root examples {why}, so FLTrust trusts nobody "
-                "and the model stays as it is.",
+                f"Round {self.round + 1}: the server's own training on its root examples {why}, so FLTrust trusts "
+                "nobody and the model stays as it is.",
                 stacklevel=2,
             )
             self._trust = torch.zeros_like(evidence.squared_norms)

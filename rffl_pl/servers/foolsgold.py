@@ -59,7 +59,7 @@ class FoolsGold(Consensus):
         if weights is None or not weights.sum() > 0:
             if not self._warned:
                 warnings.warn(
-                    f"Round {self.round}: FoolsGold cannot tell uploads apart; all weigh the same.", stacklevel=2
+                    f"Round {self.round + 1}: FoolsGold cannot tell uploads apart; all weigh the same.", stacklevel=2
                 )
                 self._warned = True
             weights = torch.ones(len(senders), dtype=torch.float64)

@@ -340,7 +340,7 @@ class RFFL(Server):
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            warnings.warn(f"Round {self.round}: {message}.", stacklevel=2)
+            warnings.warn(f"Round {self.round + 1}: {message}.", stacklevel=2)
 
 
 def _hint(similarities: Tensor) -> str:

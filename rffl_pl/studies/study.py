@@ -101,7 +101,9 @@ class Study:
             reason = " ".join(str(error).split())
             raise UserError(f"Expected {path} to be the YAML file of a study, but {reason}.") from error
         if not isinstance(content, dict):
-            raise UserError(f"Expected {path} to have the keys {', '.join(KEYS)}, but it has none.")
+            raise UserError(
+                f"Expected {path} to have the key axes at least, of the keys {', '.join(KEYS)}, but it has none."
+            )
         for key in content:
             _check_known(str(key), KEYS, f"a key of {path}")
         return cls._of(path, content)
@@ -112,11 +114,11 @@ class Study:
         if not re.fullmatch(r"\w[\w.-]*", name):
             raise UserError(f"Expected name to be letters, digits, dots and dashes, a folder's name, but got {name!r}.")
         players = _players(content)
-        named = _mapping(content.get("axes"), "axes") if "axes" in content or not players else {}
+        named = _mapping(content.get("axes"), f"axes of {path}", _AXES) if "axes" in content or not players else {}
         axes = {
             str(axis): {str(label): _words(words, f"axes.{axis}.{label}") for label, words in labels.items()}
             for axis, labels in named.items()
-            if _mapping(labels, f"axes.{axis}")
+            if _mapping(labels, f"axes.{axis}", _LABELS)
         }
         taken = [axis for axis in axes if axis in ("study", *COLUMNS, *CURVE_COLUMNS, *[COALITION] * bool(players))]
         if taken:
@@ -152,16 +154,21 @@ class Study:
         """Labels by axis of one entry of ``exclude`` or ``also``; an axis has one label or a list of them."""
         named = _mapping(entry, f"every entry of {key}")
         labels = {str(axis): label if isinstance(label, list) else [label] for axis, label in named.items()}
-        return {axis: [self.known_label(axis, str(label)) for label in given] for axis, given in labels.items()}
+        return {axis: [self.known_label(axis, str(label), key) for label in given] for axis, given in labels.items()}
 
-    def known_label(self, axis: str, label: str) -> str:
+    def known_label(self, axis: str, label: str, what: str) -> str:
         """The label, if the axis has it.
+
+        Args:
+            axis: An axis, or what was given for one.
+            label: What was given for a label.
+            what: The option or key that names them.
 
         Raises:
             UserError: If there is no such axis or label.
         """
-        _check_known(axis, self.axes, f"an axis of {self.name}")
-        _check_known(label, self.axes[axis], f"on the axis {axis}")
+        _check_known(axis, self.axes, f"{what} to name an axis of {self.name}")
+        _check_known(label, self.axes[axis], f"{what} to name a label of the axis {axis}")
         return label
 
     def only(self, given: Sequence[str]) -> dict[str, set[str]]:
@@ -175,7 +182,7 @@ class Study:
             axis, equals, label = word.partition("=")
             if not equals:
                 raise UserError(f"Expected --only to be AXIS=VALUE, but got {word}.")
-            chosen.setdefault(axis, set()).add(self.known_label(axis, label))
+            chosen.setdefault(axis, set()).add(self.known_label(axis, label, "--only"))
         return chosen
 
     def places(self) -> list[Place]:
@@ -251,9 +258,13 @@ def _check_known(name: str, known: Iterable[str], what: str) -> None:
         raise UserError(f"Expected {what} ({', '.join(known)}), but got {name}{nearest(name, known) or '.'}")
 
 
-def _mapping(value: Any, what: str) -> dict[Any, Any]:
+_LABELS = "labels with the words of each, as {RFFL: --server RFFL}"
+_AXES = "names with labels, as {server: {RFFL: --server RFFL}}"
+
+
+def _mapping(value: Any, what: str, kind: str = "a name and a value each") -> dict[Any, Any]:
     if not isinstance(value, dict) or not value:
-        raise UserError(f"Expected {what} to have a name and a value each, but got {value!r}.")
+        raise UserError(f"Expected {what} to have {kind}, but got {'none' if value is None else repr(value)}.")
     return value
 
 

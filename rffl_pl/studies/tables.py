@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -139,8 +139,11 @@ def tables(
         UserError: If there is no such axis, label, measure or result, or a cell would mix runs of different length.
     """
     _check_axes(study, axes, between)
-    chosen = measured(results, measure)
-    chosen = [row for row in chosen if rounds is None or row["rounds"] == str(rounds)]
+    every = measured(results, measure)
+    chosen = [row for row in every if rounds is None or row["rounds"] == str(rounds)]
+    if every and not chosen:
+        there = ", ".join(map(str, sorted({int(row["rounds"]) for row in every})))
+        raise UserError(f"Expected --rounds to be a number of rounds that {study.name} has, {there}, but got {rounds}.")
     if not chosen:
         raise UserError(f"Expected results of {study.name} for this table, but there are none; run the study first.")
     shown = []
@@ -163,7 +166,7 @@ def measured(results: Sequence[Row], measure: str) -> list[Row]:
     """The rows of a measure, without the adversaries'.
 
     Raises:
-        UserError: If there are results, but of other measures.
+        UserError: If there are results, but of other measures, or this one is of adversaries alone.
     """
     measures = {row["measure"] for row in results}
     if results and measure not in measures:
@@ -171,7 +174,25 @@ def measured(results: Sequence[Row], measure: str) -> list[Row]:
             f"Expected --measure to be one of {', '.join(sorted(measures))}, but got {measure}"
             f"{nearest(measure, measures) or '.'}"
         )
-    return [row for row in results if row["measure"] == measure and row["role"] != "adversary"]
+    found = [row for row in results if row["measure"] == measure]
+    kept = [row for row in found if row["role"] != "adversary"]
+    if found and not kept:
+        raise UserError(f"Expected --measure to be one that the honest have, but only adversaries have {measure}.")
+    return kept
+
+
+def unseen(
+    study: Study, shown: Sequence[Table], axes: Sequence[str], only: Mapping[str, Collection[str]]
+) -> str | None:
+    """The sentence on rows and columns that no table has, since there is no result of them; None if all are there."""
+    sides = [{row for table in shown for row in table.rows}, {column for table in shown for column in table.columns}]
+    lacking = [
+        f"{axis}={label}"
+        for axis, seen in zip(axes, sides, strict=False)
+        for label in study.axes[axis]
+        if label not in seen and label in only.get(axis, (label,))
+    ]
+    return f"No results yet: {', '.join(lacking)}." if lacking else None
 
 
 def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None) -> None:
@@ -186,7 +207,7 @@ def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None
     if between and len(axes) < 2:
         raise UserError("Expected --table to name the axis of the rows and that of the two columns of --between.")
     for label in between or ():
-        study.known_label(axes[1], label)
+        study.known_label(axes[1], label, "--between")
 
 
 def _by_entry(results: Sequence[Row], axes: Sequence[str], measure: str) -> dict[tuple[str, str], dict[str, list[Row]]]:

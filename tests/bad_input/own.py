@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +12,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torchmetrics import Metric
 
 from rffl_pl import launch
-from rffl_pl.adversaries import Adversary
+from rffl_pl.adversaries import Adversary, Situation
 from rffl_pl.datamodules import FederatedDataModule, Pool, Sources, Split
-from rffl_pl.servers import FedAvg
+from rffl_pl.servers import Consensus, Evidence, FedAvg, Server, Task, Verdict
 
 X = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -342,3 +343,50 @@ class Choosy(Adversary):
     def __init__(self, *, k: int = 3) -> None:
         if k < 3:
             raise RuntimeError("k is too small")
+
+
+class Starting(FedAvg):
+    """Fails before the first round."""
+
+    def start(self, task: Task) -> None:
+        raise KeyError("x")
+
+
+class Weighing(Consensus):
+    """Asks for what evidence has not."""
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        return evidence.inner_products[0]  # type: ignore[attr-defined, no-any-return]
+
+
+class Silent(Server):
+    """Forgets to return."""
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        return None  # type: ignore[return-value]
+
+
+class Unwritten(Server):
+    """Has no rule."""
+
+
+class Keeping(FedAvg):
+    """Keeps one entry too few."""
+
+    def kept(self, update: Tensor) -> Tensor:
+        return update[1:]
+
+
+class Generous(FedAvg):
+    """Sends more than there is."""
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        verdict = super().rule(evidence)
+        return replace(verdict, quotas=5 * verdict.quotas)
+
+
+class Attacking(Adversary):
+    """Fails when it is to attack."""
+
+    def upload(self, situation: Situation) -> Tensor:
+        raise RuntimeError("no upload today")

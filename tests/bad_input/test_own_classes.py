@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,13 +78,23 @@ CLASSES: dict[str, Row] = {
     "several": (("--model.loss", f"{OWN}.Several"), "can be trained by, but got tuple."),
     "every loss": (
         ("--model.loss", "torch.nn.CrossEntropyLoss", "--model.loss.reduction", "none"),
-        "CrossEntropyLoss to give one number for a batch, which logits can be trained by, but got shape [2].",
+        "CrossEntropyLoss to give one number for a batch, which logits can be trained by, but got shape [11].",
     ),
     "another task's loss": (
         ("--model.loss", "torch.nn.BCEWithLogitsLoss"),
-        "BCEWithLogitsLoss to take class logits of shape [2, 10] and as many classes, but it fails: ValueError: Target",
+        "BCEWithLogitsLoss to take class logits of shape [11, 10] and as many classes, but it fails: ValueError: Targ",
     ),
     "no such loss": (("--model.loss", "CrosEntropyLoss"), "but got CrosEntropyLoss; did you mean CrossEntropyLoss"),
+    "no class of that kind": (("--server", f"{OWN}.Attacking"), f"derived from Server, but got {OWN}.Attacking, which"),
+    "no attack": (
+        ("--adversaries", f"[{OWN}.Silent]"),
+        f"derived from Adversary, but got {OWN}.Silent, which is",
+    ),
+    "nearly": (("--server", f"{OWN}.Silen"), f"got {OWN}.Silen, and {OWN} has no Silen; did you mean {OWN}.Silent"),
+    "nearly an attack": (("--adversaries", f"[{OWN}.Atacking]"), f"has no Atacking; did you mean {OWN}.Attacking"),
+    "without a rule": (("--server", f"{OWN}.Unwritten"), f"{OWN}.Unwritten has no rule; write it."),
+    "starting": (("--server", f"{OWN}.Starting"), f"--server {OWN}.Starting to start, but KeyError: 'x' (own.py, line"),
+    "an option of none": (("--server", f"{OWN}.Silent", "--server.k", 1), f"see `rffl fit --server.help {OWN}.Silent`"),
     "no such class": (("--model.network", f"{OWN}.Nope"), f"--model.network to be a class, but got {OWN}.Nope"),
     "particular": (("--server", f"{OWN}.Particular", "--server.k", 0), "but ValueError: k is too small (own.py, line"),
     "choosy": (
@@ -133,6 +144,64 @@ def test_a_class_that_does_not_fit(rffl: Run, here: Path, mistake: str) -> None:
     words, expected = CLASSES[mistake]
     assert_refused(rffl(*FIT, *words), expected)
     assert below(here) == set()
+
+
+ROUNDS: dict[str, Row] = {
+    "weighing": (
+        ("--server", f"{OWN}.Weighing"),
+        "Weighing to judge the uploads in round 1, but AttributeError: 'Evidence' object has no attribute 'inner_pr",
+    ),
+    "silent": (("--server", f"{OWN}.Silent"), "rule of --server Silent to return a Verdict, but got NoneType."),
+    "keeping": (("--server", f"{OWN}.Keeping"), "kept of --server Keeping to give shape ["),
+    "generous": (
+        ("--server", f"{OWN}.Generous"),
+        "quotas of --server Generous to be shares, between 0 and 1, but go",
+    ),
+    "attacking": (
+        ("--federation.adversaries", 1, "--adversaries", f"[{OWN}.Attacking]"),
+        "Attacking to forge its upload in round 1, but RuntimeError: no upload today (own.py, line",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", ROUNDS)
+def test_a_class_that_fails_in_a_round(rffl: Run, here: Path, mistake: str) -> None:
+    """Sixty lines of ours and Lightning's hide the one line of theirs; and how to go on is not said."""
+    words, expected = ROUNDS[mistake]
+    assert_refused(rffl(*FIT, *words), expected)
+
+
+FILES = {
+    "def a(:": "--server to be a class, but got mine.A, whose module cannot be imported: SyntaxError: ",
+    "raise RuntimeError('early')": "whose module cannot be imported: RuntimeError: early (mine.py, line 1); mend it.",
+    "import not_installed": "cannot be imported, since there is no module not_installed; install it.",
+    "": "got mine.A, and mine has no A.",
+}
+
+
+@pytest.mark.parametrize("content", FILES)
+def test_a_file_of_ones_own(rffl: Run, here: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    """What is wrong in it is not said, or that it is there at all."""
+    (here / "mine.py").write_text(content)
+    monkeypatch.syspath_prepend(here)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    assert_refused(rffl(*FIT, "--server", "mine.A"), FILES[content])
+
+
+def test_a_file_that_is_not_there(rffl: Run, here: Path) -> None:
+    """Which of the two is missing, the file or the class, is not said."""
+    assert_refused(rffl(*FIT, "--server", "mina.py"), "got mina.py, which is a file; start in its folder and give mi")
+    missing = "got mina.A, and there is no module mina in this folder or among the packages that are installed."
+    assert_refused(rffl(*FIT, "--server", "mina.A"), missing)
+    assert_refused(rffl(*FIT, "--adversaries", "[mina.A]"), missing)
+
+
+def test_a_network_in_a_file_that_is_no_python(rffl: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser lets the mistake through."""
+    (here / "mine.py").write_text("def a(:")
+    monkeypatch.syspath_prepend(here)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    assert_refused(rffl(*FIT, "--model.network", "mine.A"), "invalid syntax (mine.py, line 1)")
 
 
 def test_a_network_that_needs_two_examples(rffl: Run) -> None:

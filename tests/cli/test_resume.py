@@ -33,6 +33,22 @@ def test_resume_continues_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
     assert a == b
 
 
+def test_other_options_do_not_replace_those_of_the_rounds_before(rffl: Run, tmp_path: Path) -> None:
+    """Nobody could tell any more what the first rounds ran with, or the same options are kept twice."""
+    words = (*DIGITS, *QUICK, "--ckpt_path", "last")
+    assert rffl(*words, "--trainer.max_epochs", 1).code == 0
+    folder = next((tmp_path / "runs").glob("*/*"))
+    first = (folder / "config.yaml").read_text()
+    assert rffl(*words, "--trainer.max_epochs", 2).code == 0
+    assert not [*folder.glob("config.*.yaml")]
+    assert rffl(*words, "--trainer.max_epochs", 3, "--model.optimizer.lr", 0.01).code == 0
+    (kept,) = folder.glob("config.*.yaml")
+    assert kept.name == "config.2.yaml"
+    assert "lr: 0.01" not in kept.read_text()
+    assert "lr: 0.01" in (folder / "config.yaml").read_text()
+    assert len(first.splitlines()) == len(kept.read_text().splitlines())
+
+
 def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
     """Every round leaves a checkpoint, and the one before stays: a power cut in the third round costs that one."""
     assert rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 4, "--run.name", "whole").code == 0

@@ -118,6 +118,20 @@ def test_ranks_that_start_differently_are_refused(tmp_path: Path) -> None:
     assert "callbacks/agreement.py" not in ended.err
 
 
+def test_ranks_that_would_meet_at_other_times_are_refused(tmp_path: Path) -> None:
+    """A rank with more rounds, or that measures more often, waits for ever for one that has none of them."""
+    for number, (name, *words) in enumerate(
+        [
+            ("--trainer.max_epochs", "--trainer.max_epochs", 5),
+            ("--trainer.check_val_every_n_epoch", "--trainer.check_val_every_n_epoch", 3),
+            ("the callbacks", "--trainer.max_time", "00:01:00:00"),
+        ]
+    ):
+        ended = forked(2, *DIGITS, each=[[], words], root=tmp_path / f"{number}")
+        assert ended.code == 2
+        assert ended.err.count(f"Error: Expected all ranks to start alike, but {name} of rank 1 differ") == 1
+
+
 def test_a_mistake_in_the_data_ends_all_ranks(tmp_path: Path) -> None:
     """A missing data folder is seen by one rank and ends the others too."""
     environment = os.environ.get("RFFL_DATA_DIR")

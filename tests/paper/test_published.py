@@ -43,7 +43,7 @@ def test_every_figure_has_a_cell_that_measures_it() -> None:
     for entry in sum(map(published, TABLES), ()):
         study = STUDIES[entry.study]
         for axis, label in entry.place.items():
-            study.known_label(axis, label)
+            study.known_label(axis, label, "the paper")
         assert set(entry.place) == set(study.axes) or entry.table == "fi_hyperparameters"
     for name in FIGURES:
         for study_name, place in places_of(name):

@@ -277,7 +277,7 @@ def test_foolsgold_of_one_direction(lengths: str, scale: Any) -> None:
             close(verdict.weights, [1.0 if scale == "sum" else 1 / m] * m, 1e-12)
             assert step_of(verdict).isfinite().all()
         assert len(caught) == 1, f"{m} participants"
-        assert "Round 0: FoolsGold" in str(caught[0].message)
+        assert "Round 1: FoolsGold" in str(caught[0].message)
 
 
 def test_foolsgold_remembers() -> None:

@@ -58,7 +58,7 @@ VERDICTS: dict[str, tuple[Callable[[Verdict], Verdict], str]] = {
     ),
     "weights that are no numbers": (
         lambda v: replace(v, weights=v.weights / 0),
-        "weights of --server Answering to be finite, but round 0 has NaN or infinity there; mend its rule and go on",
+        "weights of --server Answering to be finite, but round 1 has NaN or infinity there; mend its rule and go on",
     ),
     "a measure of all": (
         lambda v: replace(v, measures={"spread": 3.0}),  # type: ignore[dict-item]

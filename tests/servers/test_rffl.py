@@ -384,7 +384,7 @@ def with_nobody_left(**settings: Any) -> RFFL:
     return server
 
 
-@pytest.mark.filterwarnings("ignore:Round 12. every participant has been removed")
+@pytest.mark.filterwarnings("ignore:Round 13. every participant has been removed")
 @presets
 def test_nobody_left(preset: str) -> None:
     """Without members the run stops, or somebody still downloads, weighs or is removed."""

@@ -130,7 +130,11 @@ MISTAKES = {
         "--only without coalition with --contribution, which needs every one, but got 0, 0+1; leave it out",
     ),
     "no table": ((), ("--contribution", "shapley"), "--contribution to go with --table"),
-    "an unknown one": (("--table", "participant"), ("--contribution", "banzhaf"), "invalid choice: 'banzhaf'"),
+    "an unknown one": (
+        ("--table", "participant"),
+        ("--contribution", "banzhaf"),
+        "to be one of shapley, leave_one_out, alone, but got b",
+    ),
     "an unknown measure": (
         ("--table", "participant"),
         ("--contribution", "alone", "--measure", "los"),

@@ -11,10 +11,13 @@ from tests.studies.files import SMALL, study
 
 FILES = {
     "no YAML": ("axes: [", "to be the YAML file of a study"),
-    "no mapping": ("- 1", "to have the keys name, base"),
+    "no mapping": ("- 1", "to have the key axes at least"),
     "unknown key": (SMALL.replace("axes:", "axis:"), "but got axis; did you mean axes?"),
-    "no axes": ("base: --config digits.yaml", "axes to have a name and a value each"),
-    "an axis without labels": ("axes: {split: }", "axes.split to have a name and a value each"),
+    "no axes": (
+        "base: --config digits.yaml",
+        "to have names with labels, as {server: {RFFL: --server RFFL}}",
+    ),
+    "an axis without labels": ("axes: {split: }", "axes.split to have labels with the words of each"),
     "words that are none": ("axes: {split: {UNI: {data: 1}}}", "axes.split.UNI to be words of a command line"),
     "an open quote": ("axes: {split: {UNI: --data.split 'UNI}}", "No closing quotation"),
     "an axis called as a column": (SMALL.replace("split:", "seed:"), "another name for the axis seed"),
@@ -58,9 +61,9 @@ WORDS = {
     "a table that is to run nothing": (("--table", "server", "--dry-run"), "--table or --dry-run, but got both"),
     "a GPU by another name": (("--dry-run", "--devices", 0, "cuda:1"), "--devices to be GPUs by number or by UUID"),
     "no rounds": (("--rounds", 0), "--rounds to be at least 1, but got 0"),
-    "no seed": (("--seeds", "x"), "argument --seeds: invalid int value: 'x'"),
+    "no seed": (("--seeds", "x"), "--seeds to be a whole number, but got x."),
     "a table of nothing": (("--table", "server", "split"), "but there are none; run the study first"),
-    "unknown format": (("--table", "server", "--format", "xls"), "argument --format: invalid choice: 'xls'"),
+    "unknown format": (("--table", "server", "--format", "xls"), "--format to be one of md, csv, tex, but got xls."),
 }
 
 

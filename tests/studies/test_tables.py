@@ -131,6 +131,8 @@ def test_a_difference_where_some_places_have_no_pair(rffl: Run, tmp_path: Path, 
     file = tmp_path / "studies" / "made" / "results.csv"
     some = [line for line in file.read_text().splitlines() if not line.startswith("made,RFFL,POW,")]
     file.write_text("\n".join(some) + "\n")
+    alone = rffl(*words, "--only", "split=POW")
+    assert alone.err == "No results yet: server=RFFL.\n"
     ended = rffl(*words, "--between", "RFFL", "Fed_Avg")
     assert ended.code == 0, ended.err
     assert [line for line in ended.out.splitlines() if line.startswith("| flip | ")]
@@ -164,7 +166,7 @@ def test_a_table_in_csv_and_latex(rffl: Run, tmp_path: Path, made: tuple[Path, V
         (("--table", "sever"), "but got sever; did you mean server?"),
         (("--table", "server", "server"), "the axis of the rows and another of the columns"),
         (("--table", "server", "--measure", "acuracy"), "but got acuracy; did you mean accuracy"),
-        (("--table", "server", "--rounds", 6), "but there are none; run the study first"),
+        (("--table", "server", "--rounds", 6), "--rounds to be a number of rounds that made has, 5, but got 6"),
     ],
 )
 def test_a_table_that_cannot_be(

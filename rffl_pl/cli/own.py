@@ -1,0 +1,31 @@
+"""What keeps a class of a user's own from being taken."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+from rffl_pl.errors import nearest, reason
+
+
+def why_not(path: str) -> str | None:
+    """Why there is no class at an import path, from "and" or "whose" on; None if there is one, or no such path."""
+    if "/" in path or path.endswith(".py"):
+        name = path.rpartition("/")[2].removesuffix(".py").partition(".")[0]
+        return f"which is a file; start in its folder and give {name}.MyClass, without .py"
+    module, _, name = path.rpartition(".")
+    if not re.fullmatch(r"[\w.]+", module) or module.startswith("."):
+        return None
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            return f"and there is no module {error.name} in this folder or among the packages that are installed"
+        return f"whose module cannot be imported, since there is no module {error.name}; install it"
+    except Exception as error:
+        return f"whose module cannot be imported: {reason(error)}; mend it"
+    if hasattr(found, name):
+        return None
+    classes = [known for known, value in vars(found).items() if isinstance(value, type)]
+    near = nearest(name, classes).replace("did you mean ", f"did you mean {module}.")
+    return f"and {module} has no {name}{near.replace(' or ', f' or {module}.')}"
