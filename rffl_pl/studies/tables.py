@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies.results import Row
-from rffl_pl.studies.study import Place, Study, said
+from rffl_pl.studies.study import Place, Study, lies_in, said
 
 FORMATS = ("md", "csv", "tex")
 _SHARES = (
@@ -186,13 +186,14 @@ def unseen(
 ) -> str | None:
     """The sentence on rows and columns that no table has, since there is no result of them; None if all are there."""
     sides = [{row for table in shown for row in table.rows}, {column for table in shown for column in table.columns}]
+    places = [place for place in study.places() if lies_in(place, only)]
     lacking = [
         f"{axis}={label}"
         for axis, seen in zip(axes, sides, strict=False)
         for label in study.axes[axis]
-        if label not in seen and label in only.get(axis, (label,))
+        if label not in seen and any(place[axis] == label for place in places)
     ]
-    return f"No results yet: {', '.join(lacking)}." if lacking else None
+    return f"Without a result of this measure: {', '.join(lacking)}." if lacking else None
 
 
 def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None) -> None:

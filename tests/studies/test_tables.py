@@ -132,7 +132,7 @@ def test_a_difference_where_some_places_have_no_pair(rffl: Run, tmp_path: Path, 
     some = [line for line in file.read_text().splitlines() if not line.startswith("made,RFFL,POW,")]
     file.write_text("\n".join(some) + "\n")
     alone = rffl(*words, "--only", "split=POW")
-    assert alone.err == "No results yet: server=RFFL.\n"
+    assert alone.err == "Without a result of this measure: server=RFFL.\n"
     ended = rffl(*words, "--between", "RFFL", "Fed_Avg")
     assert ended.code == 0, ended.err
     assert [line for line in ended.out.splitlines() if line.startswith("| flip | ")]
