@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
@@ -79,7 +80,7 @@ def reason(error: BaseException) -> str:
 
 def _of_others(frame: traceback.FrameSummary) -> bool:
     """Whether a file is a library's or Python's own."""
-    return "site-packages" in frame.filename or frame.filename.startswith(_PYTHON)
+    return bool(re.search("(site|dist)-packages", frame.filename)) or frame.filename.startswith(_PYTHON)
 
 
 @contextmanager

@@ -115,7 +115,8 @@ def test_a_run_goes_on_from_what_lies_on_each(disks: Disks, whole: Path) -> None
         assert f"run folder of this machine's participants: {there.path}" in ended.out
         ended_as(whole, here, there)
         shutil.rmtree(here.path / "weights")
-    assert names(there.path) == {"checkpoints", "config.yaml", "launch", "weights"}
+    # That a callback ended the first launch, and none the others, is another option of the rounds before.
+    assert names(there.path) == {"checkpoints", "config.3.yaml", "config.yaml", "launch", "weights"}
 
 
 def test_a_finished_run_is_left_as_it_is(disks: Disks, whole: Path) -> None:
