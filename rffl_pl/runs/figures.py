@@ -117,9 +117,10 @@ def fairness(summary: Summary) -> Figure:
     title = f"Fairness {value:.3f}" if value is not None else "Fairness undefined: constant accuracies"
     axes.set_title(f"{title}   (area: examples held)", loc="left", fontsize=12)
     ticks = [tick for tick in MaxNLocator(6).tick_values(*line) if line[0] <= tick <= min(1, line[1])]
+    decimals = 0 if np.allclose(100 * np.array(ticks), np.round(100 * np.array(ticks))) else 1
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks(ticks)
-        axis.set_major_formatter(PercentFormatter(1.0))
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=decimals))
     dots = [Line2D([], [], color=group.colour, marker=group.marker, linestyle="") for group in drawn]
     entries = [(dot, group.name) for dot, group in zip(dots, drawn, strict=True)]
     _legend(figure, [*entries, (Line2D([], [], color="0.45", linewidth=1, linestyle="--"), "no gain")])
