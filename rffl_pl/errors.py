@@ -83,9 +83,17 @@ def _of_others(frame: traceback.FrameSummary) -> bool:
     return bool(re.search("(site|dist)-packages", frame.filename)) or frame.filename.startswith(_PYTHON)
 
 
+def lost_a_rank(error: BaseException) -> bool:
+    """Whether an exception says that the connection to another rank broke."""
+    signs = ("closed by peer", "reset by peer", "Broken pipe", "gloo/transport", "NCCL")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+
+
 @contextmanager
 def ones_own(one: object, option: str, doing: str, remedy: str = "mend it") -> Iterator[None]:
     """Where a class that may be a user's own does its part: what it raises is one sentence; the package's own is a bug.
+
+    That another rank is gone is not its mistake.
 
     Args:
         one: The object.
@@ -102,7 +110,7 @@ def ones_own(one: object, option: str, doing: str, remedy: str = "mend it") -> I
         raise
     except Exception as error:
         kind = type(one)
-        if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        if kind.__module__.partition(".")[0] == __name__.partition(".")[0] or lost_a_rank(error):
             raise
         raise UserError(
             f"Expected {option} {kind.__module__}.{kind.__qualname__} to {doing}, but {reason(error)}; {remedy}."

@@ -36,10 +36,12 @@ def check_step(
         raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
     try:
         logits = copied(x)
-        # As many examples as classes would hide a loss that mixes up the two.
-        rows = torch.arange(logits.shape[-1] + 1, device=logits.device) % len(logits)
-        tried = loss is not None and _tried(loss, logits[rows], y[rows].long())
-        (tried if isinstance(tried, Tensor) else cross_entropy(logits, y.long())).backward()
+        if loss is None:
+            found = cross_entropy(logits, y.long())
+        else:  # on one more than classes: as many examples would hide a loss that mixes up the two
+            rows = torch.arange(logits.shape[-1] + 1, device=logits.device) % len(logits)
+            found = _tried(loss, logits[rows], y[rows].long())
+        found.backward()
         optimizer.step()
     except UserError:
         raise

@@ -366,9 +366,3 @@ def end(code: int | str | None) -> NoReturn:
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         leave(int(code or 0))
     sys.exit(code)
-
-
-def lost_a_rank(error: BaseException) -> bool:
-    """Whether an exception says that the connection to another rank broke."""
-    signs = ("closed by peer", "reset by peer", "Broken pipe", "gloo/transport", "NCCL")
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

@@ -60,7 +60,7 @@ def _meetings(trainer: Trainer) -> dict[str, str]:
         "limit_val_batches", "limit_test_batches",
     )  # fmt: skip
     checkpoints, reference = find(trainer, RoundCheckpoint), find(trainer, StandaloneReference)
-    others = [type(one).__name__ for one in trainer.callbacks if not isinstance(one, ProgressBar)]  # type: ignore[attr-defined]
+    others = [type(one).__name__ for one in trainer.callbacks if not isinstance(one, ProgressBar)]  # type: ignore[attr-defined]  # Lightning's own
     return {f"--trainer.{name}": str(getattr(trainer, name)) for name in named} | {
         "--run.checkpoint_every": str(checkpoints and checkpoints._every_n_epochs),
         "--standalone.enabled": str(reference is not None and reference.enabled),

@@ -9,7 +9,7 @@ import time
 from rffl_pl import launch
 from rffl_pl.cli import catalogue, help
 from rffl_pl.cli.process import be_quiet, keep_freed_memory, outlast_readers
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, lost_a_rank
 from rffl_pl.launch.fork import become_ranks, take_ranks
 
 
@@ -64,7 +64,7 @@ def run(args: list[str], ranks: int = 1) -> None:
     from rffl_pl.cli.arguments import command_line
     from rffl_pl.cli.mistakes import mistake_behind, sentence
     from rffl_pl.launch.stopping import STOP, Stopped
-    from rffl_pl.strategy import end, lost_a_rank, store_at
+    from rffl_pl.strategy import end, store_at
 
     keep_freed_memory()
     be_quiet()

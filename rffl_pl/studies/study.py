@@ -297,6 +297,6 @@ def _words(value: Any, what: str) -> list[str]:
 
 
 def _only_tells(option: str) -> bool:
-    """Whether it is help, of a class too, or the like; the parser knows an option by its beginning."""
+    """Whether it is help, of a class too, or the like, or begins to be."""
     of_class = option.startswith("-") and option.endswith(".help")
     return option == "-h" or of_class or any(len(option) > 2 and told.startswith(option) for told in _TOLD)

@@ -76,6 +76,7 @@ LOADED: dict[str, Any] = {
     "a negative length": lambda: Sources(train=Numbered(lambda i: (X[i], 0), -1), test=GOOD),
     "no examples": lambda: Sources(train=TensorDataset(X[:0], Y[:0]), test=GOOD),
     "no test examples": lambda: Sources(train=GOOD, test=TensorDataset(X[:0], Y[:0])),
+    "double precision": lambda: Sources(train=TensorDataset(X.double(), Y), test=TensorDataset(X.double(), Y)),
     "NaN": lambda: Sources(train=TensorDataset(X / 0 * 0, Y), test=GOOD),
     "a class too many": lambda: Sources(train=TensorDataset(X, Y + 1), test=GOOD),
     "half a class": lambda: Sources(train=TensorDataset(X, Y + 0.5), test=GOOD),
@@ -105,6 +106,18 @@ class Data(FederatedDataModule):
     def load(self) -> Sources:
         loaded: Sources = LOADED[self.what]()
         return loaded
+
+
+class Narrow(FederatedDataModule):
+    """Passes none of its base's options on."""
+
+    num_classes = 2
+
+    def __init__(self, federation: Any) -> None:
+        super().__init__(federation)
+
+    def load(self) -> Sources:
+        return Sources(train=GOOD, test=GOOD)
 
 
 class Elsewhere(Data):
@@ -383,6 +396,20 @@ class Generous(FedAvg):
     def rule(self, evidence: Evidence) -> Verdict:
         verdict = super().rule(evidence)
         return replace(verdict, quotas=5 * verdict.quotas)
+
+
+class Sending(FedAvg):
+    """Fails when somebody is to download."""
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        return replace(super().rule(evidence), download=lambda participant: raising(KeyError("nobody")))
+
+
+class Counting(Consensus):
+    """Weighs by whole numbers."""
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        return torch.ones(len(evidence.senders), dtype=torch.int64)
 
 
 class Attacking(Adversary):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rffl_pl.errors import ones_own
+from tests.bad_input.own import Weighing
 from tests.bad_input.refusal import FIT, Row, assert_refused, below
 from tests.cli.folders import Run, rows
 from tests.conftest import QUICK
@@ -30,6 +32,7 @@ LOADED = {
     "a file name": "every training example of Data to be a pair (x, y) with y a class number",
     "a tensor": "labels of Data to be whole numbers",
     "a negative length": "but got Numbered, which has no length.",
+    "double precision": "single precision, the test set's, but got torch.float64; give x.float().",
     "no examples": "Data to have training examples, but there is none",
     "no test examples": "Data to have test examples, but there is none",
     "NaN": "finite inputs of Data, but training example 0 has NaN or infinity",
@@ -131,6 +134,35 @@ def test_data_that_nobody_can_train_on(rffl: Run, here: Path, what: str) -> None
     assert below(here) == set()
 
 
+def test_data_that_passes_no_options_on(rffl: Run, here: Path) -> None:
+    """What is offered instead is the option that was given."""
+    ended = rffl(*DATA, "--data", f"{OWN}.Narrow", "--data.split", "UNI")
+    assert_refused(ended, "take --data.split, as what it derives from does, but its constructor passes no **kwargs on")
+
+
+def test_a_loss_that_mixes_up_examples_and_classes(rffl: Run, here: Path) -> None:
+    """Two examples and two classes fit each other by chance, and nonsense is trained to the end."""
+    words = (*DATA, "--data", f"{OWN}.Data", "--data.what", "all that is needed", "--data.batch_size", 2)
+    ended = rffl(*words, "--model.loss", "torch.nn.MSELoss")
+    assert_refused(
+        ended, "MSELoss to take class logits of shape [3, 2] and as many classes, but it fails: RuntimeError"
+    )
+    assert below(here) == set()
+
+
+def test_whole_numbers_weigh(rffl: Run, here: Path) -> None:
+    """As good as others."""
+    assert rffl(*FIT, "--server", f"{OWN}.Counting").code == 0
+
+
+def test_that_a_rank_is_gone_is_nobodys_mistake() -> None:
+    """Then a sentence says so, and not that one's own rule is to be mended."""
+    gone = RuntimeError("[gloo/transport/tcp/pair.cc:525] Connection closed by peer")
+    with pytest.raises(RuntimeError) as caught, ones_own(Weighing(), "--server", "judge"):
+        raise gone
+    assert caught.value is gone
+
+
 def test_data_without_a_number_of_classes(rffl: Run, here: Path) -> None:
     """Nobody would know how many outputs a network needs."""
     ended = rffl(*DATA, "--data", f"{OWN}.Unnumbered", "--data.what", "no examples")
@@ -156,6 +188,10 @@ ROUNDS: dict[str, Row] = {
     "generous": (
         ("--server", f"{OWN}.Generous"),
         "quotas of --server Generous to be shares, between 0 and 1, but go",
+    ),
+    "sending": (
+        ("--server", f"{OWN}.Sending"),
+        "Sending to make a download in round 1, but KeyError: 'nobody' (own",
     ),
     "attacking": (
         ("--federation.adversaries", 1, "--adversaries", f"[{OWN}.Attacking]"),

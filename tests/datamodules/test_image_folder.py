@@ -243,6 +243,13 @@ def test_an_image_without_a_white(folder: Path, values: Any, reason: str) -> Non
         made(folder)
 
 
+def test_a_folder_that_is_not_there_for_images_of_ones_own(tmp_path: Path) -> None:
+    """Validation images are asked for, where the folder itself is misspelt."""
+    own: dict[str, Any] = {"own_test": True, "classes": ["cat", "dog"], "split": "OWN"}
+    with pytest.raises(UserError, match=r"to have the folders train/0, test/0 .*the folder itself is missing"):
+        made(tmp_path / "nowhere", **own)
+
+
 def without_test(folder: Path) -> str:
     shutil.rmtree(folder / "test")
     return "test is missing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -185,7 +186,7 @@ def test_refusals() -> None:
     assert_refused(lambda: IAFL(recovery=math.nan), "--server.recovery", "got nan")
     for told in ([1.0] * 5, [1.0] * 5 + [0.0], [1.0] * 5 + [-1.0], [1.0] * 5 + [math.inf], []):
         expected = ("--server.contributions", "6 participants", f"got {told}")
-        assert_refused(lambda told=told: started(contributions=told), *expected)  # type: ignore[misc]
+        assert_refused(partial(started, contributions=told), *expected)
     without = started().state_dict()
     assert_refused(
         lambda: started(recovery=0.3).load_state_dict(without), "--server.recovery 0, as in the checkpoint", "got 0.3"
