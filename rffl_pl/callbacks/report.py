@@ -112,10 +112,11 @@ class RunReport(Callback):
         attacks = module.cast.attacks
         named = [type(attacks[i]).__name__ if i in attacks else None for i in range(module.federation.total)]
         idle = [i for i in attacks if not any(module.cast.trains(i, entry.number - 1) for entry in history)]
-        summary = summarise(history, module.data.shard_sizes, final, alone, initial, named, idle)
+        data = module.data
+        summary = summarise(history, data.shard_sizes, final, alone, initial, named, idle, data.watch)
         self.folder.write_summary(summary)
         advice = self._stopwatch.advice(trainer.check_val_every_n_epoch)
-        print("\n".join(["", *self._faults.ongoing(), summary.table(), *_share(module.data), *advice]))
+        print("\n".join(["", *self._faults.ongoing(), summary.table(), *_share(data), *advice]))
         print(f"run folder: {self.folder.path}", flush=True)
         pictures: list[Path] = []
         if self.draw:

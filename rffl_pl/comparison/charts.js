@@ -228,7 +228,7 @@ const CHARTS = {
 };
 
 const NOTES = {
-  accuracy: (first) => `Mean accuracy of the honest on held-out training examples${first}. Line: mean over seeds. Band: its 95 % interval. The number at the end is the group's.`,
+  accuracy: (first) => `Mean accuracy of the honest on ${watched()}${first}. Line: mean over seeds. Band: its 95 % interval. The number at the end is the group's.`,
   reputation: (first) => `Everybody's reputation, or weight under servers without reputations, mean over seeds${first}. Whoever is removed drops to 0.`,
   alone: (first) => `Test accuracy of every participant: training alone, and at the end of the federation${first}. Above the dashed line a participant gained; all seeds together.`,
   removed: () => "Beside each mark: how many participants, all seeds together.",

@@ -99,7 +99,7 @@ function tell() {
   const thin = most > page.points ? `Curves are thinned: of each run at most ${page.points} rounds are kept, evenly spread, the first and the last among them. ` : "";
   const crowd = page.runs.some((run) => run.participants.examples.length > page.lines) ? `Of more than ${page.lines} participants, ${page.lines} have a curve of their reputation. ` : "";
   by("about").append(
-    element("p", {}, `${thin}${crowd}Curves and what single participants have are rounded to four digits. In charts, intervals of shares are cut at 0 and 100 %. Accuracies over the rounds are measured on held-out training examples, all others on the test set.`),
+    element("p", {}, `${thin}${crowd}Curves and what single participants have are rounded to four digits. In charts, intervals of shares are cut at 0 and 100 %. Accuracies over the rounds are measured on ${watched()}, all others on the test set.`),
     element("p", {}, "A group's number is the same in all tables and charts. Colours only repeat what numbers, shapes and dashes say."),
     ...(page.left_out.length ? [element("p", {}, "Left out:"), element("ul", {}, ...page.left_out.map((text) => element("li", {}, text)))] : []),
     element("p", { class: "note" }, `Written by rffl_pl ${page.version} on ${page.made}.`),

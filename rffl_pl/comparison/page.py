@@ -119,6 +119,7 @@ def _run(result: Result, differ: Sequence[str], points: int) -> Content:
         "server": _server(result, apart),
         "attack": _attack(settings, apart, summary),
         "rounds": summary.rounds,
+        "watched": summary.watched or result.options.get("--data.watch"),
         "honest": summary.honest,
         "measures": measured(summary, rounds, seconds(result.path)),
         "participants": _participants(summary),

@@ -5,6 +5,12 @@ const FIRST = 6; // so many groups have curves
 const state = { off: page.settings.map(() => new Set()), sort: "number", down: false, measure: 0, worst: 0 };
 const by = (id) => document.getElementById(id);
 
+/** What accuracies over the rounds were measured on. */
+const watched = () => {
+  const names = { validation: "held-out training examples", test: "the test set" };
+  return [...new Set(page.runs.map((run) => names[run.watched] ?? "examples that no file names"))].join(" or, by run, ");
+};
+
 const known = (values) => values.filter((value) => value !== null && value !== undefined);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 

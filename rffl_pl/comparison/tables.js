@@ -114,7 +114,7 @@ const TABLES = {
   cost: (every) => estimatesTable(every, costs()),
   accuracy: (every) => {
     const rows = every.slice(0, FIRST).flatMap((group) => accuracyOf(group).map((entry) => ({ ...entry, group })));
-    const caption = "Accuracy of the honest on held-out training examples in %, mean over seeds ± 95 % interval";
+    const caption = `Accuracy of the honest on ${watched()} in %, mean over seeds ± 95 % interval`;
     const columns = [{ name: "Group", of: (line) => title(line.group), heads: true }];
     return roundsTable(caption, columns, rows, (row) => row.group.number, (row) => estimateCell(row.found, "percent", row.group.seeds));
   },

@@ -36,9 +36,9 @@ def chapters() -> Iterator[Chapter]:
     """Every chapter, with panels of its own at each call: a panel has one place."""
     yield Chapter(
         "Accuracy by server and attack",
-        "Final accuracy on the test set, averaged over seeds, and the accuracy on held-out training examples after "
-        "each round, both of the honest participants. Where runs use several data sets, filter by one of them before "
-        "you read a server over all attacks or an attack under all servers.",
+        "Final accuracy on the test set, averaged over seeds, and the accuracy after each round, on held-out training "
+        "examples unless `--data.watch` is test, both of the honest participants. Where runs use several data sets, "
+        "filter by one of them before you read a server over all attacks or an attack under all servers.",
         [
             _bar("Final accuracy, mean of the honest", "mean"),
             _bar("Final accuracy, best of the honest", "maximum"),

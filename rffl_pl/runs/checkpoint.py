@@ -234,8 +234,11 @@ def choices(path: Path) -> list[Path]:
     if (path / RUN).is_file() or not inside:
         return [path]
 
-    def age(folder: Path) -> tuple[float, bool, str]:  # clocks are coarse, and copies may all be of one moment
-        return (folder / RUN).stat().st_mtime, ".previous" not in folder.suffixes, folder.name
+    written = {folder: (folder / RUN).stat().st_mtime for folder in inside}
+
+    def age(folder: Path) -> tuple[float, bool, str]:  # clocks are coarse, and copies have the times of the copying
+        replaced_by = next((newer for newer in inside if _previous(newer) == folder), folder)
+        return min(written[folder], written[replaced_by]), replaced_by == folder, folder.name
 
     return sorted(inside, key=age, reverse=True)
 

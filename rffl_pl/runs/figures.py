@@ -83,7 +83,8 @@ def _crosses(axes: Axes, summary: Summary) -> list[Entry]:
 
 def accuracies(history: Sequence[Round], summary: Summary) -> Figure:
     """Accuracy of every honest participant's model in every round, and their mean."""
-    figure, axes = _canvas("Accuracy of every honest participant's own model", "accuracy")
+    on = f" on {summary.watched} examples" if summary.watched else ""
+    figure, axes = _canvas("Accuracy of every honest participant's own model", f"accuracy{on}")
     measured = [entry for entry in history if _measured(entry)]
     rounds = np.array([entry.number for entry in measured])
     values = np.array([entry.measures["accuracy"] for entry in measured])[:, : summary.honest]

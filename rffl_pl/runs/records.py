@@ -131,6 +131,8 @@ class Summary:
         last_removal: Last such round.
         honest_removed: Number of honest participants that were removed; None of runs that did not count them.
         attacks: What each participant does, ``FreeRider`` and so on; None for the honest, empty if it is not known.
+        watched: What accuracies were measured on after every round, ``validation`` or ``test``; None of runs that did
+            not keep it.
         measured: What else was measured of the final models on the test set, by name: metrics of one's own and of
             attacks.
     """
@@ -166,6 +168,7 @@ class Summary:
     last_removal: int | None = None
     honest_removed: int | None = None
     attacks: list[str | None] = field(default_factory=list)
+    watched: str | None = None
     measured: dict[str, list[float | None]] = field(default_factory=dict)
 
     def table(self) -> str:

@@ -21,6 +21,7 @@ def summarise(
     initial: Tensor | None = None,
     attacks: Sequence[str | None] = (),
     idle: Collection[int] = (),
+    watched: str | None = None,
 ) -> Summary:
     """The result of a run.
 
@@ -32,6 +33,7 @@ def summarise(
         initial: Test accuracies of the network that everybody starts from, ``[P]``.
         attacks: What each participant does, None for the honest.
         idle: Adversaries whose attack trains in no round.
+        watched: What accuracies were measured on after every round.
     """
     last, total = history[-1], len(examples)
     honest = last.honest
@@ -50,6 +52,7 @@ def summarise(
         maximum=defined(accuracy[:honest].max().item()),
         initial=None if initial is None else initial.double().mean().item(),
         attacks=list(attacks),
+        watched=watched,
         measured={name: _values(values, total) for name, values in final.items() if name not in _ELSEWHERE},
         **_detection(removed, honest, total),
         **_attack(final, honest),

@@ -25,7 +25,7 @@ NAMES = {"final": "accuracy", "mean": "accuracy_mean", "maximum": "accuracy_max"
 """What results call differently from a run's summary."""
 _NUMBERS = {"seed": int, "rounds": int, "round": int, "participant": int, "value": float, "seconds": float}
 _MAY_LACK = ("participant", "seconds")  # of what is measured of all, and of runs whose record is lost
-_COUNTED = ("honest", "rounds", "attacks")  # what is no measure
+_COUNTED = ("honest", "rounds", "attacks", "watched")  # what is no measure
 
 
 def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) -> Iterator[Row]:

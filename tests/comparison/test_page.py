@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from statistics import fmean
@@ -226,6 +227,22 @@ def test_one_run_and_few_facts(browser: Browser, folders: list[Path], tmp_path: 
         assert page.locator("h1").inner_text() == "One run"
         assert page.locator("[data-chart=accuracy]").inner_text() == "These runs measured no accuracy on the way."
         assert "from" in page.locator("#differ").inner_text()
+
+
+def test_it_says_what_accuracies_are_watched_on(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """As the run kept it, or as one of an earlier release was asked for."""
+    test = copy(folders[0], tmp_path / "a" / folders[0].name, data__init_args__watch="test")
+    old = json.loads((test / "summary.json").read_text())
+    del old["watched"]
+    (test / "summary.json").write_text(json.dumps(old))
+    for runs, said in (
+        ([folders[0]], "on held-out training examples."),
+        ([test], "on the test set."),
+        ([folders[0], test], "on held-out training examples or, by run, the test set."),
+    ):
+        write(*chosen([str(run) for run in runs]), tmp_path / "page.html")
+        with opened(browser, tmp_path / "page.html") as page:
+            assert said in page.locator("#accuracy-note").inner_text()
 
 
 def test_a_hundred_runs(browser: Browser, folders: list[Path], tmp_path: Path) -> None:

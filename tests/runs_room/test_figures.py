@@ -212,6 +212,15 @@ def test_one_round_and_gaps(size: tuple[int, int]) -> None:
     assert pictures(*size, rounds=3, gap=True).keys() == {"reputation", "accuracy", "fairness"}
 
 
+@pytest.mark.parametrize("watched", ["validation", "test", None])
+def test_accuracies_say_of_which_examples(watched: str | None) -> None:
+    """Those that are watched, which a run of an earlier release did not keep."""
+    rounds, summary = history(5, 1)
+    summary.watched = watched
+    (axes,) = figures.accuracies(rounds, summary).axes
+    assert axes.get_ylabel() == ("accuracy" if watched is None else f"accuracy on {watched} examples")
+
+
 def test_every_picture_is_there_for_screen_and_paper(tmp_path: Path) -> None:
     """A PNG that opens and, beside it, a PDF of one page whose fonts a journal takes."""
     drawn = figures.draw(tmp_path, *history(5, 1))
