@@ -28,7 +28,7 @@ from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.federation import Federation
 from rffl_pl.servers import RFFL, FedAvg, Median, MultiKrum, Server, Task
 from rffl_pl.servers.coordinates import Coordinates
-from rffl_pl.sharded import Shard
+from rffl_pl.sharded import Part
 
 CPU = torch.device("cpu")
 RULES: dict[str, Callable[[], Server]] = {"RFFL": RFFL, "FedAvg": FedAvg, "Multi-Krum": MultiKrum, "median": Median}
@@ -43,7 +43,8 @@ def play(exchange: Exchange, server: Server, rows: dict[int, Tensor]) -> None:
         upload = server.unpack(payload, where.stop - where.start)
         uploads[participant] = rows[participant][where].copy_(upload) if participant in rows else upload
 
-    senders = exchange.gather_uploads(lambda i, where: server.pack(rows[i][where]), arrived)
+    exchange.gather_uploads(lambda i, where: server.pack(rows[i][where]), arrived)
+    senders = sorted(uploads)
     verdict = server.step([uploads[i] for i in senders], senders) if exchange.serves else None
     for _ in exchange.scatter_downloads(verdict.download if verdict else None, verdict.removed if verdict else ()):
         pass
@@ -58,7 +59,7 @@ def one_rank(rank: int, ranks: int, rule: str, sharded: bool, participants: int,
     federation = Federation(participants=participants)
     hosting = [federation.hosted_by(other, ranks) for other in range(ranks)]
     exchange = Exchange(hosting, rank, CPU, entries, sharded=sharded)
-    coordinates = Shard(entries, Ranks(rank, ranks, CPU)) if sharded else Coordinates(entries)
+    coordinates = Part(entries, Ranks(rank, ranks, CPU)) if sharded else Coordinates(entries)
     server = RULES[rule]()
     layers, initial = [entries // 2, entries - entries // 2], torch.zeros(coordinates.size)
     server.start(

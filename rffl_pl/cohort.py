@@ -97,6 +97,7 @@ class Cohort:
         UserError: If the network has no parameters to train or some that are not float32.
 
     Attributes:
+        row: Which row is a participant's, by its number.
         weights: ``[n, D]``; every participant's network is a view into its row.
         updates: ``[n, D]``: a participant's weights before the round while it trains, then its update or its upload.
         networks: The n networks.
@@ -116,6 +117,7 @@ class Cohort:
         stacked: bool = False,
     ) -> None:
         self.participants = list(participants)
+        self.row = {participant: index for index, participant in enumerate(self.participants)}
         layer_sizes(network)  # refuses what cannot be hosted
         self.weights = aligned_rows(flat_parameters(network).to(device), len(self.participants))
         self.updates = aligned_rows(self.weights.new_zeros(self.weights.shape[1]), len(self.participants))

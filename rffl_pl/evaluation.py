@@ -105,7 +105,7 @@ class Evaluation:
         """Take in one batch, inputs and classes, that is for all; or of each participant its own."""
         if isinstance(batch, dict):
             for participant, own in batch.items():
-                self._measure([cohort.participants.index(participant)], own, cohort)
+                self._measure([cohort.row[participant]], own, cohort)
         else:
             self._measure(sorted(self._metrics), batch, cohort)
 

@@ -11,7 +11,7 @@ themselves nobody ever holds more than a buffer of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -108,7 +108,7 @@ class Exchange:
         ranks: The collective operations.
         shards: The coordinates that every serving rank serves; the ranks behind them serve none.
         active: Who is still a member: serving ranks follow everybody's membership, the others their own participants'.
-        asked: Who takes part in this round, ascending: serving ranks know of all, the others of their own.
+        asked: Who takes part in this round, the keys, ascending: serving ranks know of all, the others of their own.
     """
 
     def __init__(
@@ -175,23 +175,18 @@ class Exchange:
             if parts is None:
                 continue
             if not self.serves:
-                self.asked.append(participant)
+                self.asked[participant] = None
             payload = torch.cat(parts)
             if payload.numel():
                 yield participant, payload.view(torch.float32).to(self.device)
 
-    def gather_uploads(
-        self, payload: Callable[[int, slice], Tensor], arrived: Callable[[int, Tensor], None]
-    ) -> list[int]:
+    def gather_uploads(self, payload: Callable[[int, slice], Tensor], arrived: Callable[[int, Tensor], None]) -> None:
         """Bring the uploads of whoever was asked to the ranks that serve, each the coordinates that are its own.
 
         Args:
             payload: What a hosted participant sends of some coordinates, uint8 ``[K]`` of any length; asked for when
                 it is its turn.
             arrived: Called on serving ranks with every sender and its payload.
-
-        Returns:
-            On serving ranks the senders, ascending; elsewhere no one.
 
         Raises:
             UserError: If a rank announces a payload that nobody can mean, before memory is taken for it.
@@ -201,7 +196,6 @@ class Exchange:
                 self._count(_UP, i, part.numel())
                 arrived(i, part.to(self.device))
                 del part  # and its wave before the next one is packed
-        return list(self.asked) if self.serves else []
 
     def _gathered(
         self, wave: Sequence[Sequence[int]], payload: Callable[[int, slice], Tensor]
@@ -236,7 +230,7 @@ class Exchange:
         Returns:
             ``[P]`` float64 on the CPU there, NaN for who was not asked; empty elsewhere.
         """
-        mine = [reports[i] for i in self.asked if i in self.hosted]
+        mine = [reports[i] for i in self.hosted if i in self.asked]
         rows = torch.tensor(mine, dtype=torch.float64).unsqueeze(1)
         asked = [[i for i in block if i in self.asked] for block in self.blocks]
         told = self._to_server(rows, [len(part) for part in asked]).flatten().cpu()
@@ -302,9 +296,9 @@ class Exchange:
         up, down = self._bytes.tolist()
         return Traffic(up=up, down=down)
 
-    def _begin(self, asked: list[int]) -> None:
+    def _begin(self, asked: Iterable[int]) -> None:
         """Note who takes part in a round of which nothing has been sent yet."""
-        self.asked = asked
+        self.asked = dict.fromkeys(asked)
         self._bytes = torch.zeros(2, len(self.active) if self.serves else 0, dtype=torch.int64)
 
     def _count(self, way: int, participant: int, size: int) -> None:
@@ -351,7 +345,7 @@ class Exchange:
         size = int(self._from_server(torch.tensor([len(entries)] * ranks), [1] * ranks))
         return _decoded(self._from_server(entries.repeat(ranks), [size] * ranks))
 
-    def _waves(self, whom: Sequence[int]) -> Iterator[list[list[int]]]:
+    def _waves(self, whom: Iterable[int]) -> Iterator[list[list[int]]]:
         """For each wave those of ``whom`` on every rank that take part in it; of other ranks' only rank 0 knows."""
         among = set(whom)
         size = max(1, _BUFFER // self.dimension)
@@ -359,7 +353,7 @@ class Exchange:
             yield [[i for i in block[start : start + size] if i in among] for block in self.blocks]
 
     def _deliver(
-        self, parcel: Callable[[int], Tensor | None] | None, whom: Sequence[int] | None = None
+        self, parcel: Callable[[int], Tensor | None] | None, whom: Iterable[int] | None = None
     ) -> Iterator[tuple[int, list[Tensor] | None]]:
         """Parcels uint8 from those who serve to their participants' ranks, wave after wave.
 
@@ -370,8 +364,7 @@ class Exchange:
         Yields:
             A hosted participant and what each serving rank has for it; None tells that there is nothing.
         """
-        whom = self.members if whom is None else list(whom)
-        for wave in self._waves(whom):
+        for wave in self._waves(self.members if whom is None else whom):
             yield from zip(wave[self.rank], self._delivered(wave, parcel), strict=True)
 
     def _delivered(

@@ -307,8 +307,7 @@ class FederatedModule(Configured, LightningModule):
     def predict_step(self, batch: Batch | dict[int, Batch], batch_idx: int) -> Tensor | dict[int, Tensor]:
         """Class probabilities of every hosted participant, ``[n, B, C]``; of examples of its own ``[B, C]`` each."""
         if isinstance(batch, dict):
-            index = self.cohort.participants.index
-            return {i: self._probabilities(own[0], index(i)) for i, own in batch.items()}
+            return {i: self._probabilities(own[0], self.cohort.row[i]) for i, own in batch.items()}
         return torch.stack([self._probabilities(batch[0], k) for k in range(len(self.cohort.participants))])
 
     def _probabilities(self, x: Tensor, index: int) -> Tensor:
@@ -365,6 +364,7 @@ class FederatedModule(Configured, LightningModule):
 
     def _check_trainer(self, stage: str) -> None:
         """What the command line sees to, and who writes Python may forget."""
+        check_precision(self.trainer.precision)
         callbacks = getattr(self.trainer, "callbacks")  # noqa: B009  # Lightning sets it where mypy cannot see
         if stage == "fit" and not any(getattr(callback, "plays", False) for callback in callbacks):
             raise UserError(
@@ -422,6 +422,18 @@ class FederatedModule(Configured, LightningModule):
                 f"of shape {list(x.shape)}, {whose}, but got {shape}; give it {classes} outputs."
             )
         return logits.float(), y.long()
+
+
+def check_precision(given: object) -> None:
+    """See that what is trained is float32, as uploads are, whatever precision it is computed in.
+
+    Raises:
+        UserError: If it would be another, or float16, whose losses nobody scales.
+    """
+    if given not in (None, 32, "32", "32-true", "bf16", "bf16-mixed"):
+        raise UserError(
+            f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {given}: uploads are float32."
+        )
 
 
 def _personal(state: dict[str, Any]) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _ask(table: Table, number: int) -> None:
         return exchange.ask_all()
     asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
     for participant, model in exchange.ask(asked, table.server.model_for if exchange.serves else None):
-        cohort.weights[cohort.participants.index(participant)] = model
+        cohort.weights[cohort.row[participant]] = model
     return None
 
 
@@ -192,29 +192,30 @@ def _forge(table: Table, trained: Container[int], number: int) -> None:
         sent = update
         if participant in table.exchange.asked:
             forged = _forged(table, index, update, number)
-            seed = table.federation.seed_for("upload", participant, number)
-            # Noise that a rule adds is the participant's own.
-            with random_stream(seed, cohort.weights.device), _of(server, "say what a participant sends", number):
-                sent = server.outgoing(forged, cohort.memories[index], cohort.weights[index])
-            _check_sent(server, sent, update, cohort.memories[index])
+            sent = _sent(table, participant, forged, cohort.memories[index], cohort.weights[index], number)
         cohort.integrate(index, own)  # which may be the very update: before it makes room
         update.copy_(sent)
 
 
-def _check_sent(server: Server, sent: object, update: Tensor, memory: Mapping[str, object]) -> None:
-    """See that a participant sends as many entries as there are, and remembers what a checkpoint keeps.
+def _sent(
+    table: Table, participant: int, upload: Tensor, memory: dict[str, Tensor], model: Tensor, number: int
+) -> Tensor:
+    """What a participant sends of an upload ``[D]``; noise that a rule adds is the participant's own.
 
     Raises:
-        UserError: If the server's class has it do something else.
+        UserError: If the server's class has it send another number of entries, or remember what no checkpoint keeps.
     """
-    name = type(server).__name__
-    _check_shape(server, "outgoing", sent, update)
+    server, seed = table.server, table.federation.seed_for("upload", participant, number)
+    with random_stream(seed, upload.device), _of(server, "say what a participant sends", number):
+        sent = server.outgoing(upload, memory, model)
+    _check_shape(server, "outgoing", sent, upload)
     for key, value in memory.items():
         if not isinstance(value, Tensor):
             raise UserError(
-                f"Expected outgoing of --server {name} to remember tensors, which a checkpoint keeps, but its memory "
-                f"has {key} of type {type(value).__name__}; give torch.tensor(...)."
+                f"Expected outgoing of --server {type(server).__name__} to remember tensors, which a checkpoint keeps, "
+                f"but its memory has {key} of type {type(value).__name__}; give torch.tensor(...)."
             )
+    return sent
 
 
 def _check_shape(server: Server, method: str, given: object, update: Tensor) -> None:
@@ -280,7 +281,7 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
         nowhere = torch.zeros_like(sent)
         situation = table.cast.situation(participant, number, memory=memory, update=sent, model=nowhere, honest=known)
         # The adversary has no way around the form in which uploads travel.
-        outgoing = table.server.outgoing(table.cast.collude(situation), {}, nowhere)
+        outgoing = _sent(table, participant, table.cast.collude(situation), {}, nowhere, number)
         uploads[participant] = table.server.unpack(table.server.pack(outgoing), len(sent))
 
 
@@ -314,7 +315,7 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
     cohort = table.cohort
     download, removed = (verdict.download, verdict.removed) if verdict is not None else (None, ())
     for participant, step in table.exchange.scatter_downloads(download, removed):
-        index = cohort.participants.index(participant)
+        index = cohort.row[participant]
         cohort.integrate(index, step)
         table.cast.remember(participant, cohort.attack_memories[index], step)
     if verdict is not None:

@@ -21,7 +21,7 @@ _READY = 1 << 22
 """Numbers of a statistic's terms that a rank has ready when its turn comes: 32 MiB."""
 
 
-class Shard(Coordinates):
+class Part(Coordinates):
     """The coordinates of one rank; every rank has to ask for the same statistics in the same order.
 
     Args:

@@ -28,7 +28,7 @@ from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stop
 from rffl_pl.runs.disks import Disks
 from rffl_pl.runs.keeping import Keeper
 from rffl_pl.servers.coordinates import Coordinates
-from rffl_pl.sharded import Shard
+from rffl_pl.sharded import Part
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ class FederatedStrategy(DDPStrategy):
         """Those of vectors ``[dimension]`` that this rank's server has where it is one."""
         if not self.sharded or self.world_size == 1:
             return Coordinates(dimension)
-        return Shard(dimension, Ranks(self.global_rank, self.world_size, self.root_device))
+        return Part(dimension, Ranks(self.global_rank, self.world_size, self.root_device))
 
     def setup_distributed(self) -> None:
         """As the base class does; alone it meets itself in memory, not on a port that may be taken."""

@@ -71,11 +71,9 @@ class Tampered(Exchange):
     who: tuple[int, ...] = ()
     how: Callable[[Tensor], Tensor] = staticmethod(lambda payload: payload)
 
-    def gather_uploads(
-        self, payload: Callable[[int, slice], Tensor], arrived: Callable[[int, Tensor], None]
-    ) -> list[int]:
+    def gather_uploads(self, payload: Callable[[int, slice], Tensor], arrived: Callable[[int, Tensor], None]) -> None:
         def sent(participant: int, where: slice) -> Tensor:
             packed = payload(participant, where)
             return self.how(packed) if participant in self.who else packed
 
-        return super().gather_uploads(sent, arrived)
+        super().gather_uploads(sent, arrived)

@@ -16,8 +16,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [
     "__main__", "cli", "comparison", "dashboard", "paper", "studies", "trainer", "callbacks", "module", "rehearsal",
     "evaluation", "root", "round", "strategy", "runs", "datamodules", "adversaries", "cohort", "parameters", "stack",
-    "sharded", "exchange", "servers", "metrics", "models", "federation", "launch", "functional", "configured", "errors",
-    "__init__",
+    "sharded", "exchange", "servers", "metrics", "models", "federation", "launch", "functional", "configured", "files",
+    "errors", "__init__",
 ]  # fmt: skip
 
 

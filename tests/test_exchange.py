@@ -79,7 +79,8 @@ def exchanged(
     else:
         models = dict(exchange.ask(asked if server else (), model_of if server else None))
     uploads: dict[int, Tensor] = {}
-    senders = exchange.gather_uploads(whole, uploads.__setitem__)
+    exchange.gather_uploads(whole, uploads.__setitem__)
+    senders = sorted(uploads)
     mine = {i: value for i, value in (reports or {}).items() if i in exchange.hosted}
     reported = [] if reports is None else exchange.gather_reports(mine).tolist()
     downloads = dict(exchange.scatter_downloads(sparse if server else None, removed if server else ()))

@@ -19,7 +19,7 @@ from rffl_pl.functional.order import coordinate_median
 from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.functional.sparsify import keep_largest, magnitude_ranks
 from rffl_pl.servers.coordinates import Coordinates
-from rffl_pl.sharded import Shard
+from rffl_pl.sharded import Part
 
 CPU = torch.device("cpu")
 ENTRIES, SPAN = 256, 32  # instead of 262,144 and 65,536
@@ -88,12 +88,12 @@ def exchanged(exchange: Exchange) -> list[Any]:
     asked = [i for i in range(PARTICIPANTS) if i != 3]
     started = dict(exchange.ask(asked, lambda i: model[where] if i == 5 else None))
     arrived: dict[int, Tensor] = {}
-    senders = exchange.gather_uploads(
+    exchange.gather_uploads(
         payload_of, lambda i, payload: arrived.update({i: wire.unpack_blocks(payload, where.stop - where.start)})
     )
     heard = exchange.gather_reports({i: i / 4 for i in exchange.hosted})
     got = dict(exchange.scatter_downloads(lambda i: arrived[i] * 2, [2]))
-    return [senders, arrived, heard.tolist(), started, got, exchange.traffic, exchange.members]
+    return [sorted(arrived), arrived, heard.tolist(), started, got, exchange.traffic, exchange.members]
 
 
 def one_rank(rank: int, count: int, folder: str) -> None:
@@ -102,7 +102,7 @@ def one_rank(rank: int, count: int, folder: str) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=timedelta(seconds=60))
     torch.set_num_threads(1)
     blocks._ENTRIES, blocks.SPAN = ENTRIES, SPAN
-    found = [worked_out(Shard(entries, Ranks(rank, count, CPU)), m, entries) for m, entries in SIZES]
+    found = [worked_out(Part(entries, Ranks(rank, count, CPU)), m, entries) for m, entries in SIZES]
     hosting = [[*range(k, PARTICIPANTS, count)] for k in range(count)]
     round_ = exchanged(Exchange(hosting, rank, CPU, 1000, sharded=True))
     round_[5] = round_[5] and vars(round_[5])

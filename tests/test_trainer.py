@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from rffl_pl import RFFL, RunFolder, UserError, federated_trainer
+from rffl_pl import RFFL, FederatedModule, Federation, Perceptron, RunFolder, UserError, federated_trainer
 from rffl_pl.callbacks.find import named_alike
+from rffl_pl.strategy import leave_process_group
 from tests.conftest import ROOT, Ended
+from tests.runs import digits
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,19 @@ def test_an_option_that_divides_a_round(tmp_path: Path, option: str, value: floa
     """It would do nothing, and nobody would be told."""
     with pytest.raises(UserError, match=f"--trainer.{option} to be left alone, but got {value}: a round is one batch;"):
         federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), **{option: value})
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true", "16-true"])
+def test_a_precision_that_uploads_do_not_have(tmp_path: Path, precision: Any) -> None:
+    """It would end in a complaint of torch's, or train without scaled losses."""
+    trainer = federated_trainer(
+        RFFL(), folder=RunFolder.make(tmp_path), accelerator="cpu", precision=precision, enable_progress_bar=False
+    )
+    federation = Federation(participants=2)
+    module = FederatedModule(federation, Perceptron(64, 8, 10))
+    with pytest.raises(UserError, match=f"precision to be 32-true or bf16-mixed, but got {precision}"):
+        trainer.fit(module, datamodule=digits(federation))
+    leave_process_group()
 
 
 def test_options_that_divide_nothing(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from tests.wandb_server import STRANGER, wandb_server
 pytest.importorskip("wandb_workspaces", reason="needs the extra dashboard")
 KEY = "a" * 40
 
-from wandb_workspaces.reports.v2 import H1, PanelGrid  # noqa: E402
-
-from rffl_pl.dashboard.specification import Specification  # noqa: E402
+from wandb_workspaces.reports.v2 import H1, PanelGrid, Report  # noqa: E402
+from wandb_workspaces.reports.v2.internal import ReportViewspec  # noqa: E402
+from wandb_workspaces.workspaces import Workspace  # noqa: E402
+from wandb_workspaces.workspaces.internal import View  # noqa: E402
 
 ASKED = ["Accuracy", "Fairness", "Reputations", "removed", "attacks", "Bytes and seconds", "Pictures", "Settings"]
 
@@ -38,20 +39,22 @@ def written(rffl: Callable[..., Ended], tmp_path: Path) -> Path:
 
 def test_the_specification_is_read_back(written: Path) -> None:
     """W&B's own models take what was written, and find the sections in the order in which people ask."""
-    found = Specification.read(written)
-    for owner in (found.workspace, found.report):
+    content = json.loads(written.read_text())
+    workspace = Workspace._from_model(View.model_validate(content["workspace"]))
+    report = Report._from_model(ReportViewspec.model_validate(content["report"]))
+    for owner in (workspace, report):
         assert (owner.entity, owner.project) == ("me", "digits")
-    sections = [section.name for section in found.workspace.sections]
+    sections = [section.name for section in workspace.sections]
     assert all(word in name for word, name in zip(ASKED, sections, strict=True))
-    headings = [block.text for block in found.report.blocks if isinstance(block, H1)]
+    headings = [block.text for block in report.blocks if isinstance(block, H1)]
     assert headings == sections
-    groups = [key.name for key in found.workspace.runset_settings.groupby]
+    groups = [key.name for key in workspace.runset_settings.groupby]
     assert groups == ["dataset", "split", "server_name", "attack"]
-    panels = [panel for section in found.workspace.sections for panel in section.panels]
+    panels = [panel for section in workspace.sections for panel in section.panels]
     titles = [panel.title for panel in panels if hasattr(panel, "title")]
     assert all(titles)
     assert len(titles) == len(set(titles))
-    grids = [block for block in found.report.blocks if isinstance(block, PanelGrid)]
+    grids = [block for block in report.blocks if isinstance(block, PanelGrid)]
     assert [panel.title for grid in grids for panel in grid.panels if hasattr(panel, "title")] == titles
 
 

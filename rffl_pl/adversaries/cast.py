@@ -93,9 +93,9 @@ class Cast:
         return shard if attack is None else Poisoned(shard, attack.poison)
 
     def forge(self, situation: Situation) -> Tensor:
-        """What a participant uploads, ``[D]``: the honest their update, adversaries what their attack makes of it."""
-        attack = self.attacks.get(situation.participant)
-        if attack is None or isinstance(attack, OmniscientAdversary):
+        """What an adversary uploads, ``[D]``; of an omniscient one, until it colludes, its update."""
+        attack = self.attacks[situation.participant]
+        if isinstance(attack, OmniscientAdversary):
             return situation.update
         with ones_own(attack, "--adversaries", f"forge its upload in round {situation.round + 1}", GO_ON):
             upload = attack.upload(situation)

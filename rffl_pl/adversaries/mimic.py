@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rffl_pl.adversaries.base import OmniscientAdversary, Situation
 from rffl_pl.errors import UserError
-from rffl_pl.functional.blocks import add_up, combined, squared_norm
+from rffl_pl.functional.blocks import combined, products_with, squared_norm
 
 
 class Mimic(OmniscientAdversary):
@@ -48,26 +48,16 @@ class Mimic(OmniscientAdversary):
             memory["rounds"] = torch.zeros((), dtype=torch.int64)
         if memory["rounds"] < self.warmup:
             _learn(memory, honest)
-        return honest[int(_along(honest, memory["z"]).argmax())].clone()
+        return honest[int(products_with(honest, memory["z"]).argmax())].clone()
 
 
 def _learn(memory: dict[str, Tensor], honest: Tensor) -> None:
     """One step of the iteration."""
     z, rounds = memory["z"], memory["rounds"]
-    weights = _along(honest, z)
+    weights = products_with(honest, z)
     weights = (weights - weights.mean()).to(honest)
     y = combined(honest, lambda block: weights @ (block - block.mean(0)))
     length = squared_norm(y).sqrt()
     if length > 0:
         z = rounds * z + y / length  # times t + 1, which does not matter
         memory["z"], memory["rounds"] = z / squared_norm(z).sqrt(), rounds + 1
-
-
-def _along(rows: Tensor, z: Tensor) -> Tensor:
-    r""":math:`\langle u_i, z \rangle`, ``[h]``."""
-
-    def term(block: Tensor, there: Tensor | None) -> Tensor:
-        assert there is not None
-        return block @ there
-
-    return add_up(rows, term, z)

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from rffl_pl.callbacks.ending import over
 from rffl_pl.datamodules.reading import first_of
+from rffl_pl.files import replaced
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
@@ -150,9 +151,8 @@ class StandaloneReference(Callback):
     def _write(path: Path, known: Known) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps({"initial": known[0].tolist(), "accuracies": known[1].tolist()}))
-            partial.replace(path)  # at once: a reader never sees half a file
+            with replaced(path) as partial:  # which another run may be doing too
+                partial.write_text(json.dumps({"initial": known[0].tolist(), "accuracies": known[1].tolist()}))
         except OSError as error:
             warnings.warn(f"The standalone reference cannot be kept in {path.parent}: {error}.", stacklevel=2)
 

@@ -12,7 +12,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.rounds = self.measuring = 0.0
-        self._since = 0.0
+        self._since: float | None = None
 
     def start(self) -> None:
         """A round begins."""
@@ -41,5 +41,6 @@ class Stopwatch:
         ]
 
     def _lap(self) -> float:
-        before, self._since = self._since, time.perf_counter()
-        return self._since - before
+        now = time.perf_counter()
+        before, self._since = self._since, now
+        return 0.0 if before is None else now - before  # Lightning may measure before the first round

@@ -19,7 +19,6 @@ KINDS = {  # what `rffl list` lists: where its classes live, and what all of the
     "datamodules": ("datamodules", "FederatedDataModule"),
     "splits": ("datamodules", "Split"),
     "networks": ("models", "Module"),
-    "measures": ("metrics", "Metric"),
 }
 GROUPS = ("federation", "model", "run", "standalone", "trainer")
 """What a configuration has several options of, and that is no class to be chosen."""

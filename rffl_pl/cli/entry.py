@@ -9,7 +9,7 @@ import time
 from rffl_pl import launch
 from rffl_pl.cli import catalogue, help
 from rffl_pl.cli.process import be_quiet, keep_freed_memory, outlast_readers
-from rffl_pl.errors import UserError, lost_a_rank
+from rffl_pl.errors import UserError, lost_a_rank, reason
 from rffl_pl.launch.fork import become_ranks, take_ranks
 
 
@@ -86,6 +86,6 @@ def run(args: list[str], ranks: int = 1) -> None:
         time.sleep(10)  # the launcher ends this process meanwhile, and whoever failed says why
         launch.tell(
             "Lost the connection to another rank: it failed, or its machine or network is gone. Go on from the last "
-            "checkpoint with --ckpt_path last."
+            f"checkpoint with --ckpt_path last. ({reason(error)})"
         )
         end(1)

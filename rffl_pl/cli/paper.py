@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rffl_pl.cli.session import Machine, Run, Session
+from rffl_pl.cli.session import Machine, RunWords, Session
 from rffl_pl.cli.study import check_alone, packaged
 from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
@@ -40,7 +40,7 @@ def parser() -> Words:
     return made
 
 
-def main(args: Sequence[str], run: Run) -> int:
+def main(args: Sequence[str], run: RunWords) -> int:
     """Answer ``rffl paper`` with these words.
 
     Args:
@@ -108,7 +108,7 @@ def _studies(reduced: bool) -> dict[str, Study]:
     return {name: study.small() for name, study in studies.items()} if reduced else studies
 
 
-def _run(given: argparse.Namespace, kept: Kept, shown: Sequence[str], run: Run) -> int:
+def _run(given: argparse.Namespace, kept: Kept, shown: Sequence[str], run: RunWords) -> int:
     """Run or list the cells behind what is shown; returns the worst exit code."""
     from rffl_pl.strategy import leave_process_group
 

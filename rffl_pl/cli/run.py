@@ -26,7 +26,8 @@ from rffl_pl.callbacks.find import named_alike
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.comparison.reading import options_of
 from rffl_pl.errors import UserError, check_folder, check_number
-from rffl_pl.module import FederatedModule
+from rffl_pl.files import replaced
+from rffl_pl.module import FederatedModule, check_precision
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import RUN, header, sound, wandb_run
 from rffl_pl.runs.facts import facts, group, tags
@@ -230,9 +231,8 @@ class ConfigKeeper(SaveConfigCallback):
         if kept.get("ckpt_path") == str(folder.checkpoints):  # the whole run is in this folder
             kept["ckpt_path"] = None
         self._set_earlier_aside(folder, yaml.safe_load(self.parser.dump(kept, skip_unset=False)))
-        partial = folder.path / f".{self.config_filename}"
-        self.parser.save(kept, partial, skip_unset=False, overwrite=True)
-        partial.replace(folder.config_file)  # at once: a restart finds its run by it
+        with replaced(folder.config_file) as partial:  # a restart finds its run by it
+            self.parser.save(kept, partial, skip_unset=False)
         folder.sign()
 
     def _set_earlier_aside(self, folder: RunFolder, kept: Mapping[str, Any]) -> None:
@@ -268,11 +268,7 @@ def ranks_and_precision(config: dict[str, Any], run: Run, exchange: Literal["cen
             f"{config['devices']}, {config['num_nodes']} and {config['strategy']}; ranks come from torchrun: "
             "--nproc_per_node for the ranks of a node, --nnodes for nodes."
         )
-    if config["precision"] not in (None, 32, "32", "32-true", "bf16", "bf16-mixed"):
-        raise UserError(
-            f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {config['precision']}: uploads are "
-            "float32."
-        )
+    check_precision(config["precision"])
     world, local = launch.world_size(), launch.local_world_size()
     if world % local:
         raise UserError(f"Expected as many ranks on every node, but {world} ranks are not a multiple of {local}.")

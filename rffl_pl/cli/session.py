@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rffl_pl.studies.play import Outcomes
 
 _GPU = re.compile(r"\d{1,4}|(GPU|MIG)-[\w/-]+", re.ASCII)
-Run = Callable[[list[str]], None]
+RunWords = Callable[[list[str]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +40,13 @@ class Machine:
     """
 
     root: Path
-    run: Run
+    run: RunWords
     jobs: int = 1
     devices: Sequence[str] = ()
     pack: int = 1
 
     @classmethod
-    def given(cls, root: Path, run: Run, jobs: int | None, devices: Sequence[str] | None, pack: int) -> Machine:
+    def given(cls, root: Path, run: RunWords, jobs: int | None, devices: Sequence[str] | None, pack: int) -> Machine:
         """As the options ``--jobs``, ``--devices`` and ``--pack`` say: by default a job on each GPU that is named.
 
         Raises:

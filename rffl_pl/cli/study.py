@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rffl_pl import launch
 from rffl_pl.cli import catalogue
-from rffl_pl.cli.session import Machine, Run, Session
+from rffl_pl.cli.session import Machine, RunWords, Session
 from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies import Study, contributions, results, tables
@@ -45,7 +45,7 @@ def parser() -> Words:
     return made
 
 
-def main(args: Sequence[str], run: Run) -> int:
+def main(args: Sequence[str], run: RunWords) -> int:
     """Answer ``rffl study`` with these words.
 
     Args:

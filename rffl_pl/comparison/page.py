@@ -6,7 +6,6 @@ import functools
 import html
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from importlib import resources
@@ -19,6 +18,7 @@ from rffl_pl.comparison.measures import MEASURES, check_common, measured
 from rffl_pl.comparison.reading import Result, seconds
 from rffl_pl.comparison.settings import SEEDS, about, called, differing, ordered, plain
 from rffl_pl.errors import UserError
+from rffl_pl.files import replaced
 from rffl_pl.runs import RunFolder, Summary
 
 Content = dict[str, Any]
@@ -53,15 +53,12 @@ def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> N
     check_target(target)
     check_common(results)
     known = content(results, left_out)
-    partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.touch()  # before the work
-        partial.write_text(_page(known), encoding="utf-8")
-        partial.replace(target)
+        with replaced(target) as partial:
+            partial.touch()  # before the work
+            partial.write_text(_page(known), encoding="utf-8")
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise UserError(f"Expected --out to be a file that can be written, but {error.strerror}: {target}.") from error
 
 

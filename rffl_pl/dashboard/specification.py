@@ -9,12 +9,11 @@ from typing import Any
 
 from wandb_workspaces import expr
 from wandb_workspaces.reports.v2 import H1, Layout, P, PanelGrid, Report, Runset, TableOfContents
-from wandb_workspaces.reports.v2.internal import ReportViewspec
 from wandb_workspaces.workspaces import RunsetSettings, Section, SectionLayoutSettings, Workspace, WorkspaceSettings
-from wandb_workspaces.workspaces.internal import View
 
 from rffl_pl.dashboard.chapters import Chapter, chapters
 from rffl_pl.errors import UserError
+from rffl_pl.files import replaced
 
 TITLE = "Compare runs of rffl"
 GROUPS = ("dataset", "split", "server_name", "attack")
@@ -30,7 +29,7 @@ OPEN = 4
 
 @dataclass(frozen=True)
 class Specification:
-    """What is built, or was read back.
+    """What is built.
 
     Attributes:
         workspace: Sections of charts that follow whichever runs are chosen.
@@ -48,23 +47,13 @@ class Specification:
         """
         views = {"workspace": self.workspace._to_model(), "report": self.report._to_model()}
         content = {name: view.model_dump(mode="json", by_alias=True, exclude_none=True) for name, view in views.items()}
-        partial = file.with_name(f".{file.name}.partial")
         try:
-            partial.write_text(json.dumps(content, indent=1) + "\n")
-            partial.replace(file)
+            with replaced(file) as partial:
+                partial.write_text(json.dumps(content, indent=1) + "\n")
         except OSError as error:
             raise UserError(
                 f"Expected --out to be a file that can be written to, but got {file}: {error.strerror}."
             ) from error
-
-    @classmethod
-    def read(cls, file: Path) -> Specification:
-        """What `write` has left."""
-        content: dict[str, Any] = json.loads(file.read_text())
-        return cls(
-            Workspace._from_model(View.model_validate(content["workspace"])),
-            Report._from_model(ReportViewspec.model_validate(content["report"])),
-        )
 
 
 def specified(entity: str, project: str) -> Specification:

@@ -219,9 +219,6 @@ def _sigterm_held_back() -> Iterator[None]:
 
     A library may start a thread in every process that is forked, as OpenTelemetry does, which W&B brings.
     """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     try:
         yield

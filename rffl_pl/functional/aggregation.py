@@ -9,7 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rffl_pl.functional.contribution import pairwise_cosines
 from rffl_pl.functional.finite import all_finite
+
+_TOLERANCE, _MOST_ITERATIONS = 1e-10, 1000
 
 
 def squared_distances(gram: Tensor) -> Tensor:
@@ -44,30 +47,28 @@ def nearest_mixing(distances: Tensor, count: int) -> Tensor:
     return torch.zeros_like(distances).scatter(1, nearest, 1 / count)
 
 
-def geometric_median_weights(gram: Tensor, tolerance: float = 1e-10, most: int = 1000) -> Tensor:
+def geometric_median_weights(gram: Tensor) -> Tensor:
     r"""Weights ``[m]``, of sum 1, with which uploads make their geometric median :math:`\arg\min_z \sum_i \|u_i - z\|`.
 
     Smoothed Weiszfeld iterations, :math:`w_i \propto 1 / \max(\nu, \|u_i - z\|)` with :math:`z = \sum_j w_j u_j`, until
-    no weight moves by more than the tolerance (Pillutla et al. 2022, https://arxiv.org/abs/1912.13445, Algorithm 2).
+    no weight moves by more than :math:`10^{-10}` (Pillutla et al. 2022, https://arxiv.org/abs/1912.13445, Algorithm 2).
     They need inner products alone: :math:`\|u_i - z\|^2 = G_{ii} - 2 (G w)_i + w^T G w`. :math:`\nu` is
     :math:`10^{-6}` of the rows' median length.
 
     Args:
         gram: Inner products of the rows, all less one vector near most of them, as for `squared_distances`.
-        tolerance: Of a weight.
-        most: Iterations at most.
     """
     squares = gram.diagonal()
     least = (1e-6 * squares.sqrt().median()).clamp_min(torch.finfo(torch.float32).tiny)
     # At first as from everybody else: from the mean, a huge upload takes many iterations to lose its weight.
     weights = 1 / (squares.unsqueeze(1) + squares - 2 * gram).clamp_min(0).sqrt().mean(1).clamp_min(least)
     weights = weights / weights.sum()
-    for _ in range(most):
+    for _ in range(_MOST_ITERATIONS):
         products = gram @ weights
         distances = (squares - 2 * products + weights.dot(products)).clamp_min(0).sqrt()
         before, weights = weights, 1 / distances.clamp_min(least)
         weights = weights / weights.sum()
-        if (weights - before).abs().max() <= tolerance:
+        if (weights - before).abs().max() <= _TOLERANCE:
             break
     return weights
 
@@ -75,12 +76,6 @@ def geometric_median_weights(gram: Tensor, tolerance: float = 1e-10, most: int =
 def smallest(scores: Tensor, count: int) -> Tensor:
     """Indices of the ``count`` smallest scores, ties to the smaller index, ascending."""
     return scores.argsort(stable=True)[:count].sort().values
-
-
-def pairwise_cosines(gram: Tensor, eps: float = 1e-10) -> Tensor:
-    """Cosines of all pairs of rows, ``[m, m]``, from their inner products; 0 on the diagonal and for rows of zeros."""
-    norms = gram.diagonal().sqrt().clamp_min(eps)
-    return (gram / norms.outer(norms)).fill_diagonal_(0)
 
 
 def foolsgold_weights(gram: Tensor, confidence: float = 1.0) -> Tensor | None:
@@ -94,7 +89,7 @@ def foolsgold_weights(gram: Tensor, confidence: float = 1.0) -> Tensor | None:
     Returns:
         The weights, or None where all of them point the same way: then no weight is defined.
     """
-    cosines = pairwise_cosines(gram)
+    cosines = pairwise_cosines(gram).fill_diagonal_(0)
     highest = cosines.max(1).values.clamp_min(0)
     pardon = highest.unsqueeze(1) < highest.unsqueeze(0)
     cosines = torch.where(pardon, cosines * highest.unsqueeze(1) / highest.unsqueeze(0).clamp_min(1e-300), cosines)

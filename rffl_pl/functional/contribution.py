@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_DUPLICATE = 0.99
+
 
 def pairwise_cosines(gram: Tensor) -> Tensor:
     r""":math:`G_{ij} / \sqrt{G_{ii} G_{jj}}`, ``[m, m]``; 0 where an upload is zero."""
@@ -16,13 +18,13 @@ def pairwise_cosines(gram: Tensor) -> Tensor:
     return torch.where(product > 0, gram / product.clamp_min(1e-300), 0.0)
 
 
-def duplicates(gram: Tensor, above: float = 0.99) -> Tensor:
-    r"""Which uploads are the same but for a factor and a little noise: a cosine above ``above``, ``[m, m]`` bool.
+def duplicates(gram: Tensor) -> Tensor:
+    r"""Which uploads are the same but for a factor and a little noise: a cosine above 0.99, ``[m, m]`` bool.
 
     Everyone is its own duplicate. Honest uploads share a direction, but 0.99 leaves them a seventh of their length
     for what they do not share: local batches alone make more of a difference.
     """
-    return (pairwise_cosines(gram) > above).fill_diagonal_(True)
+    return (pairwise_cosines(gram) > _DUPLICATE).fill_diagonal_(True)
 
 
 def leave_out(gram: Tensor, weights: Tensor, out: Tensor) -> Tensor:

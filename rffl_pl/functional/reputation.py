@@ -11,6 +11,8 @@ from torch import Tensor
 
 from rffl_pl.functional.blocks import squared_norm
 
+_LEAST_NORM = 1e-10
+
 
 def sound(squared_norms: Tensor) -> Tensor:
     r"""Which uploads can be computed with, from their :math:`\|\Delta_i\|^2`, elementwise.
@@ -49,20 +51,20 @@ def weighted_sum(block: Tensor, weights: Tensor) -> Tensor:
     return weights.to(block) @ block
 
 
-def cosines(squared_norms: Tensor, products: Tensor, weights: Tensor, eps: float = 1e-10) -> Tensor:
+def cosines(squared_norms: Tensor, products: Tensor, weights: Tensor) -> Tensor:
     r"""Similarities :math:`\tilde r_i = \cos(\Delta_g, \Delta_i)` of :math:`\Delta_g = \sum_j w_j \Delta_j`, ``[m]``.
 
     With the Gram matrix G of the uploads: :math:`(G w)_i / \sqrt{G_{ii} \, w^T G w}`; 0 where a vector is zero.
-    Each norm is at least ``eps``: their product may fall far below it late in a run, when updates are small.
+    Each norm is at least :math:`10^{-10}`, as in the released code: their product may fall far below it late in a run,
+    when updates are small.
 
     Args:
         squared_norms: The diagonal of G, ``[m]``.
         products: :math:`G w`, ``[m]``.
         weights: w, ``[m]``.
-        eps: As in the released code.
     """
     length = weights.dot(products).clamp_min(0).sqrt()
-    return products / squared_norms.sqrt().clamp_min(eps) / length.clamp_min(eps)
+    return products / squared_norms.sqrt().clamp_min(_LEAST_NORM) / length.clamp_min(_LEAST_NORM)
 
 
 def moving_average(previous: Tensor, similarities: Tensor, alpha: float) -> Tensor:
@@ -114,6 +116,6 @@ def settled(quotas: Tensor) -> Tensor:
     return torch.where(quotas > 0.5, quotas.round(decimals=7), quotas)
 
 
-def altruistic(quotas: Tensor, degree: float = 2.0) -> Tensor:
-    r""":math:`\tanh(\beta q_i) / \tanh(\beta)`: raises all quotas but the highest (issue #4 of the released code)."""
-    return torch.tanh(degree * quotas) / torch.tanh(torch.tensor(degree, dtype=quotas.dtype, device=quotas.device))
+def altruistic(quotas: Tensor) -> Tensor:
+    r""":math:`\tanh(2 q_i) / \tanh(2)`: raises all quotas but the highest (issue #4 of the released code)."""
+    return torch.tanh(2 * quotas) / torch.tanh(torch.tensor(2.0, dtype=quotas.dtype, device=quotas.device))

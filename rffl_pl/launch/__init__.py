@@ -128,8 +128,7 @@ def _note_fork() -> None:
     _parent, _own = _own, os.getpid()
 
 
-if hasattr(os, "register_at_fork"):  # what is inherited names the parent, whether that still lives or not
-    os.register_at_fork(after_in_child=_note_fork)
+os.register_at_fork(after_in_child=_note_fork)  # what is inherited names the parent, whether that still lives or not
 
 
 def launcher() -> int:

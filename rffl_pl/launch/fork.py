@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 import uuid
@@ -48,10 +47,6 @@ def take_ranks(words: list[str]) -> tuple[int, list[str]]:
         raise UserError(
             f"Expected --ranks without a launcher, but got {asked} under torchrun; give torchrun --nproc_per_node "
             f"{asked} instead."
-        )
-    if int(asked) > 1 and not hasattr(os, "fork"):
-        raise UserError(
-            f"Expected --ranks on a system that forks processes, but this is {sys.platform}; take torchrun."
         )
     return int(asked), rest
 

@@ -132,5 +132,4 @@ class StopSignal:
 STOP = StopSignal()
 """This process's."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=STOP.forget)
+os.register_at_fork(after_in_child=STOP.forget)

@@ -108,6 +108,6 @@ def _pearson(x: Tensor, y: Tensor) -> Tensor:
 
 def _ranks(x: Tensor) -> Tensor:
     """Ranks from 1 on, equal values sharing the mean of theirs; NaN where there is one."""
-    pairs = x.unsqueeze(1)
-    ranks = (pairs > x).sum(1) + ((pairs == x).sum(1) + 1) / 2
-    return torch.where(x.isnan(), torch.nan, ranks.double())
+    _, which, counts = x.unique(return_inverse=True, return_counts=True)  # ascending, NaN last
+    ranks = (counts.cumsum(0) - (counts.double() - 1) / 2)[which]
+    return torch.where(x.isnan(), torch.nan, ranks)

@@ -314,7 +314,7 @@ def read(path: str | Path) -> State:
 
 
 def header(path: str | Path) -> State:
-    """What ``run.pt`` says, its tensors mapped instead of read: the ``round``, the ``wandb`` run and so on.
+    """What ``run.pt`` says, read whole to see that it is not damaged: the ``round``, the ``wandb`` run and so on.
 
     Of the newest whole checkpoint, if it is a folder of several.
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rffl_pl import launch
 from rffl_pl.errors import UserError
-from rffl_pl.launch.locks import locked
+from rffl_pl.files import locked
 from rffl_pl.runs.checkpoint import RUN, Version, choices, participant_file, version_of
 from rffl_pl.runs.durable import put
 from rffl_pl.runs.records import Round, Summary

@@ -80,13 +80,13 @@ def _detection(removed: Mapping[int, int], honest: int, total: int) -> dict[str,
     detection = Detection()
     rounds = torch.tensor([removed.get(i, math.nan) for i in range(total)])
     detection.update(rounds, torch.arange(total) >= honest)
-    precision, recall, _ = (defined(value.item()) for value in detection.compute())
+    precision, recall, last = (defined(value.item()) for value in detection.compute())
     found = [number for i, number in removed.items() if i >= honest]
     return {
         "precision": precision,
         "recall": recall,
         "first_removal": min(found, default=None),
-        "last_removal": max(found, default=None),
+        "last_removal": None if last is None else int(last),
         "honest_removed": len(removed) - len(found),
     }
 

@@ -13,7 +13,7 @@ from rffl_pl.functional import blocks
 class Coordinates:
     """All D coordinates, in one place.
 
-    `rffl_pl.sharded.Shard` are those of one rank of several, with the same results to the bit.
+    `rffl_pl.sharded.Part` are those of one rank of several, with the same results to the bit.
 
     Args:
         dimension: D.

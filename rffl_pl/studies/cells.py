@@ -22,10 +22,10 @@ import torch
 from rffl_pl import __version__
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
-from rffl_pl.launch.locks import locked
+from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.imports import beside
-from rffl_pl.studies.settings import PACKAGE, digest_of, settings_of
+from rffl_pl.studies.settings import PACKAGE, digest_of, settings_digest
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
 Settings = dict[str, Any]
@@ -51,7 +51,7 @@ class Cell:
         seed: Of everything.
         rounds: As many as it is to have.
         words: Of the command line, without the folder.
-        settings: A digest of what its words say, see `settings_of`.
+        settings: A digest of what its words say, see `settings_digest`.
         digest: Of all that its result depends on; the name of its folder.
         mates: A digest of what it has alike with those it can train with as one stack; empty if it trains alone.
     """
@@ -113,7 +113,7 @@ def cells_of(
                     seed=seed,
                     rounds=settings["trainer"]["max_epochs"],
                     words=[*words, "--seed_everything", str(seed), "--run.study", study.name],
-                    settings=settings_of(study, place),
+                    settings=settings_digest(study, place),
                     digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
                     mates=_mates(settings),
                 )
@@ -323,10 +323,8 @@ class CellFolder:
     def note(self, seconds: float, words: list[str]) -> None:
         """Add an attempt to the record, where the disk has room for one."""
         seconds = round(self.record().get("seconds", 0.0) + seconds, 3)
-        partial = self.path / ".cell.json"
-        with suppress(OSError):  # how the attempt ended matters more
+        with suppress(OSError), replaced(self.path / "cell.json") as partial:  # how the attempt ended matters more
             partial.write_text(json.dumps({"seconds": seconds, **_circumstances(), "words": words}, indent=1) + "\n")
-            partial.replace(self.path / "cell.json")
 
 
 @functools.cache

@@ -30,7 +30,7 @@ from rffl_pl.studies.cells import Cell, CellFolder
 from rffl_pl.studies.pack import Clock, together
 from rffl_pl.studies.surroundings import spoken_into
 
-Run = Callable[[list[str]], None]
+RunWords = Callable[[list[str]], None]
 """Runs the words of one command line, as ``rffl`` does."""
 
 
@@ -60,7 +60,7 @@ Pack = Sequence[Cell]
 """Cells that are run together, or one alone."""
 
 
-def play(cell: Cell, root: Path, run: Run, patience: float = 0, clock: Clock = time.monotonic) -> Outcome:
+def play(cell: Cell, root: Path, run: RunWords, patience: float = 0, clock: Clock = time.monotonic) -> Outcome:
     """Run a cell to its end, or find that it has one.
 
     Args:
@@ -96,7 +96,7 @@ def play(cell: Cell, root: Path, run: Run, patience: float = 0, clock: Clock = t
         return Outcome("done", folder.record().get("seconds", 0.0))
 
 
-def play_all(pack: Pack, root: Path, run: Run, patience: float = 0) -> Outcomes:
+def play_all(pack: Pack, root: Path, run: RunWords, patience: float = 0) -> Outcomes:
     """Run cells together, their participants as one stack, or one alone; what becomes of each, when it ends.
 
     Args:
@@ -112,7 +112,7 @@ def play_all(pack: Pack, root: Path, run: Run, patience: float = 0) -> Outcomes:
             yield pack[number], outcome
 
 
-def _sentence(run: Run, words: list[str]) -> str | None:
+def _sentence(run: RunWords, words: list[str]) -> str | None:
     """Run, and say what ended it before its time if it is no user's mistake: those are told in the log.
 
     Returns:
@@ -166,7 +166,7 @@ def _last_error(log: Path, start: int) -> str:
     return next((line[7:] for line in reversed(text.splitlines()) if line.startswith("Error: ")), "")
 
 
-def in_turn(packs: Sequence[Pack], root: Path, run: Run) -> Outcomes:
+def in_turn(packs: Sequence[Pack], root: Path, run: RunWords) -> Outcomes:
     """Run packs in this process, one after the other; cells that another process holds come last."""
     waiting = deque((pack, 0.0) for pack in packs)
     while waiting:
@@ -178,7 +178,7 @@ def in_turn(packs: Sequence[Pack], root: Path, run: Run) -> Outcomes:
                 yield cell, outcome
 
 
-def in_workers(packs: Sequence[Pack], root: Path, run: Run, jobs: int, devices: Sequence[str] = ()) -> Outcomes:
+def in_workers(packs: Sequence[Pack], root: Path, run: RunWords, jobs: int, devices: Sequence[str] = ()) -> Outcomes:
     """Run several packs at a time, each in one of ``jobs`` processes with an equal share of the cores and GPUs.
 
     Workers are forked by a server that has imported what they need: one import for all of them. Beside others a pack
@@ -238,7 +238,7 @@ class _Worker:
     cells: dict[str, Cell]
     several: bool
 
-    def __init__(self, root: Path, run: Run, jobs: int, device: str | None) -> None:
+    def __init__(self, root: Path, run: RunWords, jobs: int, device: str | None) -> None:
         self.device = device
         context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
@@ -277,13 +277,13 @@ class _Worker:
             self.process.join()
 
 
-def _serve(pipe: Connection, root: Path, run: Run, environment: dict[str, str], jobs: int) -> None:
+def _serve(pipe: Connection, root: Path, run: RunWords, environment: dict[str, str], jobs: int) -> None:
     """A worker's life, until the pipe is closed; Ctrl-C is the study's to answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.clear()
     os.environ.update(environment)  # it was forked by a server that may be older than what is set there
     if "OMP_NUM_THREADS" not in environment:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // jobs))
+        torch.set_num_threads(max(1, _cores() // jobs))
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             pack, patience = pipe.recv()
@@ -291,6 +291,11 @@ def _serve(pipe: Connection, root: Path, run: Run, environment: dict[str, str], 
                 peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
                 pipe.send((cell.digest, replace(outcome, memory=peak)))
     leave_process_group()
+
+
+def _cores() -> int:
+    """Those that this process may use; macOS does not say, and has them all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _available() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rffl_pl.errors import UserError
-from rffl_pl.launch.locks import locked
+from rffl_pl.files import locked, replaced
 from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS, Place, Study, lies_in
 
 if TYPE_CHECKING:
@@ -183,9 +183,8 @@ def _write(file: Path, header: Sequence[str], rows: Iterable[Row]) -> None:
     table.writeheader()
     table.writerows(rows)
     raw = text.getvalue().encode()
-    partial = file.with_name(f".{file.name}")
-    partial.write_bytes(gzip.compress(raw, mtime=0) if file.suffix == ".gz" else raw)
-    partial.replace(file)  # at once: a reader never sees half a file
+    with replaced(file) as partial:
+        partial.write_bytes(gzip.compress(raw, mtime=0) if file.suffix == ".gz" else raw)
 
 
 def curves_beside(file: Path) -> Path:

@@ -22,7 +22,7 @@ def digest_of(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def settings_of(study: Study, place: Place) -> str:
+def settings_digest(study: Study, place: Place) -> str:
     """A digest of what the words at a place say, without seed, rounds, code and data: new defaults change nothing."""
     return digest_of([_spelt_out(word) for word in study.words(place)])[:12]
 
@@ -56,7 +56,7 @@ def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:
         place = place_of(study, row)
         where = tuple(place.values())
         if where not in now:
-            now[where] = settings_of(study, place)
+            now[where] = settings_digest(study, place)
         if row["settings"] == now[where]:
             fitting.append(row)
         else:

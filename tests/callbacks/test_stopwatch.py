@@ -43,3 +43,10 @@ def test_what_costs_little_is_not_told(clock: list[float], played: float, measur
     watch.played()
     watch.measured()
     assert watch.advice(1) == []
+
+
+def test_what_is_measured_before_the_first_round() -> None:
+    """As Lightning's sanity check is: it is no round as long as the machine is up."""
+    watch = Stopwatch()
+    watch.played()
+    assert watch.rounds == 0

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from torch import nn
-from torchmetrics import Metric
 
 from rffl_pl import __version__
 from rffl_pl.adversaries import Adversary, OmniscientAdversary
@@ -27,10 +26,9 @@ ROOTS = {
     "adversaries": Adversary,
     "datamodules": FederatedDataModule,
     "models": nn.Module,
-    "metrics": Metric,
 }
 ROOM_OF = {"servers": "servers", "adversaries": "adversaries", "datamodules": "datamodules"}
-ROOM_OF |= {"networks": "models", "measures": "metrics"}
+ROOM_OF |= {"networks": "models"}
 
 
 def exported(room: str) -> dict[str, type]:

@@ -183,7 +183,7 @@ def one_round(
     else:
         models = dict(exchange.ask(asked if server else (), model if server else None))
     uploads: dict[int, Tensor] = {}
-    senders = exchange.gather_uploads(lambda i, where: payload_of(i).to(device), uploads.__setitem__)
+    exchange.gather_uploads(lambda i, where: payload_of(i).to(device), uploads.__setitem__)
     mine = {i: value for i, value in (reports or {}).items() if i in exchange.hosted}
     reported = None if reports is None else repr(exchange.gather_reports(mine).tolist())
     download = (lambda i: sparse(i).to(device)) if server else None
@@ -193,7 +193,13 @@ def one_round(
         for name, part in (("models", models), ("uploads", uploads), ("downloads", downloads))
     }
     traffic = vars(exchange.traffic) if exchange.traffic else None
-    return {**received, "senders": senders, "reported": reported, "members": exchange.members, "traffic": traffic}
+    return {
+        **received,
+        "senders": sorted(uploads),
+        "reported": reported,
+        "members": exchange.members,
+        "traffic": traffic,
+    }
 
 
 def brought(tensor: Tensor, device: torch.device) -> Tensor:

@@ -127,6 +127,14 @@ def test_rank_fairness_is_spearmans_correlation(n: int, seed: int, levels: int) 
         assert float(fairness.compute()) == pytest.approx(float(expected), abs=1e-5)
 
 
+def test_ranks_of_very_many() -> None:
+    """A million participants need no memory for all of their pairs."""
+    x = torch.arange(1_000_000) // 2
+    fairness = RankFairness()
+    fairness.update(x, x.square())
+    assert fairness.compute() == 1
+
+
 def test_ranks_alone_count() -> None:
     """Whatever keeps the order keeps the rank fairness, but not the fairness."""
     x = torch.rand(20, generator=torch.Generator().manual_seed(0))

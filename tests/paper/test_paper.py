@@ -16,7 +16,7 @@ from rffl_pl.cli.study import packaged
 from rffl_pl.paper import published
 from rffl_pl.studies import Study, results
 from rffl_pl.studies.cells import cells_of
-from rffl_pl.studies.settings import settings_of
+from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS
 from tests.cli.folders import Run
 from tests.studies.test_mistakes import assert_one_sentence
@@ -147,7 +147,7 @@ def test_every_figure_is_drawn(rffl: Run, tmp_path: Path, kept: Path) -> None:
     """A picture is not written, or hides that a panel has no data."""
     flips = Study.read(packaged()["studies/paper/label_flip.yaml"]).small()
     place = {"split": "UNI", "adversaries": "2"}
-    settings = settings_of(flips, place)
+    settings = settings_digest(flips, place)
     rows = [
         dict.fromkeys(CURVE_COLUMNS, "") | place | {"seed": "1", "rounds": "3", "settings": settings}
         | {"round": str(number), "participant": str(i), "role": "honest" if i < 5 else "adversary"}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from lightning.pytorch import Callback
 from torch import Tensor
 
+from rffl_pl.adversaries import ALIE
+from rffl_pl.errors import UserError
 from rffl_pl.servers import FedAvg
 from tests.runs import federate
 
@@ -38,3 +41,31 @@ def test_noise_is_the_participants_own() -> None:
     assert len(plain.sent) == 10
     assert all(torch.equal(one, other) for one, other in zip(plain.sent, disturbed.sent, strict=True))
     assert len({tuple(noise.tolist()) for noise in plain.sent}) == 10
+
+
+@pytest.mark.filterwarnings("ignore:Simulation")
+def test_noise_of_an_adversary_that_knows_all() -> None:
+    """What it makes of the others' uploads is noised by another stream than an upload that it makes alone."""
+    plain, disturbed = Noisy(), Noisy()
+    federate(plain, [ALIE()], rounds=2)
+    federate(disturbed, [ALIE()], Drawing(), rounds=2)
+    assert len(plain.sent) == 2 * (5 + 1 + 1)  # it has an upload of its own before it sees the others'
+    assert all(torch.equal(one, other) for one, other in zip(plain.sent, disturbed.sent, strict=True))
+    assert len({tuple(noise.tolist()) for noise in plain.sent}) == 2 * (5 + 1)
+
+
+class Forgetful(FedAvg):
+    """Fails at what has been made of the honest uploads, which comes last."""
+
+    told = 0
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        self.told += 1
+        return update if self.told <= 6 else memory["never"]
+
+
+@pytest.mark.filterwarnings("ignore:Simulation")
+def test_a_mistake_where_an_adversary_knows_all() -> None:
+    """It is a traceback, as if it were ours."""
+    with pytest.raises(UserError, match="Forgetful to say what a participant sends in round 1, but KeyError: 'never'"):
+        federate(Forgetful(), [ALIE()], rounds=1)

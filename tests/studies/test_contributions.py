@@ -12,7 +12,7 @@ from statistics import fmean
 import pytest
 
 from rffl_pl.studies.contributions import Worth, alone, leave_one_out, shapley
-from rffl_pl.studies.settings import settings_of
+from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, Study
 from tests.cli.folders import Run
 from tests.studies.files import DIGITS, rows, study
@@ -92,7 +92,7 @@ def made(tmp_path: Path) -> tuple[Path, Games]:
                 if (split, seed, len(group)) == ("POW", 2, 2):
                     continue
                 place = {"split": split, "coalition": "+".join(map(str, sorted(group))) or "nobody"}
-                row = {"study": "made", **place, "seed": seed, "rounds": 5, "settings": settings_of(read, place)}
+                row = {"study": "made", **place, "seed": seed, "rounds": 5, "settings": settings_digest(read, place)}
                 table.writerow(row | {"role": "all", "measure": "accuracy_mean", "value": value})
                 for participant, role in enumerate(("honest", "honest", "adversary")):
                     one = {"participant": participant, "role": role, "measure": "loss", "value": value + participant}
@@ -167,7 +167,7 @@ def test_a_study_without_players(rffl: Run, tmp_path: Path, made: tuple[Path, Ga
     read = Study.read(made[0])
     file = tmp_path / "studies" / "made" / "results.csv"
     place = {"split": "UNI", "coalition": "0"}
-    row = {"study": "made", **place, "seed": 1, "rounds": 5, "settings": settings_of(read, place), "role": "all"}
+    row = {"study": "made", **place, "seed": 1, "rounds": 5, "settings": settings_digest(read, place), "role": "all"}
     with file.open("w", newline="") as lines:
         table = csv.DictWriter(lines, ["study", "split", "coalition", *COLUMNS])
         table.writeheader()

@@ -16,7 +16,7 @@ from scipy import stats
 
 from rffl_pl.errors import UserError
 from rffl_pl.studies.results import keep
-from rffl_pl.studies.settings import settings_of
+from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, Study
 from rffl_pl.studies.tables import interval, markdown
 from tests.cli.folders import Run
@@ -47,7 +47,7 @@ def made(tmp_path: Path) -> tuple[Path, Values]:
                 if (split, attack) == ("POW", "flip") and (server == "RFFL" or seed == 3):
                     continue
                 place = {"server": server, "split": split, "attack": attack}
-                settings = settings_of(Study.read(told), place)
+                settings = settings_digest(Study.read(told), place)
                 row = {"study": "made", **place, "seed": seed, "rounds": 5, "settings": settings}
                 value = values[server, split, attack, seed] = generator.random()
                 table.writerow({**row, "role": "all", "measure": "accuracy_mean", "value": value})
@@ -206,7 +206,7 @@ def test_results_of_other_words_are_not_mixed(rffl: Run, tmp_path: Path, made: t
 
     results = tmp_path / "studies" / "made" / "results.csv"
     place = {"server": "RFFL", "split": "UNI", "attack": "none"}
-    old, new = (settings_of(Study.read(path), place) for path in (study(tmp_path, TEXT, "old.yaml"), file))
+    old, new = (settings_digest(Study.read(path), place) for path in (study(tmp_path, TEXT, "old.yaml"), file))
     lines = results.read_text().splitlines()
     again = [line.replace(old, new) if line.startswith("made,RFFL,UNI,none,1,") else line for line in lines]
     results.write_text("\n".join(again) + "\n")

@@ -1,0 +1,53 @@
+"""Files that several processes come by: one at a time has a file to itself, and who reads one never sees half of it."""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+
+def locked(file: IO[Any], patience: float) -> bool:
+    """Whether this process has a file to itself now; the kernel lets go of it when the file is closed.
+
+    Where the file system has no locks everybody has it.
+
+    Args:
+        file: An open file.
+        patience: Seconds to wait for another process that has it.
+    """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.1)
+        except OSError:  # a file system without locks
+            return True
+        else:
+            return True
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Where to write what takes a file's place at the end, at once; if it fails, what was there before still is.
+
+    The place is nobody else's: of several who replace one file the last one's stays, whole.
+
+    Raises:
+        OSError: If the file cannot be replaced.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
