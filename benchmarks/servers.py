@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.servers import (
+    AFL,
     ARC,
     CFFL,
     CGSV,
@@ -29,6 +30,7 @@ from rffl_pl.servers import (
     NNM,
     QFFL,
     RFFL,
+    TERM,
     Bucketing,
     CenteredClipping,
     FedAvg,
@@ -48,6 +50,8 @@ RULES: dict[str, Callable[[], Server]] = {
     "RFFL paper": lambda: RFFL(preset="paper"),
     "FedAvg": FedAvg,
     "QFFL": QFFL,
+    "AFL": AFL,
+    "TERM": TERM,
     "CFFL": CFFL,
     "CGSV": CGSV,
     "IAFL": IAFL,

@@ -21,8 +21,8 @@ _ROOMS = {
     "models": "CIFAR10CNN MNISTCNN Perceptron TextCNN",
     "module": "FederatedModule",
     "runs": "RunFolder",
-    "servers": "ARC CFFL CGSV IAFL NNM QFFL RFFL Bucketing CenteredClipping Consensus FLTrust FedAvg FedOpt "
-    "FoolsGold GeometricMedian Median MultiKrum Server SignSGD Standalone TrimmedMean",
+    "servers": "AFL ARC CFFL CGSV IAFL NNM QFFL RFFL TERM Bucketing CenteredClipping Consensus FLTrust FedAvg "
+    "FedOpt FoolsGold GeometricMedian Median MultiKrum Server SignSGD Standalone TrimmedMean",
     "strategy": "FederatedStrategy",
     "trainer": "federated_trainer",
 }

@@ -24,6 +24,7 @@ from rffl_pl.federation import Federation
 from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.round import Table, play
 from rffl_pl.servers import (
+    AFL,
     ARC,
     CFFL,
     CGSV,
@@ -31,6 +32,7 @@ from rffl_pl.servers import (
     NNM,
     QFFL,
     RFFL,
+    TERM,
     Bucketing,
     CenteredClipping,
     FedAvg,
@@ -60,6 +62,8 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "rffl-bare": lambda: RFFL(clip=False, normalise=False, earned=True, removal_from="never"),
     "cgsv": CGSV,
     "iafl": lambda: IAFL(recovery=0.5),
+    "afl": AFL,
+    "term": TERM,
     "fedavg": FedAvg,
     "fedavg-released": lambda: FedAvg(variant="released"),
     "fltrust": FLTrust,
@@ -224,7 +228,7 @@ def test_who_falls_silent_may_come_back(name: str) -> None:
         verdict = step(server, rows)
         assert verdict.silent == ((1, 4) if 5 <= now < 29 else ())
         assert not isinstance(server, RFFL | CFFL) or verdict.members[[1, 4]].all()
-    if name not in ("fltrust", "multi_krum", "foolsgold", "foolsgold-sum", "q_ffl-sampled"):  # which choose
+    if name not in ("afl", "fltrust", "multi_krum", "foolsgold", "foolsgold-sum", "q_ffl-sampled"):  # which choose
         assert verdict.weights[[1, 4]].all()
 
 

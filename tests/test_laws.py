@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rffl_pl.federation import Federation
 from rffl_pl.functional import aggregation, blocks, contribution, order, reputation, sparsify, wire
-from rffl_pl.servers import CFFL, CGSV, RFFL, FoolsGold, Server
+from rffl_pl.servers import AFL, CFFL, CGSV, RFFL, FoolsGold, Server
 from tests.hostile import BLANK, KINDS, UNFIT, Kind, hostile
 from tests.servers.tasks import downloads, shards, task
 from tests.test_hostile_uploads import CONSENSUS, SERVERS
@@ -296,6 +296,8 @@ def test_numbers_decide_nothing(name: str, order: list[int], sent: list[Kind | N
     servers[1].examples = servers[1].examples[order]
     if isinstance(servers[1], CFFL):
         servers[1]._shares = servers[1]._shares[order]
+    if isinstance(servers[1], AFL):
+        servers[1].mixture = servers[1].mixture[order]
     for now in range(2):
         rows = vector(6 * 35, seed + now).view(6, -1)
         rows = rows.sign() if name == "sign_sgd" else rows

@@ -125,6 +125,18 @@ def q_fair_weights(losses: Tensor, squared_norms: Tensor, shares: Tensor, q: flo
     return torch.where(usable, numerators, 0.0) / total if total > 0 else torch.zeros_like(numerators)
 
 
+def onto_simplex(values: Tensor) -> Tensor:
+    r"""The point of the simplex :math:`\{\lambda \ge 0, \sum_i \lambda_i = 1\}` nearest to a vector ``[P]``.
+
+    :math:`\lambda_i = \max(v_i - \tau, 0)` with the :math:`\tau` that makes their sum 1 (Duchi et al. 2008, Figure 1).
+    """
+    # Whoever is 1 below the largest gets nothing: cut off there, the sums below are finite.
+    values = (values - values.max()).clamp_min(-1)
+    sums = values.sort(descending=True).values
+    excess = (sums.cumsum(0) - 1) / torch.arange(1, len(values) + 1, dtype=values.dtype)
+    return (values - excess[int((sums > excess).sum()) - 1]).clamp_min(0)
+
+
 def majority_vote(block: Tensor) -> Tensor:
     r""":math:`\mathrm{sign} \sum_i \mathrm{sign}\, u_i` of a block ``[m, c]``, as ``[c]``; 0 for a tie.
 

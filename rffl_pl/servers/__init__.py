@@ -1,5 +1,6 @@
 """One small class per framework: uploads in, a verdict out; state survives the round, nothing else does."""
 
+from rffl_pl.servers.afl import AFL
 from rffl_pl.servers.arc import ARC
 from rffl_pl.servers.base import ParticipantSide, Server, Task, Verdict
 from rffl_pl.servers.bucketing import Bucketing
@@ -21,10 +22,11 @@ from rffl_pl.servers.q_ffl import QFFL
 from rffl_pl.servers.rffl import RFFL
 from rffl_pl.servers.sign_sgd import SignSGD
 from rffl_pl.servers.standalone import Standalone
+from rffl_pl.servers.term import TERM
 from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
-    "ARC", "CFFL", "CGSV", "IAFL", "NNM", "QFFL", "RFFL", "Bucketing", "CenteredClipping", "Consensus", "Evidence",
-    "FLTrust", "FedAvg", "FedOpt", "FoolsGold", "GeometricMedian", "Median", "MultiKrum", "ParticipantSide", "Server",
-    "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
+    "AFL", "ARC", "CFFL", "CGSV", "IAFL", "NNM", "QFFL", "RFFL", "TERM", "Bucketing", "CenteredClipping", "Consensus",
+    "Evidence", "FLTrust", "FedAvg", "FedOpt", "FoolsGold", "GeometricMedian", "Median", "MultiKrum", "ParticipantSide",
+    "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
 ]  # fmt: skip

@@ -16,9 +16,17 @@ from tests.ranks import forked
 pytestmark = pytest.mark.distributed
 # All but CFFL and FLTrust, which are refused, and Standalone, under which nobody is served; by halves the server keeps
 # the model.
-STATES = ["rffl paper", "iafl by halves", "foolsgold by halves", "sign_sgd by halves", "centered_clipping by halves"]
+STATES = [
+    "rffl paper",
+    "afl by halves",
+    "iafl by halves",
+    "foolsgold by halves",
+    "sign_sgd by halves",
+    "centered_clipping by halves",
+]
 """Whose state a run goes on with in another kind of exchange: numbers per participant, vectors, histories."""
 KINDS = [
+    "afl",
     "arc",
     "bucketing",
     "cgsv",
@@ -34,7 +42,7 @@ KINDS = [
     "rffl",
     "rffl by halves",
 ]
-KINDS += ["trimmed_mean", *STATES]
+KINDS += ["term", "trimmed_mean", *STATES]
 CENTRAL, SHARDED = ("--exchange", "central"), ("--exchange", "sharded")
 FOUR, TWO = ("--trainer.max_epochs", 4), ("--trainer.max_epochs", 2)
 

@@ -26,6 +26,8 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "RFFL",
         "FedAvg",
         "QFFL",
+        "AFL",
+        "TERM",
         "CFFL",
         "CGSV",
         "IAFL",

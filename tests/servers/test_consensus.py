@@ -18,9 +18,11 @@ from torch.optim import SGD, Adam
 
 import rffl_pl.servers
 from rffl_pl.servers import (
+    AFL,
     ARC,
     NNM,
     QFFL,
+    TERM,
     Bucketing,
     CenteredClipping,
     FedAvg,
@@ -80,6 +82,10 @@ RULES: dict[str, Callable[[], Server]] = {
     "multi_krum": MultiKrum,
     "foolsgold": FoolsGold,
     "foolsgold-sum": lambda: FoolsGold(scale="sum"),
+    "afl": AFL,
+    "afl-5": lambda: AFL(rate=5),
+    "term": TERM,
+    "term-3-away": lambda: TERM(tilt=-3),
     "q_ffl-0": lambda: QFFL(q=0),
     "q_ffl-0.1": lambda: QFFL(q=0.1),
     "q_ffl-1": lambda: QFFL(q=1),
