@@ -226,11 +226,13 @@ class FederatedModule(Configured, LightningModule):
     def task(self) -> Task:
         """What a server is told before the first round."""
         coordinates = self._strategy.coordinates_of(sum(layer_sizes(self.network)))
+        optimizer = make_optimizer(self.optimizer, self.network)
         return Task(
             examples=self.data.shard_sizes,
             classes=self.data.classes,
             layers=layer_sizes(self.network),
-            learning_rate=make_optimizer(self.optimizer, self.network).param_groups[0]["lr"],
+            learning_rate=optimizer.param_groups[0]["lr"],
+            optimizer=type(optimizer).__name__,
             seed=self.federation.seed_for("server"),
             initial=self.initial_weights()[coordinates.where],
             accuracy=self._validated_accuracy(),

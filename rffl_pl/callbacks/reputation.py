@@ -64,7 +64,9 @@ class ReputationExchange(Callback):
                 f"{type(self.server).__name__}, where everybody's model is its own; leave one."
             )
         _check_coalition(self.server, pl_module)
-        with ones_own(self.server, "--server", "start"):
+        with ones_own(self.server, "--server", "start"), warnings.catch_warnings():
+            if not trainer.is_global_zero:
+                warnings.simplefilter("ignore")  # rank 0 says it
             self.server.start(pl_module.task())
         self._colluders, self._behind = {}, False
         if trainer.is_global_zero and pl_module.cast.omniscient:

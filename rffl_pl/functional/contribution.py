@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_DUPLICATE = 0.99
+_DUPLICATE, _COPY = 0.99, 1 - 1e-6
 
 
 def pairwise_cosines(gram: Tensor) -> Tensor:
@@ -22,9 +22,15 @@ def duplicates(gram: Tensor) -> Tensor:
     r"""Which uploads are the same but for a factor and a little noise: a cosine above 0.99, ``[m, m]`` bool.
 
     Everyone is its own duplicate. Honest uploads share a direction, but 0.99 leaves them a seventh of their length
-    for what they do not share: local batches alone make more of a difference.
+    for what they do not share: local batches mostly make more of a difference. Large shards in large batches do not, so
+    that between two uploads that are each like more than half of all only what differs by rounding, a cosine above
+    :math:`1 - 10^{-6}`, is the same: a majority is not called clones for agreeing.
     """
-    return (pairwise_cosines(gram) > _DUPLICATE).fill_diagonal_(True)
+    cosines = pairwise_cosines(gram)
+    like = (cosines > _DUPLICATE).fill_diagonal_(True)
+    most = 2 * like.sum(1) > len(like)
+    copies = (cosines > _COPY).fill_diagonal_(True)
+    return torch.where(most.unsqueeze(1) & most, copies, like)
 
 
 def leave_out(gram: Tensor, weights: Tensor, out: Tensor) -> Tensor:

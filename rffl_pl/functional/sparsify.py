@@ -32,7 +32,7 @@ def group_counts(quota: float, sizes: Sequence[int], *, round_up: bool) -> list[
     if quota <= 0:
         return [0] * len(sizes)
     whole = math.ceil if round_up else math.floor
-    return [min(size, whole(size * quota)) for size in sizes]
+    return [min(size, whole(round(size * quota, 9))) for size in sizes]  # 100 times 0.07 is a last bit above 7
 
 
 def keep_largest(aggregate: Tensor, ranks: Tensor, counts: Sequence[int], sizes: Sequence[int]) -> Tensor:

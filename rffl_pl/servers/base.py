@@ -41,6 +41,7 @@ class Task:
         classes: Number of different classes among them, P numbers.
         layers: Number of entries of every parameter tensor, in ``module.parameters()`` order; they add up to D.
         learning_rate: The participants' initial learning rate.
+        optimizer: Their optimizer's class, by name.
         seed: Seed of the server's own random streams.
         initial: The weights that every participant starts from, ``[d]``: those of the coordinates that are here.
         accuracy: Accuracy of weights ``[D]`` on the server's validation examples; None where there are none.
@@ -58,6 +59,7 @@ class Task:
     initial: Tensor
     accuracy: Callable[[Tensor], float] | None
     root: Root | None = None
+    optimizer: str = "SGD"
     participation: float = 1.0
     coordinates: Coordinates | None = None
     uploads: int | None = None

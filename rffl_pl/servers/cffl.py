@@ -142,7 +142,7 @@ class CFFL(Server):
         own = {i: row for i, row in zip(senders.tolist(), evidence.uploads, strict=True) if members[i]}
 
         def download(participant: int) -> Tensor:
-            count = int(float(quotas[participant]) * step.numel())
+            (count,) = sparsify.group_counts(float(quotas[participant]), [step.numel()], round_up=False)
             received = sparsify.keep_largest(step, order, [count], [step.numel()])
             if participant in own:
                 received -= own[participant] * (float(self._shares[participant]) if self.summation == "mean" else 1.0)

@@ -22,7 +22,7 @@ class MultiKrum(Consensus):
 
     Args:
         byzantine: Number f of uploads to tolerate; by default :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
-        selected: Number m of uploads averaged; by default P - f.
+        selected: Number m of uploads averaged; by default P - f. More than that averages bad ones too.
 
     Raises:
         UserError: If f is negative or 2f + 2 < P does not hold, or m does not lie in 1 .. P; before the first round.
@@ -37,11 +37,12 @@ class MultiKrum(Consensus):
         super().__init__()
         self.byzantine = byzantine
         self.selected = selected
-        self._usual = 0
+        self._usual = self._asked = 0
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self._usual, total = task.bad, task.asked
+        self._usual, self._asked = task.bad, task.asked
+        total = self._asked
         f = self._tolerated()
         if f < 0 or 2 * f + 2 >= total:
             whom, more = f"P = {total} participants", "take more participants"
@@ -60,7 +61,8 @@ class MultiKrum(Consensus):
     def weigh(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)
         f = max(0, min(self._tolerated(), (here - 3) // 2))
-        m = min(here, self.selected if self.selected is not None else here - f)
+        selected = here - f if self.selected is None else self.selected
+        m = min(selected, here - f if selected <= self._asked - self._tolerated() else here)
         weights = torch.zeros(here, dtype=torch.float64)
         # One or two have no neighbours to be scored by.
         weights[smallest(krum_scores(evidence.squared_distances, f), m) if here > 2 else slice(None)] = 1

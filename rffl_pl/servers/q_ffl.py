@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
@@ -34,7 +35,8 @@ class QFFL(Consensus):
         weights: ``full``, everybody counts with :math:`p_i = n_i / \sum_j n_j`; ``sampled``, as the official code
             does, participants are drawn with probability :math:`p_i` and then count the same (:math:`p_i = 1`).
         sampling_ratio: Share of the uploads drawn by ``sampled``, at least one; Xu & Lyu take 0.8.
-        step_rate: :math:`\eta`, the learning rate tuned at q = 0; by default the participants' initial one.
+        step_rate: :math:`\eta`, the learning rate tuned at q = 0; by default the participants' initial one, which says
+            little under Adam and its like: theirs is a length per entry, and 1/L of it makes next to no step.
 
     Raises:
         UserError: If `q` is negative, `sampling_ratio` not in (0, 1] or `step_rate` not positive.
@@ -70,6 +72,12 @@ class QFFL(Consensus):
             raise UserError(
                 f"Expected a positive learning rate for QFFL, whose L is its inverse, but --model.optimizer has "
                 f"{self._rate}; give --server.step_rate."
+            )
+        if self.q > 0 and self.step_rate is None and task.optimizer != "SGD":
+            warnings.warn(
+                f"QFFL's L is 1/{self._rate:g} of {task.optimizer}'s learning rate, which multiplies no gradient: its "
+                "steps may come to next to nothing; --server.step_rate 0.1 is nearer to a rate of SGD.",
+                stacklevel=2,
             )
 
     def weigh(self, evidence: Evidence) -> Tensor:

@@ -60,6 +60,19 @@ def test_duplicates() -> None:
     assert same[4].sum() == 1
 
 
+def test_a_majority_that_agrees() -> None:
+    """The honest are clones for having large shards; or a majority of copies is as many as it says."""
+    one, noise = rows(0)[5], torch.randn(4, 101, generator=torch.Generator().manual_seed(3))
+    agreeing = one + 0.02 * one.norm() / 101**0.5 * noise
+    free = rows(2)[0]
+    assert contribution.pairwise_cosines(gram(agreeing)).min() > 0.99
+    assert torch.equal(contribution.duplicates(gram(torch.stack([*agreeing, free]))), alone(5))
+    few = torch.cat([agreeing[:2], rows(2)[:3]])  # two of five are no majority
+    assert contribution.duplicates(gram(few))[0].tolist() == [True, True, False, False, False]
+    copies = torch.stack([one, one, 3 * one, free, rows(1)[5]])
+    assert contribution.duplicates(gram(copies))[0].tolist() == [True, True, True, False, False]
+
+
 @seeds
 def test_leave_out(seed: int) -> None:
     """A similarity is not the cosine to the weighted sum of the others."""

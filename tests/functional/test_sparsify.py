@@ -162,3 +162,12 @@ def test_thresholds(sizes: list[int], ties: bool) -> None:
     np.testing.assert_array_equal(sparsify.count_as_large(keys, found, sizes).numpy(), np.array(as_large))
     nothing = sparsify.largest_pattern(0 * counts, lambda patterns: sparsify.count_as_large(keys, patterns, sizes))
     assert not sparsify.count_as_large(keys, nothing, sizes).any()
+
+
+def test_counts_of_decimal_quotas() -> None:
+    """A last bit of a product costs or gives an entry."""
+    for size in range(1, 300):
+        for hundredth in range(1, 101):
+            exact = size * hundredth
+            assert sparsify.group_counts(hundredth / 100, [size], round_up=True) == [-(-exact // 100)]
+            assert sparsify.group_counts(hundredth / 100, [size], round_up=False) == [exact // 100]

@@ -436,14 +436,15 @@ def test_nobody_sends(rule: Callable[[], Server]) -> None:
     assert verdict.set_aside == ()
 
 
-@pytest.mark.parametrize("settings", [{}, {"byzantine": 3, "selected": 5}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"byzantine": 3, "selected": 5}, {"selected": 8}, {"selected": 9}], ids=str)
 def test_multi_krum_of_what_is_left(settings: dict[str, int]) -> None:
     """With uploads set aside f is more than 2f + 2 < m allows, m more than are left, or somebody bad is chosen."""
     rows = uploads(10, 7, seed=1)
     for left in range(1, 11):
         good = list(range(10 - left, 10))
         f = max(0, min(settings.get("byzantine", 2), (left - 3) // 2))
-        selected = min(left, settings.get("selected", left - f))
+        asked_for = settings.get("selected", left - f)
+        selected = min(left - f if asked_for <= 10 - settings.get("byzantine", 2) else left, asked_for)
         # One or two have no neighbours to be scored by; so few are within m anyway.
         chosen, expected = reference_multi_krum(rows[good].tolist(), f, selected)
         verdict = one_round(MultiKrum(**settings), spoil(rows, range(10 - left), "NaN"))

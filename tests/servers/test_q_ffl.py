@@ -1,6 +1,7 @@
 """q-FFL against the paper's quotient in float64, round by round, and whom it draws."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -284,3 +285,15 @@ def test_refuses_a_task_without_a_learning_rate(rate: float) -> None:
 def test_asks_for_losses() -> None:
     """Participants do not measure what the rule goes by."""
     assert QFFL.hears_losses
+
+
+def test_a_learning_rate_that_is_no_gradients_is_told() -> None:
+    """Under Adam, whose rate is a length per entry, a run would train next to nothing and say nothing."""
+    adam = task(shards(5), [53], learning_rate=1e-4, optimizer="Adam")
+    with pytest.warns(UserWarning, match=r"L is 1/0\.0001 of Adam's learning rate.* --server\.step_rate 0\.1"):
+        QFFL().start(adam)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        QFFL(q=0).start(adam)
+        QFFL(step_rate=0.1).start(adam)
+        QFFL().start(task(shards(5), [53], learning_rate=1e-4))

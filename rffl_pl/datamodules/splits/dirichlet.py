@@ -54,9 +54,10 @@ def dirichlet(
 ) -> list[Tensor]:
     r"""Of every class among n N random examples, participant i gets a share drawn from Dirichlet(:math:`\alpha`).
 
-    Label skew as in Hsu et al. 2019 (https://arxiv.org/abs/1909.06335); a small :math:`\alpha` gives every participant
-    few classes. Shard sizes vary; n = ``each`` is their mean. Where all draws for a class are too small to be told
-    apart, as with an :math:`\alpha` near 0, one participant gets the whole class: whoever it is, as all are equal.
+    Label skew as in Yurochkin et al. 2019 (https://arxiv.org/abs/1905.12022); a small :math:`\alpha` gives every
+    participant few classes. Shard sizes vary; n = ``each`` is their mean. Where all draws for a class are too small to
+    be told apart, as with an :math:`\alpha` near 0, one participant gets the whole class: whoever it is, as all are
+    equal.
     """
     chosen = drawn(len(labels), participants * each, generator)
     gamma = torch.distributions.Gamma(torch.full((participants,), alpha, dtype=torch.float64), 1.0)
