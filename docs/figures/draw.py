@@ -95,12 +95,13 @@ def of_an_attack(attack: str, servers: list[str], found: dict[str, Values]) -> F
     """What an attack does under every server; of one with an aim also how often it succeeds."""
     accuracy = found["accuracy_mean"]
     aims = [name for name in SUCCESS if any(found[name].get((server, attack)) for server in servers)]
-    figure, panels = plt.subplots(1, 1 + len(aims), figsize=(9, 4.4), layout="constrained", sharey=True, squeeze=False)
+    size = (9, 0.27 * len(servers) + 0.8)  # two labels in each row
+    figure, panels = plt.subplots(1, 1 + len(aims), figsize=size, layout="constrained", sharey=True, squeeze=False)
     axes = panels[0, 0]
-    dots(axes, servers, [accuracy[server, "none"] for server in servers], QUIET, "s", "no attack", shift=-0.19)
-    dots(axes, servers, [accuracy[server, attack] for server in servers], ADVERSARY, "o", attack, shift=0.19)
+    dots(axes, servers, [accuracy[server, "none"] for server in servers], QUIET, "s", "no attack", shift=-0.22)
+    dots(axes, servers, [accuracy[server, attack] for server in servers], ADVERSARY, "o", attack, shift=0.22)
     axes.set_title("Mean accuracy of the honest, two adversaries of ten")
-    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2, fontsize=9)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.06), ncols=2, fontsize=9)
     for name, panel in zip(aims, panels[0, 1:], strict=True):
         dots(panel, servers, [found[name][server, attack] for server in servers], ADVERSARY, "o")
         panel.set_title(SUCCESS[name])
@@ -128,6 +129,7 @@ def dots(
     where = np.arange(len(names)) + shift
     means = np.array([np.mean(value) for value in values])
     spans = np.array([[mean - min(value), max(value) - mean] for mean, value in zip(means, values, strict=True)]).T
+    spans = spans.clip(min=0)  # a mean of like values may lie a last bit below them
     axes.errorbar(means, where, xerr=spans, fmt=marker, color=colour, markersize=5, capsize=3, label=label or None)
     for mean, y, high in zip(means, where, spans[1], strict=True):
         axes.annotate(f"{mean:.0%}", (mean + high, y), (7, 0), textcoords="offset points", va="center", fontsize=8)

@@ -68,6 +68,9 @@ class Confirmations:
     both sent, divided by :math:`\sqrt n`, exceeds the normal quantile of the confidence. Whoever agrees with at least a
     third of the others is confirmed; duplicates of its own upload do not count, and those of another count as one.
 
+    The confidence is that of one look at one pair. Over the rounds, and where one other is a third, more noise is
+    confirmed: of free-riders beside two and three honest participants 1.8 and 2.5 % within 30 rounds, beside five none.
+
     Args:
         participants: P.
         confidence: Of each agreement.
