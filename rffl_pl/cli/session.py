@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rffl_pl.errors import UserError, check_number, nearest
 from rffl_pl.studies import Study, results
+from rffl_pl.studies.study import CURVE_COLUMNS
 
 if TYPE_CHECKING:
     from rffl_pl.studies.cells import Cell
@@ -83,8 +84,10 @@ class Machine:
 
     def play(self, cells: Sequence[Cell]) -> Outcomes:
         """Run cells, and tell how each of them ended."""
-        from rffl_pl.studies.play import in_turn, in_workers
+        from rffl_pl.studies.play import in_turn, in_workers, without_gpu
 
+        if self.devices and without_gpu():
+            print(f"Warning: no GPU is seen with --devices {self.devices[0]}: cells train on the CPU.", file=sys.stderr)
         packs = self.packs(cells)
         if self.jobs > 1 and len(packs) > 1:
             return in_workers(packs, self.root, self.run, min(self.jobs, len(packs)), self.devices)
@@ -147,7 +150,8 @@ class Session:
 
     def play(self) -> int:
         """Run what has no result; returns the exit code: 1 if a cell failed, 130 if the user interrupted."""
-        results.keep(self.study, self.file, [])  # now: not after hours of running
+        if self.left:
+            results.keep(self.study, self.file, [])  # now: not after hours of running
         print(
             f"{self.study.name}: {len(self.cells)} cells, {len(self.cells) - len(self.left)} of them finished",
             flush=True,
@@ -171,6 +175,12 @@ class Session:
             near = nearest(name, self.measured) or "."
             there = ", ".join(sorted(self.measured))
             print(f"Expected curves to name measures of rounds ({there}), but got {name}{near}", file=sys.stderr)
+        if self.study.curves and (gone := self._without_curves()):
+            print(
+                f"Expected every round of {len(self.cells)} cells, but the folders of {gone} are gone, which have "
+                f"results alone; take their rows out of {self.file} to run them again.",
+                file=sys.stderr,
+            )
         return 1 if failed else 0
 
     def _packs(self) -> str:
@@ -220,6 +230,12 @@ class Session:
         if curves:
             results.keep_curves(self.study, self.file, curves)
         return results.keep(self.study, self.file, rows) if rows else 0
+
+    def _without_curves(self) -> int:
+        """How many finished cells have no curves: the study asked for none when they ran."""
+        file = results.curves_beside(self.file)
+        there = {row["cell"] for row in results.read(self.study, file, CURVE_COLUMNS)} if file.is_file() else set()
+        return sum(cell.digest in self.seconds and cell.digest not in there for cell in self.cells)
 
     def _seconds(self, cell: Cell) -> float | None:
         """How long a cell took whose folder has its result; None if there is none."""

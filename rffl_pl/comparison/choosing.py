@@ -59,8 +59,8 @@ def at_hand(root: Path) -> Iterator[Result | UserError]:
     folders = list(_folders(root, _DEPTH)) if root.is_dir() else []
     if not folders:
         raise UserError(
-            f"Expected runs below {root}/, but there are none here; name their folders, or train one: rffl fit "
-            "--config digits.yaml."
+            f"Expected runs below {root}/, but there are none here beside cells of studies; name a study, as "
+            f"{root}/studies/digits, or folders, or train one: rffl fit --config digits.yaml."
         )
     for folder in folders:
         try:
@@ -120,7 +120,10 @@ def _cells(file: Path) -> Iterator[Result | str]:
     for digest, (study, place) in _places(file).items():
         folder = _newest(file.parent.parent / "cells" / digest)
         if folder is None:
-            yield f"Expected the cell {digest} of {file} to have a run, but there is none; run the study again."
+            yield (
+                f"Expected the cell {digest} of {file} to have its run in {file.parent.parent / 'cells'}, but that is "
+                "gone; tables need none, and to have it again take its rows out of that file and run the study."
+            )
         else:
             yield replace(read(folder), settings=place, study=study)
 

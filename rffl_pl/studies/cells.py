@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import inspect
 import json
 import os
@@ -24,8 +23,8 @@ from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.imports import beside
-from rffl_pl.studies.settings import PACKAGE, digest_of, settings_digest
+from rffl_pl.studies.own import NAMES_FILES, PUBLISHED, WHERE_DATA_LIES, content_of, digest_of, listing, source_of
+from rffl_pl.studies.settings import PACKAGE, settings_digest
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
 Settings = dict[str, Any]
@@ -36,10 +35,6 @@ _NO_MATTER = {  # what a result does not depend on
     "trainer": {"enable_progress_bar", "default_root_dir", "logger"},
     "standalone": {"cache_dir"},
 }
-_WHERE_DATA_LIES = {"data_dir", "num_workers"}
-_NAMES_FILES = ("file", "folder", "path", "dir", "root")
-"""How options of the data end that name a file or folder; of others a value does that has a slash."""
-_PUBLISHED = ("torch", "torchvision", "lightning", "torchmetrics")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,24 +167,24 @@ def _matter(settings: Settings) -> Settings:
 def _read(value: Any, option: str = "") -> Any:
     """Options of the data, with what lies in the files and folders that they name instead of where those lie."""
     if isinstance(value, dict):
-        return {key: _read(item, key) for key, item in value.items() if key not in _WHERE_DATA_LIES}
+        return {key: _read(item, key) for key, item in value.items() if key not in WHERE_DATA_LIES}
     if isinstance(value, list):
         return [_read(item, option) for item in value]
-    if isinstance(value, str) and ("/" in value or option.rpartition("_")[2] in _NAMES_FILES):
+    if isinstance(value, str) and ("/" in value or option.rpartition("_")[2] in NAMES_FILES):
         path = os.path.expanduser(value)
-        return _listing(Path(path)) if os.path.isdir(path) else _content(Path(path)) if os.path.isfile(path) else value
+        return listing(Path(path)) if os.path.isdir(path) else content_of(Path(path)) if os.path.isfile(path) else value
     return value
 
 
 def _settled(value: Any) -> Any:
     """The same for the same meaning: a class by its name, a user's class and file by what it contains."""
     if isinstance(value, dict):
-        inner = {key: _settled(item) for key, item in value.items() if key not in _WHERE_DATA_LIES}
+        inner = {key: _settled(item) for key, item in value.items() if key not in WHERE_DATA_LIES}
         return inner | ({"class_path": _class(value["class_path"])} if "class_path" in value else {})
     if isinstance(value, list):
         return [_settled(item) for item in value]
     if isinstance(value, str) and "." in value and Path(value).is_file():
-        return _content(Path(value))
+        return content_of(Path(value))
     return value
 
 
@@ -197,52 +192,9 @@ def _class(path: str) -> str:
     room, _, name = path.rpartition(".")
     if room.partition(".")[0] == "rffl_pl":
         return name
-    if room.partition(".")[0] in _PUBLISHED:
+    if room.partition(".")[0] in PUBLISHED:
         return path
-    return f"{path} {_source(room.partition('.')[0])}" if room else path
-
-
-def _source(name: str) -> str:
-    """A digest of a user's module, or of a whole package, and of what they import from beside them."""
-    found = importlib.util.find_spec(name)
-    if found and found.submodule_search_locations:
-        return _code_in(*found.submodule_search_locations)
-    if not (found and found.origin and found.has_location):
-        return ""
-    file = Path(found.origin)
-    return _and(_content(file), beside([file], file.parent))
-
-
-@functools.cache
-def _code_in(*folders: str) -> str:
-    files = sorted((path.relative_to(folder), path) for folder in folders for path in Path(folder).rglob("*.py"))
-    own = digest_of([(name.as_posix(), _content(path)) for name, path in files])
-    roots = sorted({Path(folder).parent for folder in folders})
-    return _and(own, *(beside((path for _, path in files if path.is_relative_to(root)), root) for root in roots))
-
-
-def _and(own: str, *others: Mapping[str, str]) -> str:
-    """A digest of files and of others; without others it is their own, as results have it that were kept before."""
-    return digest_of(own, *others) if any(others) else own
-
-
-@functools.cache
-def _listing(folder: Path) -> str:
-    """A digest of the names, sizes and times of a folder's files: reading all of them may take longer than a run.
-
-    What libraries leave beside data, hidden files and caches, does not count.
-    """
-    lines = []
-    for room, _, names in os.walk(folder, followlinks=True):
-        for path in (Path(room, name) for name in names if not name.startswith((".", "cache-"))):
-            if path.is_file():
-                about = path.stat()
-                lines.append(f"{path.relative_to(folder).as_posix()} {about.st_size} {about.st_mtime_ns}")
-    return hashlib.sha256(os.fsencode("\n".join(sorted(lines)))).hexdigest()
-
-
-def _content(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return f"{path} {source_of(room.partition('.')[0])}" if room else path
 
 
 @functools.cache
@@ -250,7 +202,7 @@ def code() -> str:
     """A digest of the package's code, but for the rooms that no result depends on."""
     files = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
     matter = [path for path in files if path.parts[0] not in ("cli", "comparison", "dashboard", "paper", "studies")]
-    text = "".join(f"{path.as_posix()} {_content(PACKAGE / path)}\n" for path in matter)
+    text = "".join(f"{path.as_posix()} {content_of(PACKAGE / path)}\n" for path in matter)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -55,6 +55,8 @@ class Outcome:
         return replace(self, state="failed") if self.state == "killed" else self
 
 
+_LOOK = 3.0
+"""After how many seconds a worker looks again whether the study still lives."""
 Outcomes = Generator[tuple[Cell, Outcome], None, None]
 Pack = Sequence[Cell]
 """Cells that are run together, or one alone."""
@@ -183,8 +185,8 @@ def in_workers(packs: Sequence[Pack], root: Path, run: RunWords, jobs: int, devi
 
     Workers are forked by a server that has imported what they need: one import for all of them. Beside others a pack
     starts where the machine has as much memory left as one of them has taken so far. One that is killed all the same
-    waits until fewer run, its cells each alone from then on; a cell that is killed while nothing runs beside it fails.
-    Whoever stops iterating ends all.
+    waits until fewer run, its cells each alone from then on, and stderr says so; with every cell that ends one more may
+    run again. A cell that is killed while nothing runs beside it fails. Whoever stops iterating ends all.
 
     Args:
         packs: The cells; those of a pack are run together.
@@ -197,10 +199,10 @@ def in_workers(packs: Sequence[Pack], root: Path, run: RunWords, jobs: int, devi
     waiting = deque((pack, 0.0) for pack in packs)
     idle: list[_Worker] = []
     busy: dict[Connection, _Worker] = {}
-    most, taken = jobs, 0
+    pace = _Pace(jobs)
     try:
         while waiting or busy:
-            while waiting and len(busy) < most and (not busy or _available() > taken):
+            while waiting and pace.room_beside(len(busy)):
                 seen = [worker.device for worker in busy.values()]
                 worker = idle.pop() if idle else _Worker(root, run, jobs, min(devices, key=seen.count, default=None))
                 busy[worker.pipe] = worker
@@ -209,10 +211,7 @@ def in_workers(packs: Sequence[Pack], root: Path, run: RunWords, jobs: int, devi
                 assert isinstance(pipe, Connection)
                 worker = busy[pipe]
                 for cell, outcome in worker.heard():
-                    taken = max(taken, outcome.memory)
-                    again = outcome.state == "killed" and (worker.several or len(busy) > 1)
-                    most = max(1, len(busy) - 1) if again else most
-                    if again or outcome.state == "busy":
+                    if pace.again(cell, outcome, len(busy), worker.several):
                         waiting.append(([cell], 1.0))
                     else:
                         yield cell, outcome.final()
@@ -225,6 +224,29 @@ def in_workers(packs: Sequence[Pack], root: Path, run: RunWords, jobs: int, devi
             worker.process.terminate()
         for worker in [*idle, *busy.values()]:
             worker.leave()
+
+
+class _Pace:
+    """How many packs run at a time: as many as there are jobs, and fewer for a while after the kernel ended one."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = self.most = jobs
+        self.taken = 0  # bytes that a worker has held at most
+
+    def room_beside(self, running: int) -> bool:
+        """Whether one more may run."""
+        return running < self.most and (not running or _available() > self.taken)
+
+    def again(self, cell: Cell, outcome: Outcome, running: int, several: bool) -> bool:
+        """Whether a cell is to wait for another turn; its pack was one of those running, and may have had several."""
+        self.taken = max(self.taken, outcome.memory)
+        if outcome.state == "killed" and (several or running > 1):
+            self.most = max(1, running - 1)
+            print(f"{cell}: {outcome.sentence} It goes on from its last checkpoint.", file=sys.stderr, flush=True)
+            return True
+        if outcome.state == "done":
+            self.most = min(self.jobs, self.most + 1)
+        return outcome.state == "busy"
 
 
 class _Worker:
@@ -243,7 +265,7 @@ class _Worker:
         context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
         environment = dict(os.environ) | ({} if device is None else {"CUDA_VISIBLE_DEVICES": device})
-        self.process = context.Process(target=_serve, args=(theirs, root, run, environment, jobs))
+        self.process = context.Process(target=_serve, args=(theirs, root, run, environment, jobs, os.getpid()))
         self.process.start()
         theirs.close()  # so that its death is the end of the pipe
 
@@ -262,7 +284,8 @@ class _Worker:
             code = self.process.exitcode or 0
             how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             state: Literal["killed", "failed"] = "killed" if code == -signal.SIGKILL or self.several else "failed"
-            died = Outcome(state, sentence=f"Its worker {how}; if memory is short, give fewer --jobs.")
+            advice = "; if memory is short, give fewer --jobs." if code == -signal.SIGKILL else "."
+            died = Outcome(state, sentence=f"Its worker {how}{advice}")
             left, self.cells = self.cells, {}
             return [(cell, died) for cell in left.values()]
         assert isinstance(outcome, Outcome)
@@ -277,9 +300,10 @@ class _Worker:
             self.process.join()
 
 
-def _serve(pipe: Connection, root: Path, run: RunWords, environment: dict[str, str], jobs: int) -> None:
+def _serve(pipe: Connection, root: Path, run: RunWords, environment: dict[str, str], jobs: int, study: int) -> None:
     """A worker's life, until the pipe is closed; Ctrl-C is the study's to answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(study,), daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)  # it was forked by a server that may be older than what is set there
     if "OMP_NUM_THREADS" not in environment:
@@ -291,6 +315,21 @@ def _serve(pipe: Connection, root: Path, run: RunWords, environment: dict[str, s
                 peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
                 pipe.send((cell.digest, replace(outcome, memory=peak)))
     leave_process_group()
+
+
+def _end_with(study: int) -> None:
+    """Do as the study would have done at its end, if it is killed: cells end after their round, and can go on."""
+    while True:
+        time.sleep(_LOOK)
+        try:
+            os.kill(study, 0)
+        except ProcessLookupError:
+            return os.kill(os.getpid(), signal.SIGTERM)
+
+
+def without_gpu() -> bool:
+    """Whether torch sees no GPU."""
+    return not torch.cuda.is_available()
 
 
 def _cores() -> int:

@@ -94,7 +94,7 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
         raise UserError(f"Expected the results of {study.name} in {file}, but there are none; run the study first.")
     try:
         raw = file.read_bytes()
-        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
+        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")  # as Excel leaves it
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(
             f"Expected {file} to be the results of {study.name}, but it cannot be read: {error}."
@@ -103,33 +103,37 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
     lacking = {"study", *study.axes, *columns} - set(table.fieldnames or ())
     if lacking:
         raise UserError(
-            f"Expected {file} to be the results of {study.name}, but it has no column {sorted(lacking)[0]}; "
-            "remove it or give the study another name."
+            f"Expected {file} to be the results of {study.name}, but it has no column {sorted(lacking)[0]}; give the "
+            "study another name, as for an axis that is new, or undo what changed the file."
         )
     beyond = [name for name in table.fieldnames or () if name not in ("study", *study.axes, *columns)]
     if beyond:
         raise UserError(
             f"Expected {file} to be the results of {study.name}, but its column {beyond[0]} is no axis of the study; "
-            "remove it or give the study another name."
+            "give the study another name, or undo what changed the file."
         )
     rows = list(table)
     for row in rows:
         _check_numbers(file, row)
-    return rows
+    by_what = ((_which(study, row), row["participant"], row["measure"], row.get("round")) for row in rows)
+    return list(dict(zip(by_what, rows, strict=True)).values())  # of files that were put together, each row once
 
 
 def _check_numbers(file: Path, row: Row) -> None:
-    """See that what is calculated with is numbers: programs that open tables rewrite them, 1 as 1.0.
+    """See that what is calculated with is numbers; programs that open tables rewrite them, and 1.0 is taken for 1.
 
     Raises:
-        UserError: If one is none.
+        UserError: If one is none, or not finite.
     """
     for column, kind in _NUMBERS.items():
         number = row.get(column, "0")
         if number == "" and column in _MAY_LACK:
             continue
         try:
-            kind(number)
+            found = float(number)
+            if not math.isfinite(found) or kind(found) != found:
+                raise ValueError(number)
+            row[column] = str(int(found)) if kind is int else number
         except (TypeError, ValueError) as error:
             what = "a whole number" if kind is int else "a number"
             raise UserError(
@@ -160,7 +164,7 @@ def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = 
     Raises:
         UserError: If the file holds other results, or cannot be written.
     """
-    new = list(new)
+    new, header = list(new), ["study", *study.axes, *columns]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with (file.parent / ".lock").open("w") as lock:
@@ -169,9 +173,12 @@ def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = 
             before = _every(study, file, columns) if file.exists() else []
             kept = [row for row in before if _which(study, row) not in fresh]
             rows = sorted([*kept, *new], key=lambda row: _order(study, row))
-            _write(file, ["study", *study.axes, *columns], rows)
+            _write(file, header, rows)
             return len(rows)
     except OSError as error:
+        there = _every(study, file, columns) if file.exists() else []
+        if new and {_values(row, header) for row in new} <= {_values(row, header) for row in there}:
+            return len(there)  # a disk that can only be read has all of them
         from rffl_pl.runs.durable import why_not_written  # torch is imported by what needs it alone
 
         raise UserError(f"Expected {file} to be a file that can be written, but {why_not_written(error)}.") from error
@@ -215,6 +222,10 @@ def seconds_of(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool =
         if seconds is not None:
             found[cell.digest] = float(seconds or 0)
     return found
+
+
+def _values(row: Row, header: Sequence[str]) -> tuple[str, ...]:
+    return tuple(row[column] for column in header)
 
 
 def _which(study: Study, row: Row) -> tuple[str, ...]:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rffl_pl.studies.own import digest_of, named_in
 from rffl_pl.studies.results import Row, place_of
 from rffl_pl.studies.study import Place, Study
 
 PACKAGE = Path(__file__).parent.parent
 
 
-def digest_of(*parts: Any) -> str:
-    """Of plain values; the order of keys does not count."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 def settings_digest(study: Study, place: Place) -> str:
-    """A digest of what the words at a place say, without seed, rounds, code and data: new defaults change nothing."""
-    return digest_of([_spelt_out(word) for word in study.words(place)])[:12]
+    """A digest of what the words at a place say, of a user's own classes and files that they name what lies in them.
+
+    Without seed and rounds, and without the package's code, data and defaults: new ones of those change nothing.
+    """
+    own = named_in(study.words(place))
+    return digest_of(_said(study, place), own)[:12] if own else _before_files_counted(study, place)
+
+
+def _before_files_counted(study: Study, place: Place) -> str:
+    """Likewise of words alone, which is all that results of earlier releases tell."""
+    return digest_of(_said(study, place))[:12]
+
+
+def _said(study: Study, place: Place) -> list[Any]:
+    return [_spelt_out(word) for word in study.words(place)]
 
 
 def _spelt_out(word: str) -> Any:
@@ -48,16 +55,18 @@ def _content(text: str) -> Any:
 def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:
     """The rows that were run with the words that the study has now, and how many runs had others.
 
+    Words whose classes or files of a user's own have changed since are others.
+
     A table that showed both would pass off one for the other, or take the mean of different experiments.
     """
-    now: dict[tuple[str, ...], str] = {}
+    now: dict[tuple[str, ...], set[str]] = {}
     fitting, others = [], set()
     for row in rows:
         place = place_of(study, row)
         where = tuple(place.values())
         if where not in now:
-            now[where] = settings_digest(study, place)
-        if row["settings"] == now[where]:
+            now[where] = {settings_digest(study, place), _before_files_counted(study, place)}
+        if row["settings"] in now[where]:
             fitting.append(row)
         else:
             others.add((*where, row["seed"], row["rounds"]))
@@ -67,4 +76,4 @@ def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:
 def left_out(study: Study, runs: int) -> str:
     """The sentence on runs that had other words."""
     were = "1 run that was" if runs == 1 else f"{runs} runs that were"
-    return f"Left out: {were} run with other words than {study.name} has now; run the study again."
+    return f"Left out: {were} run with other words, or files of yours, than {study.name} has now; run the study again."

@@ -230,9 +230,9 @@ def checked_seeds(seeds: Sequence[Any]) -> list[int]:
     Raises:
         UserError: If not.
     """
-    whole = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds)
+    whole = all(isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**32 for seed in seeds)
     if not whole or not seeds or len(set(seeds)) < len(seeds):
-        raise UserError(f"Expected seeds to be different whole numbers from 0 on, but got {list(seeds)}.")
+        raise UserError(f"Expected seeds to be different whole numbers in 0 .. {2**32 - 1}, but got {list(seeds)}.")
     return list(seeds)
 
 

@@ -80,7 +80,7 @@ STUDIES: dict[str, tuple[str | bytes, str]] = {
     "a list for words": (STUDY.replace("--config digits.yaml", "[3]"), "base to be words of a command line"),
     "a quotation mark": (STUDY.replace("--server RFFL", "--server 'RFFL"), "words of a command line, but got"),
     "a name outside": ("name: ../../x\n" + STUDY[12:], "name to be letters, digits, dots and dashes"),
-    "a negative seed": (STUDY.replace("[1]", "[-1]"), "seeds to be different whole numbers from 0 on"),
+    "a negative seed": (STUDY.replace("[1]", "[-1]"), "seeds to be different whole numbers in 0 .. 4294967295"),
     "an unknown option": (STUDY.replace("--server RFFL", "--server RFFL --foo 3"), "options that there are, but got"),
 }
 

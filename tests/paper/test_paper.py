@@ -100,7 +100,8 @@ def test_results_of_another_configuration_are_left_out(rffl: Run, tmp_path: Path
     (line,) = (line for line in ended.out.splitlines() if line.startswith("| FedAvg, measured"))
     assert line.count(" - ") == 10
     assert ended.err == (
-        "Left out: 3 runs that were run with other words than attacks-reduced has now; run the study again.\n"
+        "Left out: 3 runs that were run with other words, or files of yours, than attacks-reduced has now; run the "
+        "study again.\n"
     )
 
 

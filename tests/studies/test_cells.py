@@ -10,9 +10,9 @@ import pytest
 
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.runs.imports import beside
-from rffl_pl.studies import cells
+from rffl_pl.studies import cells, own
 from rffl_pl.studies.cells import cells_of
-from rffl_pl.studies.settings import digest_of
+from rffl_pl.studies.own import digest_of, named_in
 from rffl_pl.studies.study import Study
 from tests.conftest import ROOT
 
@@ -148,8 +148,8 @@ def test_files_without_helpers_keep_their_digest(tmp_path: Path, monkeypatch: py
         place.write_text("import json\nfrom collections import abc\nimport torch\nfrom rffl_pl.servers import FedAvg\n")
     bytes_of = hashlib.sha256(file.read_bytes()).hexdigest()
     monkeypatch.syspath_prepend(tmp_path)
-    assert cells._source("lone_for_studies") == bytes_of
-    assert cells._source("lone_package_for_studies") == digest_of([("__init__.py", bytes_of), ("inner.py", bytes_of)])
+    assert own.source_of("lone_for_studies") == bytes_of
+    assert own.source_of("lone_package_for_studies") == digest_of([("__init__.py", bytes_of), ("inner.py", bytes_of)])
     for name in ("functools", "yaml"):  # what is installed has all the rest of that beside it
         found = importlib.util.find_spec(name)
         assert found is not None
@@ -159,6 +159,42 @@ def test_files_without_helpers_keep_their_digest(tmp_path: Path, monkeypatch: py
 
 def changed(words: str) -> str:
     """The digest in another process: one reads a folder once."""
-    cells._listing.cache_clear()
-    cells._code_in.cache_clear()
+    own.listing.cache_clear()
+    own._code_in.cache_clear()
     return digest(words)
+
+
+def test_what_words_name_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables take the mean of what two versions of a class, or of a file of the data, have made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "named_for_studies.py").write_text("class Mine: a = 1\n")
+    (tmp_path / "texts.csv").write_text("text,label\n")
+    (tmp_path / "own.yaml").write_text("server: {class_path: named_for_studies.Mine}\ndata: {train_file: texts.csv}\n")
+    ways = (
+        ["--server", "named_for_studies.Mine"],
+        ["--server=named_for_studies.Mine"],
+        ["--trainer.callbacks", '[{"class_path": "named_for_studies.Mine"}]'],
+        ["--data.train_file", "texts.csv"],
+        ["--config", "own.yaml"],
+    )
+    before = [named_in(words) for words in ways]
+    assert all(before)
+    assert before[0] == before[1] == before[2]
+    assert before[4] == [*before[0], *before[3]]
+    (tmp_path / "named_for_studies.py").write_text("class Mine: a = 2\n")
+    (tmp_path / "texts.csv").write_text("text,label\nx,1\n")
+    for words, old in zip(ways, before, strict=True):
+        assert named_in(words) != old, words
+    package = ["--config", "digits.yaml", "--server", "rffl_pl.servers.FedAvg", "--model.optimizer", "torch.optim.Adam"]
+    package += [
+        "--server.gamma",
+        "0.5",
+        "--run.name",
+        "a.b",
+        "--data.data_dir",
+        str(tmp_path),
+        "--standalone.cache_dir",
+        ".",
+    ]
+    assert named_in(package) == []

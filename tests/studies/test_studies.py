@@ -144,6 +144,10 @@ def test_cells_wait_where_memory_is_short(rffl: Run, tmp_path: Path, monkeypatch
     ended = rffl("study", study(tmp_path, text, "killed.yaml"), "--root", tmp_path / "again", "--jobs", 2)
     assert ended.code == 0, ended.err
     assert mark.exists()
+    told = (
+        "n=killed seed=1: Its worker ended by SIGKILL; if memory is short, give fewer --jobs. It goes on from its last"
+    )
+    assert told in ended.err
 
 
 @pytest.mark.distributed
@@ -186,8 +190,9 @@ axes:
 
 
 @pytest.mark.distributed
-def test_a_scheduler_ends_a_study_and_its_workers(tmp_path: Path) -> None:
-    """Workers go on without their study after SIGTERM, or the study does not say that it can be resumed."""
+@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+def test_a_study_that_ends_takes_its_workers_with_it(tmp_path: Path, how: signal.Signals) -> None:
+    """Workers go on without their study and hold its cells, or it does not say that it can be resumed."""
     text = f"base: {DIGITS} --trainer.max_epochs 10000\naxes:\n  server: {{RFFL: '', FedAvg: --server FedAvg}}\n"
     root = tmp_path / "studies"
     words = ["study", str(study(tmp_path, text, "long.yaml")), "--root", str(root), "--jobs", "2"]
@@ -195,11 +200,13 @@ def test_a_scheduler_ends_a_study_and_its_workers(tmp_path: Path) -> None:
     started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         wait_for(root, "cells/*/*/checkpoints/last.ckpt/run.pt")
-        started.terminate()
-        _, err = started.communicate(timeout=90)
-        assert started.returncode == 130
-        assert "Interrupted; the same command goes on where every cell was." in err
-        until = time.monotonic() + 30
+        started.send_signal(how)
+        if how == signal.SIGTERM:
+            _, err = started.communicate(timeout=90)
+            assert started.returncode == 130
+            assert "Interrupted; the same command goes on where every cell was." in err
+        started.wait(90)
+        until = time.monotonic() + 60
         while group_lives(started.pid):
             assert time.monotonic() < until
             time.sleep(0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import itertools
 import random
@@ -15,7 +16,7 @@ import pytest
 from scipy import stats
 
 from rffl_pl.errors import UserError
-from rffl_pl.studies.results import keep
+from rffl_pl.studies.results import keep, read
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, Study
 from rffl_pl.studies.tables import interval, markdown
@@ -198,7 +199,8 @@ def test_results_of_other_words_are_not_mixed(rffl: Run, tmp_path: Path, made: t
     ended = rffl(*words, "--only", "attack=none")
     assert ended.code == 0, ended.err
     assert ended.out.splitlines()[2] == "| server | POW |"
-    assert "Left out: 6 runs that were run with other words than made has now; run the study again." in ended.err
+    told = "Left out: 6 runs that were run with other words, or files of yours, than made has now; run the study again."
+    assert told in ended.err
     assert not rffl(*words, "--only", "split=POW").err
     none = rffl(*words, "--only", "split=UNI")
     assert none.code == 2
@@ -219,10 +221,11 @@ def test_results_of_other_words_are_not_mixed(rffl: Run, tmp_path: Path, made: t
 @pytest.mark.parametrize(
     ("column", "number", "expected"),
     [
-        ("seed", "1.0", "a whole number in every row's column seed, but got '1.0'"),
-        ("rounds", "5.0", "a whole number in every row's column rounds, but got '5.0'"),
+        ("seed", "1.5", "a whole number in every row's column seed, but got '1.5'"),
+        ("rounds", "five", "a whole number in every row's column rounds, but got 'five'"),
         ("value", "0,9", "a number in every row's column value, but got '0,9'"),
         ("value", "", "a number in every row's column value, but got ''"),
+        ("value", "nan", "a number in every row's column value, but got 'nan'"),
     ],
 )
 def test_a_number_that_is_none_is_told(
@@ -263,3 +266,32 @@ def shown(values: Values, server: str, split: str, attack: str) -> str:
     known = [100 * value for (*place, _), value in values.items() if place == [server, split, attack]]
     low, high = stats.t.interval(0.95, len(known) - 1, np.mean(known), stats.sem(known))
     return f"{np.mean(known):.1f} ± {(high - low) / 2:.1f}"
+
+
+def test_files_that_other_programs_wrote(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """What changes no number is no reason to run anything again: Excel's mark, 0.0 for 0, and a row that came twice."""
+    results = tmp_path / "studies" / "made" / "results.csv"
+    words = ("study", made[0], "--root", tmp_path / "studies", "--table", "server", "split")
+    keep(Study.read(made[0]), results, [])
+    text, before = results.read_text(), rffl(*words).out
+    lines = text.replace(",0,honest", ",0.0,honest").replace(",1,honest", ",1.0,honest").splitlines()
+    assert ",0.0,honest" in lines[2]
+    results.write_text("\n".join(["\ufeff" + lines[0], *lines[1:], *lines[1:8]]) + "\n", encoding="utf-8")
+    assert rffl(*words).out == before
+    keep(Study.read(made[0]), results, [])
+    assert results.read_text() == text
+
+
+def test_a_disk_that_can_only_be_read(made: tuple[Path, Values], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished study fails there, where it has nothing to write."""
+    study_ = Study.read(made[0])
+    results = made[0].parent / "studies" / "made" / "results.csv"
+    rows = read(study_, results)
+
+    def refused(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("rffl_pl.studies.results.replaced", refused)
+    assert keep(study_, results, rows[:20]) == len(rows)
+    with pytest.raises(UserError, match="file that can be written, but Read-only file system"):
+        keep(study_, results, [rows[0] | {"value": "0.5"}])
