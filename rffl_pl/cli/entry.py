@@ -62,7 +62,7 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str], ranks: int = 1) -> None:
     """Run one command line, on so many ranks if more than one; the process group stays open for another."""
     from rffl_pl.cli.arguments import command_line
-    from rffl_pl.cli.mistakes import mistake_behind, sentence
+    from rffl_pl.cli.mistakes import check_words, mistake_behind, sentence
     from rffl_pl.launch.stopping import STOP, Stopped
     from rffl_pl.strategy import end, store_at
 
@@ -71,6 +71,7 @@ def run(args: list[str], ranks: int = 1) -> None:
     if ranks > 1:
         become_ranks(ranks, store_at)
     try:
+        check_words(args)
         command_line(catalogue.with_files(args))
     except Stopped as stopped:
         end(stopped.code)

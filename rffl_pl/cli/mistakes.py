@@ -7,7 +7,7 @@ import inspect
 import itertools
 import pkgutil
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
 import lightning.pytorch.callbacks
@@ -98,6 +98,19 @@ GROUPS: dict[str, type] = {
     "standalone": StandaloneReference,
     "trainer": Trainer,
 }
+
+
+def check_words(words: Sequence[str]) -> None:
+    """See that no option that takes a class is given a file, whose content the parser would take for options.
+
+    Raises:
+        UserError: If one is.
+    """
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        option, told, said = word.partition("=")
+        given, key = said if told else following, option.lstrip("-").rstrip("+")
+        if key in CLASSES and given.endswith(".py"):
+            raise UserError(f"Expected --{key} to be a class, but got {given}, {why_not(given)}.")
 
 
 def mistake_behind(error: BaseException) -> BaseException | None:

@@ -145,7 +145,7 @@ def _file(name: str) -> Path:
     for spelled in (short, f"studies/{short}.yaml"):
         if spelled in known:
             return known[spelled]
-    near = nearest(short, known, likeness=0.75) or "."
+    near = nearest(short, [*known, *(Path(file).stem for file in known)], likeness=0.75) or "."
     raise UserError(f"Expected the file of a study, but there is no {name}{near}")
 
 

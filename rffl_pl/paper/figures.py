@@ -48,9 +48,22 @@ def draw(name: str, kept: Kept) -> Figure:
             axes = panels[number][column] if across else panels[0][number]
             _curves(axes, [row for row in curves if row["measure"] == measure], measure == "reputation")
             axes.set_ylabel(label)
-            axes.set_title(_title(place), loc="left", fontsize=10)
+            axes.set_title(f"{_title(place)}{_seeds(curves)}", loc="left", fontsize=10)
             axes.set_xlabel("round")
-    return _finished(figure, panels.flat, FIGURES[name])
+            if measure == "reputation" and curves:
+                axes.set_ylim(bottom=0)  # a last digit is no separation
+    return _finished(figure, panels.flat, f"{FIGURES[name]}\n{_measured(kept)}: means over seeds")
+
+
+def _measured(kept: Kept) -> str:
+    reduced = any(study.name.endswith("-reduced") for study in kept.studies.values())
+    return f"measured here, {'reduced' if reduced else 'full'} schedule"
+
+
+def _seeds(rows: Iterable[Row]) -> str:
+    """How many seeds rows are of, as a title says it behind what they show."""
+    count = len({row["seed"] for row in rows})
+    return f" ({count} seed{'s' * (count > 1)})" if count else ""
 
 
 def _title(place: Place) -> str:
@@ -84,11 +97,13 @@ def _final_accuracies(kept: Kept) -> Figure:
     for row, (study, label) in enumerate((("mnist", "MNIST"), ("cifar10", "CIFAR-10"))):
         for column, split in enumerate(("UNI", "POW", "CLA")):
             axes = panels[row][column]
-            axes.set_title(f"{label}, {split}", loc="left", fontsize=10)
+            several = _seeds(kept.at(study, _place(split, "RFFL")))
+            axes.set_title(f"{label}, {split}{several}", loc="left", fontsize=10)
             axes.set_xlabel("participant")
             axes.set_ylabel("test accuracy in %")
             _participants(axes, lambda server, s=study, p=split: kept.at(s, _place(p, server)))  # type: ignore[misc]
-    return _finished(figure, panels.flat, FIGURES["final_accuracies"])
+    how = "means over seeds, with 95 % intervals where there are several"
+    return _finished(figure, panels.flat, f"{FIGURES['final_accuracies']}\n{_measured(kept)}: {how}")
 
 
 def _place(split: str, server: str) -> Place:

@@ -118,6 +118,8 @@ def draw_curves(axes: Axes, rounds: np.ndarray, values: np.ndarray, drawn: Seque
         else:
             entries += _draw_many(axes, rounds, values[:, list(group.participants)], group)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(rounds) == 1:
+        axes.set_xlim(rounds[0] - 1, rounds[0] + 0.05)  # beside its labels
     return entries
 
 

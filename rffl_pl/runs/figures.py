@@ -84,13 +84,16 @@ def _crosses(axes: Axes, summary: Summary) -> list[Entry]:
 def accuracies(history: Sequence[Round], summary: Summary) -> Figure:
     """Accuracy of every honest participant's model in every round, and their mean."""
     on = f" on {summary.watched} examples" if summary.watched else ""
-    figure, axes = _canvas("Accuracy of every honest participant's own model", f"accuracy{on}")
+    figure, axes = _canvas("Accuracy of every honest participant's model", f"accuracy{on}")
     measured = [entry for entry in history if _measured(entry)]
     rounds = np.array([entry.number for entry in measured])
     values = np.array([entry.measures["accuracy"] for entry in measured])[:, : summary.honest]
     honest = groups(summary)[:1]
     entries = draw_curves(axes, rounds, values, honest)
-    (mean,) = axes.plot(rounds, np.nanmean(values, 1), color="black", linewidth=2.8, zorder=4)
+    dash = "_" if len(rounds) == 1 else None  # a line of one round cannot be seen
+    (mean,) = axes.plot(
+        rounds, np.nanmean(values, 1), color="black", linewidth=2.8, zorder=4, marker=dash, markersize=14
+    )
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_ylim(axes.get_ylim())
     label_ends(axes, rounds, values, {}, honest)

@@ -113,6 +113,8 @@ class Study:
         name = str(content.get("name", path.stem))
         if not re.fullmatch(r"\w[\w.-]*", name):
             raise UserError(f"Expected name to be letters, digits, dots and dashes, a folder's name, but got {name!r}.")
+        if name == "cells":
+            raise UserError("Expected another name of the study than cells: the folder of all cells is called so.")
         players = _players(content)
         named = _mapping(content.get("axes"), f"axes of {path}", _AXES) if "axes" in content or not players else {}
         axes = {

@@ -227,6 +227,9 @@ def test_a_file_of_ones_own(rffl: Run, here: Path, monkeypatch: pytest.MonkeyPat
 def test_a_file_that_is_not_there(rffl: Run, here: Path) -> None:
     """Which of the two is missing, the file or the class, is not said."""
     assert_refused(rffl(*FIT, "--server", "mina.py"), "got mina.py, which is a file; start in its folder and give mi")
+    (here / "here.py").write_text("class A: pass\n")  # the parser would read it as options
+    for words in (("--server", "here.py"), ("--server=here.py",), ("--model.network", "./here.py")):
+        assert_refused(rffl(*FIT, *words), "here.py, which is a file; start in its folder and give here.MyClass, without")
     missing = "got mina.A, and there is no module mina in this folder or among the packages that are installed."
     assert_refused(rffl(*FIT, "--server", "mina.A"), missing)
     assert_refused(rffl(*FIT, "--adversaries", "[mina.A]"), missing)
