@@ -155,8 +155,9 @@ def test_whole_numbers_weigh(rffl: Run, here: Path) -> None:
     assert rffl(*FIT, "--server", f"{OWN}.Counting").code == 0
 
 
-def test_that_a_rank_is_gone_is_nobodys_mistake() -> None:
+def test_that_a_rank_is_gone_is_nobodys_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then a sentence says so, and not that one's own rule is to be mended."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
     gone = RuntimeError("[gloo/transport/tcp/pair.cc:525] Connection closed by peer")
     with pytest.raises(RuntimeError) as caught, ones_own(Weighing(), "--server", "judge"):
         raise gone
@@ -229,7 +230,7 @@ def test_a_file_that_is_not_there(rffl: Run, here: Path) -> None:
     assert_refused(rffl(*FIT, "--server", "mina.py"), "got mina.py, which is a file; start in its folder and give mi")
     (here / "here.py").write_text("class A: pass\n")  # the parser would read it as options
     for words in (("--server", "here.py"), ("--server=here.py",), ("--model.network", "./here.py")):
-        assert_refused(rffl(*FIT, *words), "here.py, which is a file; start in its folder and give here.MyClass, without")
+        assert_refused(rffl(*FIT, *words), "here.py, which is a file; start in its folder and give here.MyClass,")
     missing = "got mina.A, and there is no module mina in this folder or among the packages that are installed."
     assert_refused(rffl(*FIT, "--server", "mina.A"), missing)
     assert_refused(rffl(*FIT, "--adversaries", "[mina.A]"), missing)
