@@ -31,8 +31,15 @@ def group_counts(quota: float, sizes: Sequence[int], *, round_up: bool) -> list[
     r"""Entries to keep of every group of n: :math:`\lceil n q \rceil` or :math:`\lfloor n q \rfloor`; 0 if q <= 0."""
     if quota <= 0:
         return [0] * len(sizes)
-    whole = math.ceil if round_up else math.floor
-    return [min(size, whole(round(size * quota, 9))) for size in sizes]  # 100 times 0.07 is a last bit above 7
+    return [min(size, _whole(size * quota, round_up=round_up)) for size in sizes]
+
+
+def _whole(count: float, *, round_up: bool) -> int:
+    """The count rounded; one that is whole but for last bits, as 100 times 0.07, is taken for whole."""
+    near = round(count)
+    if abs(count - near) <= 1e-15 * near:
+        return near
+    return math.ceil(count) if round_up else math.floor(count)
 
 
 def keep_largest(aggregate: Tensor, ranks: Tensor, counts: Sequence[int], sizes: Sequence[int]) -> Tensor:

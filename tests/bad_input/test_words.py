@@ -66,7 +66,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "none of the choices": (("--data.watch", "tests"), "to be one of validation, test, but got tests; did you mean te"),
     "unknown decay": (("--model.lr_decay_every", "step"), "--model.lr_decay_every to be one of epoch, round, but got"),
-    "unknown server": (("--server", "Nope"), "but got Nope; give one of ARC, Bucketing, CenteredClipping,"),
+    "unknown server": (("--server", "Nope"), "but got Nope; give one of AFL, ARC, Bucketing, CenteredClipping,"),
     "an option of no optimizer": (
         ("--server", "FedOpt", "--server.optimizer.lr", "0.1"),
         "Expected --server.optimizer to be a class, but got --server.optimizer.lr alone; give --server.optimizer SGD",
