@@ -51,7 +51,7 @@ def draw(name: str, kept: Kept) -> Figure:
             axes.set_title(f"{_title(place)}{_seeds(curves)}", loc="left", fontsize=10)
             axes.set_xlabel("round")
             if measure == "reputation" and curves:
-                axes.set_ylim(bottom=0)  # a last digit is no separation
+                axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))  # a last digit is no separation
     return _finished(figure, panels.flat, f"{FIGURES[name]}\n{_measured(kept)}: means over seeds")
 
 

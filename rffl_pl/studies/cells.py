@@ -23,7 +23,7 @@ from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
-from rffl_pl.studies.own import NAMES_FILES, PUBLISHED, WHERE_DATA_LIES, content_of, digest_of, listing, source_of
+from rffl_pl.studies.own import PUBLISHED, WHERE_DATA_LIES, content_of, digest_of, file_digest, source_of
 from rffl_pl.studies.settings import PACKAGE, settings_digest
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
@@ -170,9 +170,8 @@ def _read(value: Any, option: str = "") -> Any:
         return {key: _read(item, key) for key, item in value.items() if key not in WHERE_DATA_LIES}
     if isinstance(value, list):
         return [_read(item, option) for item in value]
-    if isinstance(value, str) and ("/" in value or option.rpartition("_")[2] in NAMES_FILES):
-        path = os.path.expanduser(value)
-        return listing(Path(path)) if os.path.isdir(path) else content_of(Path(path)) if os.path.isfile(path) else value
+    if isinstance(value, str):
+        return file_digest(option, value) or value
     return value
 
 

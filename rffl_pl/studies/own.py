@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 WHERE_DATA_LIES = {"data_dir", "num_workers"}
-NAMES_FILES = ("file", "folder", "path", "dir", "root")
-"""How options of the data end that name a file or folder; of others a value does that has a slash."""
 PUBLISHED = ("torch", "torchvision", "lightning", "torchmetrics")
+_NAMES_FILES = ("file", "folder", "path", "dir", "root")
+"""How options of the data end that name a file or folder; of others a value does that has a slash."""
 _CLASS = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)+")
 
 
@@ -32,10 +32,9 @@ def named_in(words: Sequence[str]) -> list[str]:
     found = []
     for option, said in _leaves(words):
         name = option.rpartition(".")[2]
-        path = Path(os.path.expanduser(said))
         in_data = option.startswith("data.") and name not in WHERE_DATA_LIES
-        if in_data and ("/" in said or name.rpartition("_")[2] in NAMES_FILES) and path.exists():
-            found.append(listing(path) if path.is_dir() else content_of(path))
+        if in_data and (digest := file_digest(name, said)):
+            found.append(digest)
         elif (kind := _CLASS.fullmatch(said)) and kind[1] not in ("rffl_pl", *PUBLISHED):
             with suppress(ImportError, ValueError):
                 found.append(source_of(kind[1]))
@@ -75,6 +74,14 @@ def _within(option: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from _within(option, item)
     elif isinstance(value, str):
         yield option, value
+
+
+def file_digest(option: str, said: str) -> str | None:
+    """A digest of what lies in the file or folder that an option of the data names; None if it names none."""
+    if "/" not in said and option.rpartition("_")[2] not in _NAMES_FILES:
+        return None
+    path = os.path.expanduser(said)  # which may be empty, or too long for any disk
+    return listing(Path(path)) if os.path.isdir(path) else content_of(Path(path)) if os.path.isfile(path) else None
 
 
 def source_of(name: str) -> str:

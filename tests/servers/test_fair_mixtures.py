@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq
+from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.functional.aggregation import onto_simplex
@@ -32,9 +34,11 @@ def projected(values: np.ndarray) -> np.ndarray:
     return nearest
 
 
-def heard(participants: int, now: int) -> list[int]:
-    """Who sends in a round: all, or all but one."""
-    return [i for i in range(participants) if now == 0 or i != now % participants]
+def rounds(participants: int) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
+    """Uploads, losses and senders of five rounds: all, or all but one."""
+    for now in range(5):
+        senders = [i for i in range(participants) if now == 0 or i != now % participants]
+        yield uploads(participants, ENTRIES, now), random_losses(participants, now), senders
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 40])
@@ -56,12 +60,7 @@ def test_afl(participants: int, rate: float) -> None:
     """The step of some round is not that of the mixture before it, or the mixture does not follow the losses."""
     server = started(AFL(rate=rate), participants)
     mixture = np.array(shards(participants), dtype=float) / sum(shards(participants))
-    for now in range(5):
-        rows, losses, senders = (
-            uploads(participants, ENTRIES, now),
-            random_losses(participants, now),
-            heard(participants, now),
-        )
+    for rows, losses, senders in rounds(participants):
         verdict = server.step(rows[senders], senders, losses)
         weights = mixture[senders] / mixture[senders].sum() if mixture[senders].any() else mixture[senders]
         close(verdict.weights[senders], weights, 1e-9)
@@ -106,12 +105,7 @@ def test_afl_without_anybody_who_counts() -> None:
 def test_term(participants: int, tilt: float) -> None:
     """Weights are not the shares of examples times the exponential of t F, over those who sent."""
     server, sizes = started(TERM(tilt=tilt), participants), shards(participants)
-    for now in range(5):
-        rows, losses, senders = (
-            uploads(participants, ENTRIES, now),
-            random_losses(participants, now),
-            heard(participants, now),
-        )
+    for rows, losses, senders in rounds(participants):
         verdict = server.step(rows[senders], senders, losses)
         tilted = tilt * losses[senders].double().numpy()
         raised = np.array(sizes)[senders] * np.exp(tilted - tilted.max())

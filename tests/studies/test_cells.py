@@ -186,6 +186,7 @@ def test_what_words_name_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "texts.csv").write_text("text,label\nx,1\n")
     for words, old in zip(ways, before, strict=True):
         assert named_in(words) != old, words
+    assert named_in(["--data.train_file", "/" + 300 * "x", "--data", '{"test_file": ""}']) == []
     package = ["--config", "digits.yaml", "--server", "rffl_pl.servers.FedAvg", "--model.optimizer", "torch.optim.Adam"]
     package += [
         "--server.gamma",
