@@ -21,7 +21,7 @@ _ROOMS = {
     "models": "CIFAR10CNN MNISTCNN Perceptron TextCNN",
     "module": "FederatedModule",
     "runs": "RunFolder",
-    "servers": "AFL ARC CFFL CGSV IAFL NNM QFFL RFFL TERM Bucketing CenteredClipping Consensus FLTrust FedAvg "
+    "servers": "AFL ARC CFFL CGSV IAFL NNM QFFL RFFL TERM Bucketing CenteredClipping Consensus DnC FLTrust FedAvg "
     "FedOpt FoolsGold GeometricMedian Median MultiKrum Server SignSGD Standalone TrimmedMean",
     "strategy": "FederatedStrategy",
     "trainer": "federated_trainer",

@@ -1,6 +1,8 @@
-"""Draw the figures of the servers' and attacks' pages from the cells of `figures.yaml`.
+"""Draw the figures of the servers' and attacks' pages from the results of `figures.yaml`, which lie in `results/`.
 
-python docs/figures/draw.py runs/studies
+python docs/figures/draw.py results
+
+A server's own figure has the rounds of a run: it is drawn where the server's cells have been run there.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ Values = dict[tuple[str, str], list[float]]
 def main(root: Path) -> None:
     """All figures and the table."""
     study = Study.read(HERE / "figures.yaml")
-    rows = results.read(study, root / study.name / "results.csv")
+    rows = results.read(study, root / study.name / "results.csv.gz")
     found: dict[str, Values] = defaultdict(lambda: defaultdict(list))
     honest: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for row in rows:
@@ -53,8 +55,8 @@ def main(root: Path) -> None:
     cells = {(row["server"], row["attack"]): row["cell"] for row in rows if row["seed"] == "1"}
     servers, attacks = list(study.axes["server"]), list(study.axes["attack"])
     for server in servers:
-        run = next((root / "cells" / cells[server, "FreeRider"]).glob("*/config.yaml")).parent
-        save(of_a_server(server, attacks, found["accuracy_mean"], RunFolder(run)), server)
+        for config in (root / "cells" / cells[server, "FreeRider"]).glob("*/config.yaml"):
+            save(of_a_server(server, attacks, found["accuracy_mean"], RunFolder(config.parent)), server)
     for attack in attacks[1:]:
         save(of_an_attack(attack, servers, found), attack)
     save(of_all(servers, attacks, found["accuracy_mean"]), "all")

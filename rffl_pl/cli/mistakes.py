@@ -218,7 +218,7 @@ def _unknown_class(message: str) -> str | None:
     if key == "server" and given.lower() in KNOWN_AS:
         return f"Expected --server to be a class, but got {given}, which is {KNOWN_AS[given.lower()]} here."
     near = catalogue.nearest(given, known)
-    which = f"one of {', '.join(known)}" if len(known) < 22 and not near else "one of those that there are by its name"
+    which = f"one of {', '.join(known)}" if len(known) < 23 and not near else "one of those that there are by its name"
     rest = f"{f'{near} Give' if near else '; give'} {which}, or your own as my_package.MyClass."
     return f"Expected --{key} to be a class, but got {given}{rest}"
 

@@ -34,6 +34,28 @@ def krum_scores(distances: Tensor, byzantine: int) -> Tensor:
     return distances.sort(dim=1).values[:, : len(distances) - byzantine - 2].sum(1)
 
 
+def spectral_scores(gram: Tensor) -> Tensor:
+    r"""How far every row stands out along the direction in which all differ most, ``[m]``.
+
+    .. math::
+        s_i = \langle u_i - \bar u, v \rangle^2 = \lambda e_i^2
+
+    with v the first right singular vector of the rows less their mean :math:`\bar u`, and :math:`\lambda` and e the
+    largest eigenvalue of those rows' inner products and its eigenvector: v itself is never needed.
+
+    Args:
+        gram: Inner products of the rows, all less one vector near them, as for `squared_distances`.
+    """
+    centred = gram - gram.mean(0)
+    centred -= centred.mean(1, keepdim=True)
+    # Divided by the largest entry: squares of huge ones would overflow within.
+    largest = centred.abs().max().clamp_min(torch.finfo(gram.dtype).tiny)
+    values: Tensor
+    vectors: Tensor
+    values, vectors = torch.linalg.eigh(centred / largest)
+    return largest * values[-1] * vectors[:, -1].square()
+
+
 def nearest_mixing(distances: Tensor, count: int) -> Tensor:
     r"""The matrix ``[m, m]`` that replaces every upload by the mean of the ``count`` nearest, itself among them.
 

@@ -8,6 +8,7 @@ from rffl_pl.servers.centered_clipping import CenteredClipping
 from rffl_pl.servers.cffl import CFFL
 from rffl_pl.servers.cgsv import CGSV
 from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.dnc import DnC
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.fed_opt import FedOpt
 from rffl_pl.servers.fedavg import FedAvg
@@ -27,6 +28,6 @@ from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
     "AFL", "ARC", "CFFL", "CGSV", "IAFL", "NNM", "QFFL", "RFFL", "TERM", "Bucketing", "CenteredClipping", "Consensus",
-    "Evidence", "FLTrust", "FedAvg", "FedOpt", "FoolsGold", "GeometricMedian", "Median", "MultiKrum", "ParticipantSide",
-    "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
+    "DnC", "Evidence", "FLTrust", "FedAvg", "FedOpt", "FoolsGold", "GeometricMedian", "Median", "MultiKrum",
+    "ParticipantSide", "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
 ]  # fmt: skip

@@ -19,7 +19,8 @@ from rffl_pl.servers.median import Median
 from rffl_pl.servers.q_ffl import QFFL
 
 MIXABLE = (
-    "ARC", "Bucketing", "CenteredClipping", "FedAvg", "GeometricMedian", "Median", "MultiKrum", "NNM", "TrimmedMean",
+    "ARC", "Bucketing", "CenteredClipping", "DnC", "FedAvg", "GeometricMedian", "Median", "MultiKrum", "NNM",
+    "TrimmedMean",
 )  # fmt: skip
 """The package's rules that go by what mixing leaves: FoolsGold's histories, q-FFL's losses and signs are not mixed."""
 
@@ -34,8 +35,8 @@ class Mixing(Around):
     held: distances and weights follow from inner products, and blocks of coordinates are mixed one after another.
 
     Args:
-        rule: R: `MultiKrum`, `Median` (by default), `TrimmedMean`, `GeometricMedian`, `CenteredClipping`, `FedAvg`,
-            another kind of mixing, or a `Consensus` of your own.
+        rule: R: `MultiKrum`, `Median` (by default), `TrimmedMean`, `GeometricMedian`, `CenteredClipping`, `DnC`,
+            `FedAvg`, another kind of mixing, or a `Consensus` of your own.
 
     Raises:
         UserError: Before the first round, if the rule is none that can be mixed for, or its own options do not fit.

@@ -30,6 +30,7 @@ KINDS = [
     "arc",
     "bucketing",
     "cgsv",
+    "dnc",
     "fed_opt",
     "fedavg",
     "geometric_median",

@@ -97,6 +97,15 @@ def reference_multi_krum(rows: Rows, f: int, m: int) -> tuple[list[int], np.ndar
     return sorted(chosen), np.sum([np.asarray(rows[i], dtype=np.float64) for i in chosen], axis=0) / m
 
 
+def reference_dnc(rows: Rows, out: int) -> tuple[list[int], np.ndarray]:
+    """Who is left, and their mean, without the rows of largest projection on the first right singular vector."""
+    points = np.asarray(rows, dtype=np.float64)
+    along = np.linalg.svd(points - points.mean(0), full_matrices=False)[2][0]
+    scores = ((points - points.mean(0)) @ along) ** 2
+    left = sorted(np.argsort(scores, kind="stable")[: len(points) - out].tolist())
+    return left, points[left].mean(0)
+
+
 def reference_foolsgold(history: Rows, kappa: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """v, a before it is rescaled, and the weights, from the histories of the rows."""
     n = len(history)

@@ -25,6 +25,7 @@ from rffl_pl.servers import (
     TERM,
     Bucketing,
     CenteredClipping,
+    DnC,
     FedAvg,
     FedOpt,
     FLTrust,
@@ -73,6 +74,8 @@ RULES: dict[str, Callable[[], Server]] = {
     "geometric_median": GeometricMedian,
     "centered_clipping": CenteredClipping,
     "centered_clipping-0.5": lambda: CenteredClipping(radius=0.5),
+    "dnc": DnC,
+    "dnc-1-1.5": lambda: DnC(byzantine=1, filtering=1.5),
     "nnm-median": NNM,
     "nnm-krum": lambda: NNM(rule=MultiKrum()),
     "arc-median": ARC,
@@ -331,7 +334,7 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
         close(step_of(one_round(rule(), rows * -4)), step * -4)
 
 
-# Medians, Krum and FoolsGold choose among rows; clipping and q-FFL with q > 0 go by lengths; signs are signs.
+# Medians, Krum, DnC and FoolsGold choose among rows; clipping and q-FFL with q > 0 go by lengths; signs are signs.
 @rules(
     "median",
     "trimmed_mean",
@@ -341,6 +344,7 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     "fed_opt-momentum-nnm",
     "fltrust",
     "krum",
+    "dnc",
     "nnm",
     "arc",
     "bucketing",

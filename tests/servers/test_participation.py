@@ -17,6 +17,7 @@ from rffl_pl.servers import (
     RFFL,
     Bucketing,
     CenteredClipping,
+    DnC,
     FedAvg,
     FedOpt,
     FLTrust,
@@ -120,6 +121,7 @@ RULES: dict[str, Callable[[], Server]] = {
     "arc": lambda: ARC(rule=NNM(rule=CenteredClipping())),
     "bucketing": lambda: Bucketing(rule=CenteredClipping()),
     "krum": lambda: MultiKrum(byzantine=0),
+    "dnc": DnC,
     "foolsgold": FoolsGold,
     "sign_sgd": SignSGD,
 }

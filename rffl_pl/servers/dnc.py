@@ -1,0 +1,73 @@
+"""Divide and conquer (Shejwalkar and Houmansadr 2021)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.functional.aggregation import smallest, spectral_scores
+from rffl_pl.servers.base import Task
+from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.evidence import Evidence
+
+
+class DnC(Consensus):
+    r"""The unweighted mean of the uploads that stand out least along the direction in which they differ most.
+
+    .. math::
+        s_i = \langle u_i - \bar u, v \rangle^2, \quad v = \arg\max_{\|v\| = 1} \sum_i \langle u_i - \bar u, v \rangle^2
+
+    The :math:`\lceil c f \rceil` uploads with the largest :math:`s_i` are left out. Shejwalkar and Houmansadr, NDSS
+    2021, Algorithm 2, which looks at some coordinates drawn at random, a few times, so that v can be computed. Here it
+    follows from inner products, of all coordinates at once, and nothing is drawn.
+
+    Args:
+        byzantine: Number f of uploads to tolerate; by default :math:`\lfloor 0.2 P \rfloor`, as of `MultiKrum`.
+        filtering: c, how many are left out for each of them; the paper has 1.
+
+    Raises:
+        UserError: If c is not positive, or f is negative or 2f < P or :math:`\lceil c f \rceil < P` does not hold; the
+            last ones before the first round.
+
+    Where members miss rounds, P is the number of those that are asked in one, and f how many of *them* may be bad. With
+    uploads set aside or of zeros, f shrinks to less than half of the rest, and one is always left.
+    """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
+
+    def __init__(self, *, byzantine: int | None = None, filtering: float = 1.0) -> None:
+        super().__init__()
+        if not 0 < filtering < math.inf:
+            raise UserError(f"Expected --server.filtering to be a positive number, but got {filtering}.")
+        self.byzantine = byzantine
+        self.filtering = filtering
+        self._tolerated = 0
+
+    def start(self, task: Task) -> None:
+        super().start(task)
+        self._tolerated = f = task.bad if self.byzantine is None else self.byzantine
+        if not 0 <= 2 * f < task.asked:
+            raise UserError(
+                f"Expected --server.byzantine f with f >= 0 and 2f < P, but got f = {f} and P = {task.asked} uploads "
+                f"in a round; give at most {(task.asked - 1) // 2}."
+            )
+        if self._left_out(f) >= task.asked:
+            raise UserError(
+                f"Expected --server.filtering times f = {f} to be less than the P = {task.asked} uploads in a round, "
+                f"but got {self.filtering}."
+            )
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        here = len(evidence.senders)
+        out = self._left_out(min(self._tolerated, (here - 1) // 2))
+        weights = torch.zeros(here, dtype=torch.float64)
+        weights[smallest(spectral_scores(evidence.centred_gram), max(1, here - out))] = 1
+        return weights / weights.sum()
+
+    def _left_out(self, byzantine: int) -> int:
+        return math.ceil(self.filtering * byzantine - 1e-9)  # 1.1 of 10 are 11
