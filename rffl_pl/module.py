@@ -76,7 +76,6 @@ class FederatedModule(Configured, LightningModule):
 
     Attributes:
         cohort: The hosted participants; from the first `setup` on.
-        personal: Their models of their own; None without ``personal``.
         round: Rounds completed.
         losses: Mean training losses of the last round, by hosted participant.
         personal_losses: Likewise of the models of their own.
@@ -86,6 +85,7 @@ class FederatedModule(Configured, LightningModule):
 
     cohort: Cohort
     personal: Cohort | None = None
+    """Their models of their own; None without ``personal``."""
     exchange: Exchange
 
     def __init__(
@@ -105,6 +105,8 @@ class FederatedModule(Configured, LightningModule):
         measures: list[Metric] | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(network, nn.Module):
+            raise UserError(f"Expected the network to be a torch.nn.Module that is made, but got {network}.")
         self.automatic_optimization = False
         self.federation = federation
         self.network = network
@@ -134,6 +136,7 @@ class FederatedModule(Configured, LightningModule):
     def _set_up(self, stage: str) -> None:
         """What a mistake on one rank ends on all."""
         self._check_trainer(stage)
+        self._check_data()
         layers = layer_sizes(self.network)
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, personal=self.pull > 0)
@@ -154,7 +157,9 @@ class FederatedModule(Configured, LightningModule):
                 check_training_mode(self.network, torch.cat([x, x]))
                 self.stacked = self._can_be_stacked(x)
                 self._warn_of_pulls()
-        if stage == "fit" or not hasattr(self, "cohort"):
+        # A trainer that has played goes on from a checkpoint, or is refused: models stay.
+        anew = stage == "fit" and not self.trainer.fit_loop.epoch_progress.current.completed
+        if anew or not hasattr(self, "cohort"):
             self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
             self.personal, self.personal_losses = self.new_cohort() if self.pull else None, {}
             if self.personal is not None:
@@ -169,6 +174,18 @@ class FederatedModule(Configured, LightningModule):
             self.evaluation.rehearse(*tried)
         self._identity: Identity | None = None
 
+    def on_fit_start(self) -> None:
+        """See that there is something to train.
+
+        Raises:
+            UserError: If the trainer has played its rounds and is not to go on from a checkpoint.
+        """
+        if self.trainer.ckpt_path is None and self.trainer.fit_loop.epoch_progress.current.completed:
+            raise UserError(
+                "Expected a trainer that has played no rounds yet to begin with, but this one has played its own; make "
+                "another for another run, or give trainer.fit the ckpt_path of what it goes on from."
+            )
+
     @property
     def _strategy(self) -> FederatedStrategy:
         if not isinstance(self.trainer.strategy, FederatedStrategy):
@@ -181,8 +198,10 @@ class FederatedModule(Configured, LightningModule):
     @property
     def data(self) -> FederatedDataModule:
         """The run's data module."""
-        data = getattr(self.trainer, "datamodule")  # noqa: B009  # Lightning sets it where mypy cannot see
-        assert isinstance(data, FederatedDataModule)
+        data = getattr(self.trainer, "datamodule", None)  # Lightning sets it where mypy cannot see
+        if not isinstance(data, FederatedDataModule):
+            got = "none" if data is None else type(data).__name__
+            raise UserError(f"Expected the trainer to be given a FederatedDataModule as datamodule, but got {got}.")
         return data
 
     def _warn_of_pulls(self) -> None:
@@ -380,6 +399,16 @@ class FederatedModule(Configured, LightningModule):
                 "Expected Trainer(use_distributed_sampler=False) on several ranks, but got True: every rank evaluates "
                 "its own participants on all examples."
             )
+
+    def _check_data(self) -> None:
+        """Likewise."""
+        theirs = vars(self.data.federation)
+        for name, ours in vars(self.federation).items():
+            if name != "arguments" and theirs[name] != ours:
+                raise UserError(
+                    f"Expected the module and its data to be of one Federation, but its {name} is {ours} there and "
+                    f"{theirs[name]} here; give both the same."
+                )
 
     def _check_network(self, batches: Evaluated | None, which: str) -> tuple[Tensor, Tensor]:
         """One batch through the network, so that a misfit is told before training and in the user's words.

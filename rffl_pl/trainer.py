@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, Trainer
@@ -46,12 +46,27 @@ def check_whole_rounds(options: Mapping[str, Any]) -> None:
             )
 
 
+def _check_kinds(server: object, folder: object, exchange: object, options: Mapping[str, Any]) -> None:
+    if not isinstance(server, Server):
+        raise UserError(f"Expected the server to be one that is made, as RFFL(), but got {server}.")
+    if not isinstance(folder, RunFolder):
+        raise UserError(f"Expected the folder to be a RunFolder, as RunFolder.make('{folder}'), but got {folder!r}.")
+    if exchange not in ("central", "sharded"):
+        raise UserError(f"Expected the exchange to be central or sharded, but got {exchange}.")
+    for name in ("devices", "num_nodes", "strategy"):
+        if options.get(name, "auto") != "auto":
+            raise UserError(
+                f"Expected {name} to be left out, but got {options[name]}: ranks come from torchrun, --nproc_per_node "
+                "for those of a node, --nnodes for nodes."
+            )
+
+
 def federated_trainer(
     server: Server,
     *,
     folder: RunFolder,
     exchange: Literal["central", "sharded"] = "central",
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | Callback | None = (),
     figures: bool = False,
     **options: Any,
 ) -> Trainer:
@@ -66,11 +81,16 @@ def federated_trainer(
         callbacks: Your own.
         figures: Draw pictures at the end.
         options: Of Lightning's ``Trainer``, ``max_epochs`` for the number of rounds; they win over what is chosen here.
+            ``logger`` goes beside ``metrics.csv``.
 
     Raises:
-        UserError: If an option is to divide a round.
+        UserError: If an option is to divide a round or to start ranks, or something is of another kind.
     """
     check_whole_rounds(options)
+    _check_kinds(server, folder, exchange, options)
+    own = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
+    logger = options.pop("logger", None)
+    given = [] if logger in (None, True, False) else [*logger] if isinstance(logger, Iterable) else [logger]
     strategy = FederatedStrategy(options.pop("accelerator", "auto"), exchange=exchange)
     ours = [Interruption(), StandaloneReference(), RunReport(folder.path, figures), EndTogether()]
     kept = [RoundCheckpoint(folder.checkpoints)] if options.get("enable_checkpointing") is not False else []
@@ -79,8 +99,8 @@ def federated_trainer(
         "strategy": strategy,
         "accelerator": strategy.root_device_type,
         "num_nodes": launch.world_size() // launch.local_world_size(),
-        "callbacks": [*callbacks, ReputationExchange(server), *ours, *kept, *shown],
-        "logger": MetricsFile(folder.path),
+        "callbacks": [*own, ReputationExchange(server), *ours, *kept, *shown],
+        "logger": [*given, MetricsFile(folder.path)],
         "default_root_dir": str(folder.path),
         "use_distributed_sampler": False,
         "enable_model_summary": False,

@@ -137,9 +137,9 @@ def test_scores_of_equal_models() -> None:
 
 
 def test_attacks_in_turn() -> None:
-    """Adversary j carries out attack j modulo their number, and the honest none."""
+    """Adversary j carries out attack j modulo the number of attacks, and the honest none."""
     attacks = [FreeRider(), SignRandom(), LabelFlip()]
-    for adversaries in (0, 1, 3, 7):
+    for adversaries in (0, 3, 7):
         federation = Federation(participants=2, adversaries=adversaries)
         module = FederatedModule(federation, nn.Linear(1, 1), adversaries=attacks)
         assert module.cast.attacks.keys() == set(range(2, 2 + adversaries))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import Timer
+from lightning.pytorch.loggers import CSVLogger
 
 import rffl_pl
 from rffl_pl import RunFolder, UserError
 from rffl_pl.strategy import FederatedStrategy, leave_process_group
 from tests.conftest import ROOT
+from tests.interruption import ControlC
 
 pytestmark = pytest.mark.filterwarnings("ignore:Round")  # a removal is told as a warning
 PROGRAM = next(
@@ -96,6 +100,90 @@ def test_a_trainer_with_another_strategy(ran: dict[str, Any]) -> None:
     trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False)
     with pytest.raises(UserError, match=r"strategy to be rffl_pl\.strategy\.FederatedStrategy"):
         trainer.fit(ran["module"], ran["data"])
+
+
+def small(folder: Any, module: dict[str, Any] | None = None, data: dict[str, Any] | None = None, **more: Any) -> Any:
+    """Trainer, module and data of two rounds on the digits."""
+    federation = rffl_pl.Federation(participants=3, seed=1)
+    torch.manual_seed(1)
+    given = {"federation": federation, "network": rffl_pl.Perceptron(64, 16, 10)} | (module or {})
+    options = {"max_epochs": 2, "enable_progress_bar": False, "accelerator": "cpu"} | more
+    server = options.pop("server", rffl_pl.FedAvg())
+    trainer = rffl_pl.federated_trainer(server, folder=folder, **options)
+    digits = rffl_pl.Digits(**{"federation": federation, "examples_per_participant": 30} | (data or {}))
+    return trainer, rffl_pl.FederatedModule(given.pop("federation"), given.pop("network"), **given), digits
+
+
+def test_a_trainer_that_has_played_plays_no_more(tmp_path: Path) -> None:
+    """A second fit resets the models and trains nothing; going on, rounds are there twice."""
+    run = RunFolder.make(tmp_path / "run")
+    trainer, module, data = small(run)
+    trainer.fit(module, data)
+    with pytest.raises(UserError, match="a trainer that has played no rounds yet"):
+        trainer.fit(module, data)
+    assert module.round == 2
+    trainer.fit_loop.max_epochs = 4
+    trainer.fit(module, data, ckpt_path="last")
+    assert [entry.number for entry in run.rounds()] == [1, 2, 3, 4]
+    assert run.metrics_file.read_text().count("\n") == 5
+
+
+def test_a_logger_of_ones_own_is_beside(tmp_path: Path) -> None:
+    """It takes the place of the run's own record."""
+    for number, logger in enumerate((CSVLogger(tmp_path / "own"), [CSVLogger(tmp_path / "two")], True, False)):
+        run = RunFolder.make(tmp_path / f"run{number}")
+        trainer, module, data = small(run, logger=logger, max_epochs=1, callbacks=Timer())
+        trainer.fit(module, data)
+        assert [entry.number for entry in run.rounds()] == [1]
+    assert len(list(tmp_path.glob("*/lightning_logs/version_0/metrics.csv"))) == 2
+
+
+def test_how_to_go_on_is_a_call(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever interrupts a program is told of a configuration that is not there."""
+    run = RunFolder.make(tmp_path / "run")
+    trainer, module, data = small(run, callbacks=[ControlC(after=1)])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit):
+            trainer.fit(module, data)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    expected = f"Interrupted after round 1; go on with: trainer.fit(module, data, ckpt_path='{run.checkpoints}')"
+    assert expected in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"server": rffl_pl.RFFL}, "the server to be one that is made"),
+        ({"server": "RFFL"}, "the server to be one that is made, as RFFL\\(\\), but got RFFL"),
+        ({"folder": "runs/x"}, "the folder to be a RunFolder, as RunFolder.make\\('runs/x'\\), but got 'runs/x'"),
+        ({"exchange": "shard"}, "the exchange to be central or sharded, but got shard"),
+        ({"devices": 2}, "devices to be left out, but got 2: ranks come from torchrun"),
+        ({"module": {"network": rffl_pl.Perceptron}}, "the network to be a torch.nn.Module that is made"),
+        ({"module": {"adversaries": [rffl_pl.FreeRider]}}, "adversaries to be a list of attacks, as"),
+        ({"module": {"adversaries": rffl_pl.FreeRider()}}, "adversaries to be a list of attacks, as"),
+    ],
+)
+def test_kinds_of_things(tmp_path: Path, more: dict[str, Any], expected: str) -> None:
+    """A class where an object is due ends in a traceback of what it was never asked for."""
+    folder = more.pop("folder", None) or RunFolder.make(tmp_path / "run")
+    with pytest.raises(UserError, match=expected):
+        small(folder, **more)
+
+
+def test_of_one_federation(tmp_path: Path) -> None:
+    """Shards of another federation are trained on, or an index is out of range after a round."""
+    for other, expected in (
+        (rffl_pl.Federation(participants=3, seed=2), "seed is 1 there and 2 here"),
+        (rffl_pl.Federation(participants=4, seed=1), "honest is 3 there and 4 here"),
+    ):
+        trainer, module, data = small(RunFolder.make(tmp_path / "run"), data={"federation": other})
+        with pytest.raises(UserError, match=f"of one Federation, but its {expected}"):
+            trainer.fit(module, data)
+    trainer, module, _ = small(RunFolder.make(tmp_path / "run"))
+    with pytest.raises(UserError, match="to be given a FederatedDataModule as datamodule, but got none"):
+        trainer.fit(module)
 
 
 def test_all_names_are_there() -> None:

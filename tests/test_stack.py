@@ -317,12 +317,12 @@ def test_what_trains_one_after_another(network: nn.Module, optimizer: OptimizerF
 def test_a_run_with_either_engine(rffl: Run, tmp_path: Path) -> None:
     """The same models to rounding, with an adversary whose examples are made up; a run goes on with the other one.
 
-    What rounding decides differs on some processors, and is kept out: where a gradient is next to nothing, Adam steps by
-    its sign unless epsilon is larger, and RFFL sends one entry or the next of nearly the same size.
+    What rounding decides differs on some processors, and is kept out: where a gradient is next to nothing, Adam steps
+    by its sign unless epsilon is larger, and RFFL sends one entry or the next of nearly the same size.
     """
     args = (
-        *DIGITS, "--server", "FedAvg", "--model.optimizer", "Adam", "--model.optimizer.lr", 0.003, "--model.optimizer.eps", 1e-3,
-        "--config", "configs/adversaries/label_flip.yaml", "--trainer.max_epochs", 3,
+        *DIGITS, "--server", "FedAvg", "--model.optimizer", "Adam", "--model.optimizer.lr", 0.003,
+        "--model.optimizer.eps", 1e-3, "--config", "configs/adversaries/label_flip.yaml", "--trainer.max_epochs", 3,
     )  # fmt: skip
     for name in ("loop", "stacked"):
         assert rffl(*args, "--model.engine", name, "--run.root", tmp_path / name).code == 0

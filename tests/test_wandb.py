@@ -8,6 +8,7 @@ import os
 import signal
 import statistics
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,18 @@ from tests.conftest import QUICK, Ended, only_run
 BLOCK, HEADER = 32768, 7
 
 
-def records(path: Path) -> Iterator[Record]:
-    """The records of a ``.wandb`` file: a LevelDB log behind seven bytes of W&B's own."""
+def records(path: Path) -> list[Record]:
+    """The records of an ended run's ``.wandb`` file, the last of which W&B's own process writes when it comes to it."""
+    for _ in range(200):
+        every = list(_written(path))
+        if of_kind(every, "exit"):
+            break
+        time.sleep(0.1)
+    return every
+
+
+def _written(path: Path) -> Iterator[Record]:
+    """What is there of a LevelDB log behind seven bytes of W&B's own."""
     data, position, parts = path.read_bytes(), HEADER, b""
     while position + HEADER <= len(data):
         if BLOCK - position % BLOCK < HEADER:

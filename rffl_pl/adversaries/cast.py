@@ -17,21 +17,33 @@ from rffl_pl.federation import Federation
 
 
 class Cast:
-    """The adversaries of a federation: adversary j carries out attack j modulo their number.
+    """The adversaries of a federation: adversary j carries out attack j modulo the number of attacks.
 
     Args:
         federation: Who takes part.
         attacks: What adversaries do, in turn.
 
     Raises:
-        UserError: If there are adversaries but no attack.
+        UserError: If there are adversaries but no attack, or fewer than attacks.
     """
 
     def __init__(self, federation: Federation, attacks: Sequence[Adversary] | None) -> None:
         if federation.adversaries and not attacks:
             raise UserError(
                 f"Expected --adversaries to say what the {federation.adversaries} adversaries do, but it is empty; "
-                "give for instance --adversaries+=FreeRider."
+                "give for instance --adversaries '[FreeRider]'."
+            )
+        given: object = attacks or ()
+        if not isinstance(given, Sequence) or not all(isinstance(attack, Adversary) for attack in given):
+            raise UserError(f"Expected adversaries to be a list of attacks, as [FreeRider()], but got {attacks}.")
+        if attacks and 0 < federation.adversaries < len(attacks):
+            names = [type(attack).__name__ for attack in attacks]
+            idle = names[federation.adversaries :]
+            raise UserError(
+                "Expected --adversaries to name no more attacks than --federation.adversaries "
+                f"{federation.adversaries}, but got {', '.join(names)}, of which {' and '.join(idle)} would not be "
+                f"played; give --adversaries '[{', '.join(idle)}]', which takes the place of what a configuration "
+                "names, or more adversaries."
             )
         self.federation = federation
         numbers = range(federation.honest, federation.total)

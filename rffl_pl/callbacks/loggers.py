@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger, WandbLogger
 
+from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.runs import Round, Summary
 
@@ -25,6 +27,8 @@ def begin(loggers: Iterable[Logger], earlier: Iterable[Round], wandb_run: str | 
         wandb_run: The W&B run that has them already.
     """
     for logger in loggers:
+        if isinstance(logger, MetricsFile):
+            logger.begin()
         if isinstance(logger, WandbLogger):
             logger.experiment.define_metric("*", step_metric="round")
             if logger.version == wandb_run:
@@ -92,13 +96,13 @@ def close(loggers: Iterable[Logger]) -> None:
                 wandb.run.finish(exit_code=1)
 
 
-def say_where(loggers: Iterable[Logger], resumed: bool) -> None:
-    """Tell how an offline run of W&B is uploaded."""
+def say_where(loggers: Iterable[Logger], earlier: str | None) -> None:
+    """Tell how an offline run of W&B is uploaded, and whether it goes on with that of the checkpoint."""
     for logger in loggers:
         if isinstance(logger, WandbLogger) and logger.experiment.settings._offline:
             folder = Path(logger.experiment.dir).parent
-            print(f"W&B run, offline: {folder}\nupload it with: wandb sync {folder}", flush=True)
-            if resumed:
+            print(f"W&B run, offline: {folder}\nupload it with: wandb sync {shlex.quote(str(folder))}", flush=True)
+            if logger.version == earlier:
                 print(f"it goes on with W&B run {logger.version}: upload the earlier part first", flush=True)
 
 

@@ -22,6 +22,10 @@ class MetricsFile(CSVLogger):
         super().__init__(folder, name="", version="", flush_logs_every_n_steps=1)
         self._rows: _Rows | None = None
 
+    def begin(self) -> None:
+        """Rows from now on are those of a fit of its own, in a file of its own."""
+        self._rows = None
+
     @property
     @rank_zero_experiment
     def experiment(self) -> ExperimentWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ class RunReport(Callback):
 
             pictures = figures.draw(self.folder.path, history, summary)
         loggers.end(trainer.loggers, history, summary, pictures)
-        loggers.say_where(trainer.loggers, resumed=self._wandb_run is not None)
+        loggers.say_where(trainer.loggers, earlier=self._wandb_run)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Close the W&B run, so that the next one in this process is another; tell who interrupted how to go on."""
@@ -138,9 +139,19 @@ class RunReport(Callback):
         if newest:
             reached = header(newest)["round"]
             start = "" if reached == len(self.history) else f" from round {reached}"
-            rest = f"go on{start} with: --config {self.folder.config_file} --ckpt_path {newest}"
+            own = "last" if newest == self.folder.newest_checkpoint() else newest
+            rest = f"go on{start} with: {self._going_on(trainer, own)}"
         how = f"Stopped by {exception.signal}" if isinstance(exception, Stopped) else "Interrupted"
         print(f"\n{how} after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)
+
+    def _going_on(self, trainer: Trainer, checkpoint: str | Path) -> str:
+        """The command that goes on; of a run from Python, which has no configuration, the call."""
+        config = self.folder.config_file
+        if not config.is_file():
+            there = self.folder.checkpoints if checkpoint == "last" else checkpoint
+            return f"trainer.fit(module, data, ckpt_path='{there}')"
+        words = ["fit", "--config", str(config), "--ckpt_path", str(checkpoint)]
+        return shlex.join([*(["rffl"] if trainer.world_size == 1 else []), *words])
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Outside of training, print and keep every participant's scores."""
@@ -181,6 +192,7 @@ class RunReport(Callback):
                 "scores": {name: [defined(x) for x in values.tolist()] for name, values in measured.items()},
             }
         )
+        print(f"scores: {self.folder.scores_file}", flush=True)
 
 
 def _share(data: FederatedDataModule) -> list[str]:

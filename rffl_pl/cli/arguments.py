@@ -23,6 +23,7 @@ from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed, naming_inner_options
 from rffl_pl.cli.limits import LimitedTrainer
 from rffl_pl.cli.mistakes import sentence
+from rffl_pl.cli.options import Parser, arrange, described
 from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import (
     ConfigKeeper,
@@ -68,6 +69,12 @@ class FederatedCLI(LightningCLI):
         """Lightning's, less what is decided here."""
         decided = {"verbose", "weights_only", "return_predictions"}
         return {name: skipped | decided for name, skipped in LightningCLI.subcommands().items()}
+
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        assert isinstance(parser, Parser)
+        arrange(parser, subcommand)
+        return parser
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The groups of a federation, and who needs which."""
@@ -246,7 +253,8 @@ def made(cli: type[FederatedCLI], args: list[str]) -> FederatedCLI:
             "log_every_n_steps": 1,
         },
         seed_everything_default=1,
-        parser_kwargs={"prog": "rffl", **raising, **{name: dict(raising) for name in cli.subcommands()}},
+        parser_class=Parser,
+        parser_kwargs={"prog": "rffl", **raising, **{name: raising | described(name) for name in cli.subcommands()}},
         auto_configure_optimizers=False,
         args=args,
     )

@@ -21,10 +21,22 @@ ROUNDS = 10_000_000
 
 UNFIT = (
     callbacks.BaseFinetuning, callbacks.BatchSizeFinder, callbacks.GradientAccumulationScheduler,
-    callbacks.LearningRateFinder, callbacks.ModelPruning, callbacks.SpikeDetection,
+    callbacks.LearningRateFinder, callbacks.LearningRateMonitor, callbacks.ModelPruning, callbacks.SpikeDetection,
     callbacks.StochasticWeightAveraging, callbacks.WeightAveraging,
 )  # fmt: skip
 """Lightning's callbacks that change, tune or watch how the one model of a trainer is trained."""
+_OWN_STEPS = "every participant trains with an optimizer of its own, and Lightning sees none of its steps; "
+NOT_OF_ONE_MODEL: dict[str, tuple[tuple[object, ...], str]] = {
+    "gradient_clip_val": (
+        (None, 0), f"{_OWN_STEPS}give --model.optimizer one of your own that clips, as uploads are by --server.gamma"
+    ),
+    "gradient_clip_algorithm": ((None,), f"{_OWN_STEPS}leave it out"),
+    "accumulate_grad_batches": ((1,), f"{_OWN_STEPS}for larger batches give --data.batch_size"),
+    "sync_batchnorm": ((False,), "participants have models of their own, whose statistics stay with them"),
+    "barebones": ((False,), "a round is recorded; for less of it give --run.wandb, --run.figures and "
+                            "--trainer.enable_checkpointing false"),
+}  # fmt: skip
+"""Lightning's options that mean the one model of a trainer, with the values that change nothing and what to do."""
 
 
 def check_values(given: Any, option: str = "-") -> None:
@@ -100,17 +112,29 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     if config["log_every_n_steps"] is not None:
         check_number("--trainer.log_every_n_steps", config["log_every_n_steps"], 0)
     check_whole_rounds(config)
+    for name, (without, instead) in NOT_OF_ONE_MODEL.items():
+        if config[name] not in without:
+            raise UserError(f"Expected --trainer.{name} to be left alone, but got {config[name]}: {instead}.")
     if config["default_root_dir"] is not None:
         raise UserError(
             f"Expected --trainer.default_root_dir to be left alone, but got {config['default_root_dir']}; for the "
             "folder of all runs give --run.root."
         )
-    given = config["callbacks"] or []
+    _check_callbacks(config["callbacks"] or [])
+
+
+def _check_callbacks(given: Any) -> None:
     for callback in given if isinstance(given, list) else [given]:
         if isinstance(callback, UNFIT):
             raise UserError(
                 f"Expected --trainer.callbacks that watch a federation, but got {type(callback).__name__}, which "
-                "changes how a single model is trained; leave it out."
+                "is for how a single model is trained; leave it out."
+            )
+        if getattr(callback, "save_weights_only", False):
+            raise UserError(
+                "Expected --trainer.callbacks whose checkpoints can be gone on from, but got "
+                f"{type(callback).__name__} with save_weights_only; leave that out, since a run "
+                "leaves its weights in weights/ anyway."
             )
         if isinstance(callback, callbacks.OnExceptionCheckpoint) or getattr(callback, "save_on_exception", False):
             raise UserError(

@@ -75,6 +75,10 @@ def run(args: list[str], ranks: int = 1) -> None:
         command_line(catalogue.with_files(args))
     except Stopped as stopped:
         end(stopped.code)
+    except SystemExit as exit_:
+        if isinstance(exit_.__context__, KeyboardInterrupt):  # of which Lightning makes an exit with 1
+            sys.exit(130)
+        raise
     except Exception as error:
         mistake = mistake_behind(error)
         if mistake is None and not lost_a_rank(error):

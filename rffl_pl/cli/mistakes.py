@@ -116,12 +116,12 @@ def check_words(words: Sequence[str]) -> None:
 def mistake_behind(error: BaseException) -> BaseException | None:
     """The user's mistake behind an exception, if there is one; the parser wraps what a constructor raises.
 
-    EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs, and its
-    TensorBoardLogger none for a package that is not there.
+    EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs, and others
+    none for a package that is not there.
     """
     if isinstance(error, UserError | ArgumentError | MisconfigurationException | OSError | SyntaxError):
         return error
-    if isinstance(error, ModuleNotFoundError) and "tensorboard" in str(error):
+    if isinstance(error, ModuleNotFoundError) and re.search("tensorboard|is not installed", str(error)):
         return error
     if _of_wandb(error):
         return error
@@ -203,15 +203,17 @@ def _abstract_methods(path: str) -> str:
 
 def _unknown_class(message: str) -> str | None:
     """What is said of a class that does not exist, with the nearest names of those that do, or all of them."""
-    key = _key(message)
+    # --server.help takes one as --server does.
+    asked = re.match(r"--([\w.]+)\.help: (?:.*string: |\"|No module named ')([\w.]+)", message)
+    key = asked[1] if asked else _key(message)
     kind = re.sub(r"(\.rule)+$", ".rule", key)  # a rule may have one of its own
     if kind == "server.rule" and re.findall(r"class_path '[\w.]*?(\w+)'", message)[-1:] == ["FedOpt"]:
         kind = "FedOpt.rule"
     if kind not in CLASSES or not NO_CLASS.search(message):
         return None
-    given, known = _given(message), list(CLASSES[kind]())
+    given, known = asked[2] if asked else _given(message), list(CLASSES[kind]())
     given = given.rpartition(".")[2] if given.startswith("rffl_pl.") else given
-    if base := re.search(r"to a (?:subclass of|valid subclass of) (\w+)", message):
+    if base := re.search(r"(?:to|is not) a (?:subclass of|valid subclass of) (\w+)", message):
         return f"Expected --{key} to be a class derived from {base[1]}, but got {given}, which is none."
     if why := why_not(given):
         return f"Expected --{key} to be a class, but got {given}, {why}{'' if why.endswith('?') else '.'}"
@@ -220,7 +222,7 @@ def _unknown_class(message: str) -> str | None:
     near = catalogue.nearest(given, known)
     which = f"one of {', '.join(known)}" if len(known) < 23 and not near else "one of those that there are by its name"
     rest = f"{f'{near} Give' if near else '; give'} {which}, or your own as my_package.MyClass."
-    return f"Expected --{key} to be a class, but got {given}{rest}"
+    return f"Expected --{key}{'.help' if asked else ''} to be a class, but got {given}{rest}"
 
 
 def _no_choice(message: str) -> str | None:
@@ -245,7 +247,7 @@ def _wrong_kind(message: str) -> str | None:
     if not kinds:
         return None
     given, key = _given(message), _key(message)
-    added = f"; give --adversaries+={given}" if key == "adversaries" and re.fullmatch(r"[\w.]+", given) else ""
+    added = f"; give --adversaries '[{given}]'" if key == "adversaries" and re.fullmatch(r"[\w.]+", given) else ""
     return f"Expected --{key} to be {' or '.join(kinds)}, but got {given}{added}."
 
 

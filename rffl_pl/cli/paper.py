@@ -61,9 +61,17 @@ def main(args: Sequence[str], run: RunWords) -> int:
         print(_overview())
         return 0
     kept = Kept(given.results, _studies(given.reduced))
+    if not given.run and not given.results.is_dir():
+        print(
+            f"There is no {given.results} here. What was measured with this package lies in the folder results of its "
+            "repository; give --results, or --run to measure it here.",
+            file=sys.stderr,
+        )
     code = 0
     if given.run or given.dry_run:
         code = _run(given, kept, shown, run)
+    if given.verb == "figure" and not given.dry_run:
+        _check_measured(given, kept)
     if not given.dry_run and code != 130:
         _draw(given, kept, shown)
         for sentence in dict.fromkeys(kept.left_out):  # of the results and of their rounds the same
@@ -91,6 +99,16 @@ def _check_cells(given: argparse.Namespace) -> None:
     for option in ("seeds", "rounds", "jobs", "devices"):
         if getattr(given, option) is not None and not given.run and not given.dry_run:
             raise UserError(f"Expected --{option} to go with --run or --dry-run, but there is neither.")
+
+
+def _check_measured(given: argparse.Namespace, kept: Kept) -> None:
+    """Refuse to draw what nothing is measured of, in place of a picture that is perhaps there."""
+    if not any(kept.at(*place) or kept.curves(*place) for place in places_of(given.name)):
+        other = "without --reduced" if given.reduced else "with --reduced, for the small schedule"
+        raise UserError(
+            f"Expected results of {given.name} in {given.results}, but there are none; try {other}, or --run to "
+            "measure them."
+        )
 
 
 def _overview() -> str:

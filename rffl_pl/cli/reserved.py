@@ -42,8 +42,8 @@ class Reserved:
         """Take the folder away again if a mistake ends the run before its first round: nothing half-made stays."""
         try:
             yield
-        except Exception as error:
-            if self._new and mistake_behind(error) is not None:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            if self._new and (mistake_behind(error) is not None or not isinstance(error, Exception)):
                 for folder in RunFolder.taken():  # by one of the ranks that see it
                     self._take_away(folder)
             raise

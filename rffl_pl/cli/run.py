@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -284,7 +284,8 @@ def ranks_and_precision(config: dict[str, Any], run: Run, exchange: Literal["cen
 def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Any]:
     """The report, the common end, the progress, and what the command writes; the user's own stand in ``config``."""
     chosen: list[Any] = [RunReport(folder, run.figures), EndTogether()]
-    if config["enable_progress_bar"] is not False:
+    own_bar = any(isinstance(callback, ProgressBar) for callback in config["callbacks"] or [])
+    if config["enable_progress_bar"] is not False and not own_bar:
         chosen.append(RoundProgress())
     if command == "predict":
         chosen.append(PredictionWriter(folder))
@@ -297,7 +298,7 @@ def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> l
 
 
 def wandb_loggers(config: dict[str, Any], run: Run, folder: Path) -> list[Logger]:
-    """W&B in the run folder, unless nobody wants it; the same W&B run goes on from a checkpoint.
+    """W&B in the run folder, unless nobody wants it; where a run goes on in its folder, so does its W&B run.
 
     Args:
         config: The resolved configuration.
@@ -308,7 +309,9 @@ def wandb_loggers(config: dict[str, Any], run: Run, folder: Path) -> list[Logger
         return []
     offline_without_login()
     resumed = config.get("ckpt_path")  # only commands have it, not a parser alone
-    earlier = wandb_run(resumed) if resumed else None
+    # Elsewhere it is a run of its own: several may go on from one checkpoint.
+    here = resumed is not None and Path(resumed).resolve().is_relative_to(folder.resolve())
+    earlier = wandb_run(str(resumed)) if here else None
     name = None if earlier else f"{run.name}-{folder.name}"
     place: dict[str, Any] = {"name": name, "id": earlier, "save_dir": folder, "project": run.wandb_project}
     wandb = WandbLogger(**place, **_found_by(config))

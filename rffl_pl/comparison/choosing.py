@@ -42,7 +42,12 @@ def chosen(words: Sequence[str]) -> tuple[list[Result], list[str]]:
                     found.setdefault(one.path.resolve(), one)
         else:
             for folder in _runs_in(path) or [path]:
-                found.setdefault(folder.resolve(), read(folder))
+                try:
+                    found.setdefault(folder.resolve(), read(folder))
+                except UserError as mistake:
+                    if not RunFolder(folder).summary_file.is_file():  # it is no run; of one, others tell
+                        raise
+                    gone.append(str(mistake))
     finished = [result for result in found.values() if result.summary is not None]
     unfinished = [_not_ended(result) for result in found.values() if result.summary is None]
     if not finished:

@@ -92,9 +92,10 @@ function tell() {
   by("differ").append(
     page.settings.length
       ? element("dl", {}, ...page.settings.flatMap((setting, i) => [element("dt", {}, setting.option), element("dd", {}, values(i))]))
-      : element("p", {}, page.runs.length > 1 ? "Nothing: all settings are the same." : "One run has nothing to differ from."),
+      : element("p", {}, page.unknown.length ? "Nothing that is known." : page.runs.length > 1 ? "Nothing: all settings are the same." : "One run has nothing to differ from."),
   );
-  if (page.settings.length) by("differ").append(element("p", { class: "note" }, "All other settings are the same."));
+  const rest = page.unknown.length ? `The settings of ${page.unknown.join(", ")} are not known: there is no config.yaml.` : page.settings.length ? "All other settings are the same." : "";
+  if (rest) by("differ").append(element("p", { class: "note" }, rest));
   const most = Math.max(...page.runs.map((run) => run.rounds));
   const thin = most > page.points ? `Curves are thinned: of each run at most ${page.points} rounds are kept, evenly spread, the first and the last among them. ` : "";
   const crowd = page.runs.some((run) => run.participants.examples.length > page.lines) ? `Of more than ${page.lines} participants, ${page.lines} have a curve of their reputation. ` : "";

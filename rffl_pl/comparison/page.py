@@ -81,6 +81,7 @@ def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
         "version": __version__,
         "left_out": list(left_out),
         "settings": [{"option": name, "name": plain(name)} for name in differ],
+        "unknown": [result.name for result in results if not result.settings],
         "measures": [_described(name) for name in known],
         "t": _quantiles(len(runs)),
         "points": points,

@@ -8,7 +8,7 @@ from rffl_pl.comparison.reading import Result
 from rffl_pl.comparison.settings import differing
 from rffl_pl.runs.records import percent
 
-_RESULTS = ("mean", "maximum", "fairness", "gain", "adversaries removed", "honest removed", "taken")
+_RESULTS = ("mean", "maximum", "fairness", "gain, points", "adversaries removed", "honest removed", "taken, points")
 
 
 def table(results: Sequence[Result]) -> str:
@@ -21,8 +21,15 @@ def table(results: Sequence[Result]) -> str:
     ]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [_line(cells, widths) for cells in (head, ["-" * width for width in widths], *rows)]
-    same = [] if differ or len(results) < 2 else ["all settings are the same"]
-    return "\n".join([*lines, *same])
+    return "\n".join([*lines, *_same(results, differ)])
+
+
+def _same(results: Sequence[Result], differ: Sequence[str]) -> list[str]:
+    """What is said of settings that no column shows."""
+    unknown = [result.name for result in results if not result.settings]
+    if unknown:
+        return [f"settings of {', '.join(unknown)} are not known: there is no config.yaml"]
+    return [] if differ or len(results) < 2 else ["all settings are the same"]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -41,8 +48,12 @@ def _values(result: Result) -> list[str]:
         percent(summary.mean),
         percent(summary.maximum),
         "-" if summary.fairness is None else f"{summary.fairness:.3f}",
-        "-" if summary.gain is None else f"{summary.gain:+.1%}",
+        _points(summary.gain),
         f"{sum(adversaries)} of {len(adversaries)}" if adversaries else "-",
         f"{sum(gone[: summary.honest])} of {summary.honest}",
-        "-" if summary.taken is None else f"{summary.taken:+.1%}",
+        _points(summary.taken),
     ]
+
+
+def _points(difference: float | None) -> str:
+    return "-" if difference is None else f"{100 * difference:+z.1f}"

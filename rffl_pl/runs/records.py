@@ -206,7 +206,7 @@ class Summary:
         if self.gain is not None:
             ranks = "undefined" if self.rank_fairness is None else f"{self.rank_fairness:.3f}"
             yield (
-                f"mean gain over training alone {self.gain:+.1%} (spread {percent(self.gain_spread)})  "
+                f"mean gain over training alone {points(self.gain)} (spread {100 * (self.gain_spread or 0):.1f})  "
                 f"fairness of ranks {ranks}"
             )
 
@@ -225,9 +225,9 @@ class Summary:
                 f"{percent(self.adversary_standalone)}, the initial network has {percent(self.initial)}"
             )
         if self.taken is not None and self.taken_most is not None:
-            most = f", {self.taken_most:+.1%} at most" if count > 1 else ""
+            most = f", {points(self.taken_most)} at most" if count > 1 else ""
             whose = "its" if count == 1 else "their"
-            yield f"taken: {self.taken:+.1%} over what {whose} own work gives{most}{self._beside_the_smallest()}"
+            yield f"taken: {points(self.taken)} over what {whose} own work gives{most}{self._beside_the_smallest()}"
         if self.attack_success is not None:
             yield (
                 f"label flips: success {percent(self.attack_success)}  target accuracy {percent(self.target_accuracy)}"
@@ -243,8 +243,8 @@ class Summary:
         if self.smallest_gain is None:
             return ""
         if self.taken_share is None:
-            return f"; the smallest honest participant gains nothing ({self.smallest_gain:+.1%})"
-        return f", {self.taken_share:.2f} times what the smallest honest participant gains ({self.smallest_gain:+.1%})"
+            return f"; the smallest honest participant gains nothing ({points(self.smallest_gain)})"
+        return f", {self.taken_share:.0%} of what the smallest honest participant gains ({points(self.smallest_gain)})"
 
 
 def mean(values: Iterable[float]) -> float:
@@ -263,7 +263,12 @@ def fitting(participants: Sequence[int]) -> list[int]:
 
 def percent(value: float | None) -> str:
     """A share for people, a dash for none."""
-    return "-" if value is None else f"{value:.1%}"
+    return "-" if value is None else f"{value:z.1%}"
+
+
+def points(difference: float) -> str:
+    """A difference of two shares for people, in percentage points."""
+    return f"{100 * difference:+z.1f} points"
 
 
 def _known(values: Iterable[float]) -> list[float]:
@@ -277,4 +282,4 @@ def _five(values: list[float]) -> list[float]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return "-" if value is None else f"{value:z.4f}"

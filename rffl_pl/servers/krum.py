@@ -52,8 +52,8 @@ class MultiKrum(Consensus):
                 whom = f"P = {total} of {len(task.examples)} participants asked in a round"
                 more = "ask more of them by --federation.participation or --federation.coalition"
             raise UserError(
-                f"Expected --server.byzantine f with f >= 0 and 2f + 2 < P, but got f = {f} and {whom}; give at most "
-                f"{max(0, (total - 3) // 2)} or {more}."
+                f"Expected --server.byzantine f with f >= 0 and 2f + 2 < P, but got f = {f} and {whom}; "
+                f"{f'give at most {(total - 3) // 2} or ' if total > 2 else ''}{more}."
             )
         if self.selected is not None and not 1 <= self.selected <= total:
             raise UserError(f"Expected --server.selected to lie in 1 .. {total}, but got {self.selected}.")

@@ -42,7 +42,7 @@ class RFFL(Server):
         alpha: Weight :math:`\alpha` of the past in the moving average.
         preset: ``released``, the authors' code; ``paper``, Algorithm 1; ``altruism``, `released` with quotas
             :math:`\tanh(2 q_i) / \tanh(2)` as named in the code's public issue #4; ``guarded``, `released` with lengths
-            normalised, uniform first weights and the guards below.
+            normalised, uniform first weights, removal from the first round and all guards below but ``earned``.
         clip: Clip uploads to norm :math:`\gamma` before they are sent and applied (released: yes, paper: no).
         normalise: Scale every upload to norm :math:`\gamma` in the aggregate, Eq. 1 (released: no, paper: yes).
         first_weights: Weights of the first round: shard sizes, with reputations that start at 0 (``examples``,

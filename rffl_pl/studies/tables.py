@@ -207,6 +207,11 @@ def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None
         raise UserError(f"Expected --table to name the axis of the rows and another of the columns, but got {axes}.")
     if between and len(axes) < 2:
         raise UserError("Expected --table to name the axis of the rows and that of the two columns of --between.")
+    if between and set(between) <= study.axes.get(axes[0], {}).keys() - study.axes.get(axes[1], {}).keys():
+        raise UserError(
+            f"Expected --between to name columns, but {' and '.join(between)} are the rows of --table {' '.join(axes)}"
+            f"; give --table {axes[1]} {axes[0]}."
+        )
     for label in between or ():
         study.known_label(axes[1], label, "--between")
 

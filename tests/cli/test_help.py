@@ -16,6 +16,7 @@ from rffl_pl import __version__
 from rffl_pl.adversaries import Adversary, OmniscientAdversary
 from rffl_pl.cli import catalogue
 from rffl_pl.cli.help import COMMANDS
+from rffl_pl.cli.options import TITLES, plain
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.servers import Consensus, Server
 from tests.cli.folders import DIGITS, Run
@@ -98,6 +99,45 @@ def test_help_shows_the_package_its_commands_and_an_example_each(rffl: Run) -> N
             assert f"              {example}\n" in ended.out
         assert len(ended.out.splitlines()) < 40
         assert max(map(len, ended.out.splitlines())) <= 120
+
+
+def test_the_options_are_those_of_a_federation_first(rffl: Run) -> None:
+    """Thousands of lines of torch's classes hide them, formulas are markup, or a command makes of it what it will."""
+    ended = rffl("fit", "--help")
+    assert ended.code == 0
+    assert ended.out.startswith(
+        "usage: rffl fit [--ranks R] [options]\n\nTrain a federation, for instance by: rffl fit"
+    )
+    lines = ended.out.splitlines()
+    assert len(lines) < 600
+    places = [lines.index(next(line for line in lines if line.startswith(f"{group}: "))) for group in TITLES]
+    assert places == sorted(places)
+    one = " ".join(ended.out.split())
+    assert "--server CONFIG | CLASS_PATH_OR_NAME | .INIT_ARG_NAME VALUE A server by its name, or your own" in one
+    assert "one of CIFAR10CNN, MNISTCNN, Perceptron, TextCNN)" in one
+    assert "μ / 2 ‖w - w^t‖^2 is added" in one
+    assert not any(mark in one for mark in (":math:", "``", "torch.nn.ReLU", "Linked arguments", "torchmetrics.text"))
+    for name in COMMANDS.keys() & {"validate", "test", "predict"}:
+        assert f"usage: rffl {name} " in rffl(name, "--help").out
+
+
+def test_the_options_of_a_class(rffl: Run, tmp_path: Path) -> None:
+    """Its formulas are read as text, and what its rule may be is not all that there is."""
+    krum, mixing = (
+        " ".join(rffl("fit", "--run.root", tmp_path, "--server.help", name).out.split())
+        for name in ("MultiKrum", "NNM")
+    )
+    assert krum.startswith("Help for --server.help=rffl_pl.MultiKrum The unweighted mean of the m uploads")
+    assert "by default ⌊0.2 P⌋, the paper's clip ratio" in krum
+    assert "FoolsGold" not in mixing
+    assert "--data.federation" not in rffl("fit", "--run.root", tmp_path, "--data.help", "Digits").out
+
+
+def test_formulas_in_words() -> None:
+    """Marks of a docstring are left, or its letters are lost."""
+    text = r"at most :math:`\lceil P / s \rceil` of ``those``, :math:`\frac{\lambda}{2} \|w\|^2`, `Name`"
+    assert plain(text) == "at most ⌈P / s⌉ of those, λ / 2 ‖w‖^2, Name"
+    assert plain(r":math:`\Phi^{-1} \left( \frac{n - f}{2} \right)`") == "Φ^(-1) ( (n - f) / 2 )"
 
 
 def test_whoever_reads_no_more_is_no_error() -> None:

@@ -75,24 +75,30 @@ def test_an_interrupted_run_says_how_to_go_on(rffl: Run, tmp_path: Path, checkpo
         ended = rffl(*DIGITS, *QUICK, *kept, "--trainer.callbacks+=tests.interruption.ControlC", "--run.name", "cut")
     finally:
         signal.signal(signal.SIGINT, before)  # Lightning ignores it from the first one on
-    assert ended.code == 1
+    assert ended.code == 130
     assert "Traceback" not in ended.err
     (sentence,) = (line for line in ended.err.splitlines() if line.startswith("Interrupted"))
     if not checkpointing:
         assert sentence == "Interrupted after round 2; there is no checkpoint to go on from"
         return
-    start, _, options = sentence.partition("; go on with: ")
+    start, _, sentence = sentence.partition("; go on with: ")
     assert start == "Interrupted after round 2"
+    program, *options = sentence.split()
+    assert (program, options[0], options[-2:]) == ("rffl", "fit", ["--ckpt_path", "last"])
+    (cut,) = (tmp_path / "runs" / "cut").iterdir()
+    there = str(cut / "checkpoints" / "last.ckpt")
     try:  # resumed and interrupted before a checkpoint of its own, it names the one that it came from
-        ended = rffl("fit", *options.split(), "--run.name", "twice")
+        ended = rffl(*options[:-1], there, "--run.name", "twice")
     finally:
         signal.signal(signal.SIGINT, before)
-    assert ended.err.count(f"Interrupted after round 2; go on with: --config {tmp_path / 'runs' / 'twice'}") == 1
-    assert options.split()[-1] in ended.err
-    again = rffl("fit", *options.split(), "--trainer.callbacks", "[]", "--trainer.max_epochs", 3, "--run.name", "more")
+    config = tmp_path / "runs" / "twice"
+    assert ended.err.count(f"Interrupted after round 2; go on with: rffl fit --config {config}") == 1
+    assert f"--ckpt_path {there}\n" in ended.err
+    again = rffl(*options, "--trainer.callbacks", "[]", "--trainer.max_epochs", 3)
     assert again.code == 0, again.err
     assert "Warning" not in again.err
-    assert len(list(csv.DictReader(next((tmp_path / "runs" / "more").glob("*/metrics.csv")).open()))) == 3
+    assert list((tmp_path / "runs" / "cut").iterdir()) == [cut]
+    assert len(list(csv.DictReader((cut / "metrics.csv").open()))) == 3
 
 
 def test_a_server_with_history_resumes_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:

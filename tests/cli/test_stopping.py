@@ -43,7 +43,7 @@ def test_sigterm_ends_a_run_at_the_end_of_its_round(rffl: Run, tmp_path: Path) -
     ended = rffl(*DIGITS, "--trainer.max_epochs", 4, "--run.checkpoint_every", 50, TERMINATED, "--run.name", "stopped")
     assert ended.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
-    assert "Stopped by SIGTERM after round 3; go on with: --config" in ended.err
+    assert "Stopped by SIGTERM after round 3; go on with: rffl fit --config" in ended.err
     assert "Traceback" not in ended.err
     (stopped,) = (tmp_path / "runs" / "stopped").iterdir()
     assert not (stopped / "summary.json").exists()

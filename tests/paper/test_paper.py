@@ -18,6 +18,7 @@ from rffl_pl.studies import Study, results
 from rffl_pl.studies.cells import cells_of
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS
+from tests.bad_input.refusal import assert_refused
 from tests.cli.folders import Run
 from tests.studies.test_mistakes import assert_one_sentence
 
@@ -156,12 +157,21 @@ def test_every_figure_is_drawn(rffl: Run, tmp_path: Path, kept: Path) -> None:
         for measure in flips.curves for number in (1, 2, 3) for i in range(7)
     ]  # fmt: skip
     results.keep_curves(flips, tmp_path / "label_flip-reduced.csv.gz", rows)
-    for name in ("label_flip_uniform", "free_riders"):
-        ended = rffl("paper", "figure", name, "--reduced", "--results", tmp_path, "--out", tmp_path / "out")
-        assert ended.code == 0, ended.err
-        for ending, magic in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
-            assert (tmp_path / "out" / f"{name}.{ending}").read_bytes()[:4] == magic
-    assert set(ended.out.split()) == {str(tmp_path / "out" / f"free_riders.{ending}") for ending in ("png", "pdf")}
+    name = "label_flip_uniform"
+    ended = rffl("paper", "figure", name, "--reduced", "--results", tmp_path, "--out", tmp_path / "out")
+    assert ended.code == 0, ended.err
+    for ending, magic in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
+        assert (tmp_path / "out" / f"{name}.{ending}").read_bytes()[:4] == magic
+    assert set(ended.out.split()) == {str(tmp_path / "out" / f"{name}.{ending}") for ending in ("png", "pdf")}
+    ended = rffl("paper", "figure", "free_riders", "--reduced", "--results", tmp_path, "--out", tmp_path / "out")
+    assert_refused(ended, f"Expected results of free_riders in {tmp_path}, but there are none; try without --reduced")
+
+
+def test_without_results(rffl: Run, tmp_path: Path) -> None:
+    """A table of nothing invites to hours of work, while what was measured lies in the repository."""
+    ended = rffl("paper", "table", "accuracy", "--reduced", "--results", tmp_path / "none")
+    assert ended.code == 0
+    assert "What was measured with this package lies in the folder results of its repository" in ended.err
 
 
 def test_all_of_it_in_one_folder(rffl: Run, tmp_path: Path, kept: Path) -> None:
@@ -194,7 +204,7 @@ MISTAKES = {
     "an unknown option": (("list", "--result", "x"), "but got --result; did you mean --results"),
     "rounds of no run": (("table", "accuracy", "--rounds", 3), "Expected --rounds to go with --run or --dry-run"),
     "seeds of no run": (("figure", "free_riders", "--seeds", 77), "Expected --seeds to go with --run or --dry-run"),
-    "no place to write": (("figure", "free_riders", "--out", "/proc/x"), "Expected --out to be a folder that can be"),
+    "no place to write": (("all", "--out", "/proc/x"), "Expected --out to be a folder that can be"),
 }
 
 

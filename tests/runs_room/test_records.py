@@ -57,9 +57,9 @@ def test_a_plain_run_has_one_line() -> None:
 @pytest.mark.parametrize(
     ("gain", "ranks", "line"),
     [
-        (0.125, 0.5, "mean gain over training alone +12.5% (spread 6.2%)  fairness of ranks 0.500"),
-        (-0.125, -1.0, "mean gain over training alone -12.5% (spread 6.2%)  fairness of ranks -1.000"),
-        (0.0, None, "mean gain over training alone +0.0% (spread 6.2%)  fairness of ranks undefined"),
+        (0.125, 0.5, "mean gain over training alone +12.5 points (spread 6.2)  fairness of ranks 0.500"),
+        (-0.125, -1.0, "mean gain over training alone -12.5 points (spread 6.2)  fairness of ranks -1.000"),
+        (0.0, None, "mean gain over training alone +0.0 points (spread 6.2)  fairness of ranks undefined"),
     ],
 )
 def test_gain(gain: float, ranks: float | None, line: str) -> None:
@@ -113,27 +113,27 @@ def test_what_adversaries_took(many: bool) -> None:
 @pytest.mark.parametrize(
     ("known", "line"),
     [
-        ({}, "+70.0% over what its own work gives"),
+        ({}, "+70.0 points over what its own work gives"),
         (
             {"smallest_gain": 0.14, "taken_share": 5.0},
-            ", 5.00 times what the smallest honest participant gains (+14.0%)",
+            ", 500% of what the smallest honest participant gains (+14.0 points)",
         ),
-        ({"smallest_gain": -0.02}, "; the smallest honest participant gains nothing (-2.0%)"),
-        ({"smallest_gain": 0.0}, "; the smallest honest participant gains nothing (+0.0%)"),
+        ({"smallest_gain": -0.02}, "; the smallest honest participant gains nothing (-2.0 points)"),
+        ({"smallest_gain": 0.0}, "; the smallest honest participant gains nothing (+0.0 points)"),
     ],
 )
 def test_what_was_taken_home(known: dict[str, float], line: str) -> None:
     """One line, beside the smallest honest participant's gain where that is known."""
     said = below(**ATTACKED, taken=0.7, taken_most=0.7, **known)[-1]
-    assert said.startswith("taken: +70.0% over what its own work gives")
+    assert said.startswith("taken: +70.0 points over what its own work gives")
     assert said.endswith(line)
 
 
 def test_what_several_took_home() -> None:
     """Of several adversaries the mean and the most."""
     many = ATTACKED | {name: [*ATTACKED[name], *ATTACKED[name][-1:]] for name in ATTACKED}
-    assert (
-        below(**many, taken=0.1, taken_most=0.3)[-1] == "taken: +10.0% over what their own work gives, +30.0% at most"
+    assert below(**many, taken=0.1, taken_most=0.3)[-1] == (
+        "taken: +10.0 points over what their own work gives, +30.0 points at most"
     )
 
 

@@ -144,7 +144,7 @@ def test_an_interruption_between_two_checkpoints(rffl: Run) -> None:
         )  # fmt: skip
     finally:
         signal.signal(signal.SIGINT, before)  # Lightning ignores it from the first one on
-    assert "Interrupted after round 3; go on from round 2 with: --config" in ended.err
+    assert "Interrupted after round 3; go on from round 2 with: rffl fit --config" in ended.err
 
 
 def test_a_run_without_end_keeps_its_progress_bar(rffl: Run, tmp_path: Path) -> None:

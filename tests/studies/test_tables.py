@@ -126,6 +126,25 @@ def test_how_much_one_column_is_above_another(rffl: Run, tmp_path: Path, made: t
     assert f"{100 * float(lines[0][4]):+.1f} ±" in first
 
 
+def test_rows_between_which_nothing_lies(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """Whoever names two rows hears of labels that the columns lack, and not that the axes are the wrong way round."""
+    words = (
+        "study",
+        made[0],
+        "--root",
+        tmp_path / "studies",
+        "--table",
+        "server",
+        "split",
+        "--between",
+        "RFFL",
+        "Fed_Avg",
+    )
+    ended = rffl(*words)
+    assert ended.code == 2
+    assert "RFFL and Fed_Avg are the rows of --table server split; give --table split server." in ended.err
+
+
 def test_a_difference_where_some_places_have_no_pair(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
     """One place that was not run yet keeps the differences of all others from being shown."""
     words = ("study", made[0], "--root", tmp_path / "studies", "--table", "attack", "server")

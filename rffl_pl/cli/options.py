@@ -1,0 +1,139 @@
+"""The parser of options, and how ``--help`` shows them: a federation's first, Lightning's last, in plain words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from argparse import SUPPRESS, Action
+from typing import Any
+
+from jsonargparse import DefaultHelpFormatter
+from lightning.pytorch.cli import LightningArgumentParser
+
+from rffl_pl.cli import catalogue
+from rffl_pl.cli.help import COMMANDS
+
+TITLES = {
+    "federation": "federation: who takes part",
+    "data": "data: the examples and how they are divided; rffl fit --data.help Digits has the options of one",
+    "server": "server: what it makes of the uploads; rffl fit --server.help RFFL has the options of one",
+    "model": "model: what participants train, and how",
+    "run": "run: what it leaves, in <root>/<name>/<date and time>",
+    "standalone": "standalone: what everybody reaches alone, trained after the run; fairness goes by it",
+    "trainer": "trainer: Lightning's",
+}
+"""The groups of options in the order in which they are shown; one that is not here has none of its own."""
+
+_GO_ON = (
+    "What to go on from: `last`, the newest checkpoint of a run of this name and these options, in its folder; or that "
+    "of any run, as runs/NAME/TIME/checkpoints/last.ckpt, in a new one."
+)
+_SAID = {
+    "config": "A file of options, of yours or of the package (rffl list configs); a later one overlays it.",
+    "seed_everything": "The seed of everything; true draws one.",
+    "data": "A data set by its name, or your own as my_package.MyData; its options as --data.batch_size 16.",
+    "server": "A server by its name, or your own as my_package.MyServer; its options as --server.gamma 0.3.",
+    "adversaries": "What each adversary does, in turn: '[ALIE, Mimic]' is a list, and --adversaries+=ALIE adds to one.",
+    "ckpt_path": "Whose models: the checkpoints of a run, its last.ckpt or its folder.",
+}
+"""What Lightning says in words of its own, or nobody does."""
+_SYMBOLS = {
+    "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "leftarrow": "←", "cdot": "·", "sum": "Σ", "|": "‖",
+}  # fmt: skip
+"""What formulas of docstrings are made of beside Greek letters and words."""
+
+
+class Parser(LightningArgumentParser):
+    """Lightning's, whose help is plain; that of a class begins with what it is, for no command is of it alone."""
+
+    def __init__(self, *args: Any, usage: str | None = SUPPRESS, **kwargs: Any) -> None:
+        super().__init__(*args, **{"usage": usage, "formatter_class": PlainHelp} | kwargs)
+        self.shown: list[Any] = []
+        """The groups that help shows, in its order; none for all as they are."""
+
+    def format_help(self, *args: Any) -> str:
+        """The help; in the parser itself the order of groups is that in which classes are made."""
+        every = self._action_groups
+        self._action_groups = self.shown or [*every]
+        try:
+            return super().format_help(*args)
+        finally:
+            self._action_groups = every
+
+
+class PlainHelp(DefaultHelpFormatter):
+    """Of the classes that an option takes the package's alone, by the names that are typed; no markup."""
+
+    def _expand_help(self, action: Action) -> str:
+        known = _no_classes if action.dest.endswith(("loss", "rule")) else _our_classes  # which take not all of those
+        return plain(re.sub(r", known subclasses: ([^)]*)\)$", known, super()._expand_help(action)))
+
+    def _format_action(self, action: Action) -> str:
+        return "" if action.dest.startswith("data.federation") else super()._format_action(action)
+
+    def start_section(self, heading: str | None) -> None:
+        """Begin a group of options."""
+        super().start_section(None if heading is None else plain(heading))
+
+
+def arrange(parser: Parser, command: str) -> None:
+    """Put the groups of a command's options in order, and say what they are."""
+    groups = dict(parser.groups or {})
+    for name, title in TITLES.items():
+        groups[name].title = title
+    ours = [groups[name] for name in TITLES]
+    derived = [group for group in parser._action_groups if group.title == "Linked arguments"]
+    left_out = [*ours, *derived, groups["reputation"]]
+    parser.shown = [group for group in parser._action_groups if group not in left_out] + ours
+    said = _SAID | ({"ckpt_path": _GO_ON} if command == "fit" else {})
+    for action in parser._actions:
+        action.help = said.get(action.dest, action.help)
+    for group in parser._action_groups:
+        if any(action.dest == "ckpt_path" for action in group._group_actions):
+            group.title = "checkpoint"
+
+
+def described(command: str) -> dict[str, str]:
+    """The head of a command's help, as the parser takes it."""
+    what, example = COMMANDS[command]
+    return {
+        "usage": f"rffl {command} [--ranks R] [options]",
+        "description": f"{what[0].upper()}{what[1:]}, for instance by: {example}",
+    }
+
+
+def plain(text: str) -> str:
+    """A docstring's words without the marks of its formulas, names and code."""
+    text = re.sub(r":math:`([^`]*)`", lambda found: _formula(found[1]), text)
+    return re.sub(r"(``?)([^`]+)\1", r"\2", text)
+
+
+def _formula(tex: str) -> str:
+    tex = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", lambda of: f"{_together(of[1])} / {_together(of[2])}", tex)
+    tex = re.sub(r"\\(left|right|operatorname|bar|[{},])", "", tex)
+    tex = re.sub(r"\\([A-Za-z]+|\|)", lambda found: _SYMBOLS.get(found[1]) or _letter(found[1]), tex)
+    tex = re.sub(r"\{([^{}]*)\}", lambda found: _together(found[1]), tex)
+    return " ".join(re.sub(r"(?<=[⌊⌈]) | (?=[⌋⌉])", "", tex).split())
+
+
+def _letter(name: str) -> str:
+    """A Greek letter of that name; else the name, of a function."""
+    case = "CAPITAL" if name[0].isupper() else "SMALL"
+    try:
+        return unicodedata.lookup(f"GREEK {case} LETTER {'LAMDA' if name == 'lambda' else name.upper()}")
+    except KeyError:
+        return name
+
+
+def _together(part: str) -> str:
+    return part if re.fullmatch(r"\w+|\\[A-Za-z]+", part) else f"({part})"
+
+
+def _no_classes(_: re.Match[str]) -> str:
+    return ")"
+
+
+def _our_classes(found: re.Match[str]) -> str:
+    ours = {name for kind in catalogue.KINDS for name in catalogue.listed(kind)}
+    names = {path.rpartition(".")[2] for path in found[1].split(", ") if path.startswith("rffl_pl.")} & ours
+    return f"; one of {', '.join(sorted(names, key=str.lower))})" if names else ")"
