@@ -28,7 +28,8 @@ TINY += ["--trainer.limit_val_batches", "2", "--trainer.limit_test_batches", "2"
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder: configs, the own data module, and a finished run of the demo."""
     folder = tmp_path_factory.mktemp("user")
-    (folder / "configs").symlink_to(ROOT / "configs")
+    for name in ("configs", "results"):
+        (folder / name).symlink_to(ROOT / name)
     (folder / "my_data.py").write_text(PYTHON[0])
     (folder / "my_server.py").write_text(PYTHON[1])
     reviews = "".join(f"{'good' if i % 2 else 'bad'} film {i},{i % 2}\n" for i in range(80))
