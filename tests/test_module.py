@@ -14,6 +14,7 @@ from rffl_pl.adversaries import FreeRider, LabelFlip, SignRandom
 from rffl_pl.callbacks import ReputationExchange
 from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
+from rffl_pl.evaluation import how_many
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
@@ -177,3 +178,9 @@ def test_network_without_parameters(rffl: Callable[..., Ended]) -> None:
     (error,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
     assert "--model.network" in error
     assert "--model.optimizer" not in error
+
+
+def test_a_share_of_the_batches() -> None:
+    """Others are measured on than Lightning would take."""
+    batches: list[tuple[torch.Tensor, torch.Tensor]] = [(torch.empty(0), torch.empty(0))] * 10
+    assert [how_many(batches, limit) for limit in (0.27, 0.01, 1.0, 3)] == [2, 1, 10, 3]

@@ -20,7 +20,7 @@ from rffl_pl.runs.identity import raw
 from rffl_pl.servers import Server
 
 _REMEDIES = {
-    "the initial weights": "give --seed_everything a number, in a program seed_everything(1), so that all draw the same",
+    "the initial weights": "give --seed_everything a number, in a program seed_everything(1), so that all draw alike",
     "the data": "have all nodes read the same files",
     "the versions": "install the same releases on all nodes",
 }

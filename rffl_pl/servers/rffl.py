@@ -70,8 +70,8 @@ class RFFL(Server):
         short_memory: Weight of the past in a second, faster average of similarities: a quota is at most what that would
             give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``. With it, whoever has
             told nothing in more rounds than it was scored in downloads nothing.
-        earned: Quotas are at most one's similarities added up since the beginning over the largest such sum, so that
-            nobody is paid ahead of what it contributed.
+        earned: Quotas are at most one's similarities, negative ones as 0, added up since the beginning over the
+            largest such sum, so that nobody is paid ahead of what it contributed.
 
     Raises:
         UserError: If `gamma` is not positive, or infinite where lengths are normalised, `alpha` not in [0, 1],

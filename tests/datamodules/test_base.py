@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.datamodules.shards import adversaries_shards
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.datamodules.small import (
@@ -244,3 +245,27 @@ def test_identity_tells_data_apart() -> None:
     assert all(other != identity() for other in others)
     assert identity(seed=1)["shards"] != identity()["shards"]
     assert identity(split="UNI")["split"] == "UNI"
+
+
+def test_shards_beside_adversaries() -> None:
+    """Where nobody says how large they are, the honest have smaller ones as soon as there are adversaries."""
+    federation = Federation(participants=3, adversaries=2)
+    data = ready(InMemory(federation, split="UNI", examples_per_participant=None))
+    assert data.shard_sizes[:3] == [60, 60, 60]
+
+
+@pytest.mark.parametrize(("most", "tested", "watched"), [(100, 10, 5), (10 * TEST, TEST, TEST)])
+def test_how_many_are_watched(most: int, tested: int, watched: int) -> None:
+    """After a round as many as in the end, or fewer than all where there is room for just all."""
+    federation = Federation(participants=8, adversaries=2)
+    small = {"examples_per_participant": 3, "adversary_examples": 3}
+    data = ready(InMemory(federation, split="UNI", measurements=most, watch="test", **small))
+    assert len(contents(data.test_dataloader())) == tested
+    assert len(contents(data.val_dataloader())) == watched
+
+
+def test_adversaries_that_just_fit() -> None:
+    """They share examples with the honest where there are just enough of their own."""
+    generator = torch.Generator().manual_seed(0)
+    found = adversaries_shards(2, 3, torch.arange(10), [torch.arange(4)], generator)
+    assert sorted(torch.cat(found).tolist()) == [4, 5, 6, 7, 8, 9]

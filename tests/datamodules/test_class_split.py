@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.datamodules import CLA, Digits, Pool
-from rffl_pl.datamodules.splits.by_class import overlap, wanted
+from rffl_pl.datamodules.splits.by_class import overlap, suffices, wanted
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -119,3 +119,10 @@ def test_adversaries_beside_shards_that_overlap() -> None:
         data.setup("fit")
     assert data.shard_sizes == [80] * 10 + [100]
     assert not torch.isin(data.shards[10], torch.cat([*data.shards[:10], data.held_out])).any()
+
+
+def test_classes_that_just_suffice() -> None:
+    """Shards overlap where every example is needed once."""
+    labels = torch.arange(2).repeat(3)
+    assert suffices(labels, torch.tensor([[1, 2], [2, 1]]))
+    assert not suffices(labels, torch.tensor([[1, 2], [2, 2]]))

@@ -422,3 +422,10 @@ def test_screened_rows_of_byzfl(byzfl: Any) -> None:
         close(left[smallest(krum_scores(left, 1), 1)].mean(0), byzfl.Krum(f=2)(rows[good]), 1e-6)
         assert byzfl.Median()(spoiled).isnan().all()
         assert byzfl.Krum(f=2)(spoiled).isnan().all()
+
+
+def test_foolsgold_with_a_small_confidence() -> None:
+    """What stands for a weight of 1 before its logarithm is another number than 0.99."""
+    weights = aggregation.foolsgold_weights(torch.eye(3, dtype=torch.float64), 0.1)
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([0.1 * (math.log(0.99 / 0.01) + 0.5)] * 3)

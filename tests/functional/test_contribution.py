@@ -180,3 +180,20 @@ def test_ratio_bound_of_too_little() -> None:
     for x, y in (([], []), ([0.1], [0.9]), ([0.0, 0.0], [0.0, 0.0])):
         _, bound = contribution.ratio_bound(*sums_of(np.array(x), np.array(y), np.ones(len(x))), confidence=0.99)
         assert bound.item() == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("degrees", "alike"),
+    [
+        ((0, 8, 90, 180), True),  # a cosine of 0.99 is 8.1 degrees
+        ((0, 9, 90, 180), False),
+        ((0, 0.05, 0.02), True),  # where most agree copies alone are: 1 - 1e-6 is 0.081 degrees
+        ((0, 0.1, 0.02), False),
+        ((0, 7, -7, 90, 180), True),  # the first is like most, the second is not
+    ],
+)
+def test_who_repeats_whom(degrees: tuple[float, ...], alike: bool) -> None:
+    """Clones are counted once where they are not, or participants that differ are taken for clones."""
+    angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
+    rows = torch.stack([angles.cos(), angles.sin()], 1)
+    assert bool(contribution.duplicates(rows @ rows.T)[0, 1]) == alike

@@ -600,3 +600,11 @@ def test_refuses(option: str, value: float) -> None:
     """A value without a meaning gets through to the first round, or the message does not name the option."""
     settings: dict[str, Any] = {option: value}
     assert_refused(lambda: CFFL(**settings), f"--server.{option}", str(value))
+
+
+@pytest.mark.filterwarnings("ignore:--server.steepness")
+def test_entries_beyond_the_bound_do_not_arrive() -> None:
+    """Whoever does not clamp its own upload passes the server."""
+    server = CFFL(bound=0.01, upload_share=0.5)
+    server.start(task(shards(4), [40], accuracy=lambda weights: 1.0))
+    assert server.unpack(server.pack(torch.linspace(-5, 5, 40)), 40).abs().max() <= 0.0101

@@ -191,3 +191,14 @@ def test_refusals() -> None:
     assert_refused(
         lambda: started(recovery=0.3).load_state_dict(without), "--server.recovery 0, as in the checkpoint", "got 0.3"
     )
+
+
+def test_everybody_has_a_lot_of_its_own() -> None:
+    """All start over together, at the right rate."""
+    server = IAFL(recovery=0.5)
+    server.start(task(shards(10), [40]))
+    seen = []
+    for now in range(10):
+        server.step(uploads(10, 40, now), range(10))
+        seen.append(sum(server.model_for(i) is not None for i in range(10)))
+    assert any(0 < count < 10 for count in seen)

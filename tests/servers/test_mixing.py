@@ -270,3 +270,10 @@ def test_going_on_with_another_rule() -> None:
         (Bucketing(rule=NNM()), "--server.rule.rule CenteredC"),
     ):
         assert_refused(partial(started(other, shards(6), 4).load_state_dict, state), said)
+
+
+def test_how_many_may_be_bad_of_what_is_left() -> None:
+    """Half of a few uploads or more are taken for bad."""
+    server = NNM(tolerated=2)
+    server.start(task(shards(6), [7]))
+    assert [server.bad_among(count) for count in (6, 5, 4, 3, 2, 1)] == [2, 2, 1, 1, 0, 0]

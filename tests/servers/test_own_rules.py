@@ -283,3 +283,18 @@ def test_what_a_checkpoint_keeps() -> None:
     server.start(task(shards(P), [D]))
     server.typical = {"a": [1, 2.5, "x", None, True, (torch.ones(2),)], 3: {}}  # type: ignore[attr-defined]
     assert server.whole_state()["typical"] == server.typical  # type: ignore[attr-defined]
+
+
+def test_every_download_is_looked_at() -> None:
+    """The first is sound, and NaN reaches the second participant."""
+
+    class Own(FedAvg):
+        def rule(self, evidence: Evidence) -> Verdict:
+            return replace(super().rule(evidence), download=lambda i: torch.full((40,), torch.nan if i else 0.0))
+
+    server = Own()
+    server.start(task(shards(2), [40]))
+    verdict = server.step(uploads(2, 40, 0), range(2))
+    verdict.download(0)
+    with pytest.raises(UserError, match="finite"):
+        verdict.download(1)

@@ -515,3 +515,12 @@ def test_refuses_settings_without_a_meaning(option: str, value: Any) -> None:
     """A negative norm bound turns every upload round, silently, or the message does not say what and where."""
     settings: dict[str, Any] = {option: value}
     assert_refused(lambda: RFFL(**settings), f"--server.{option}", str(value))
+
+
+def test_an_upload_a_little_too_long_is_clipped() -> None:
+    """What is 5 % longer than agreed passes the server."""
+    server = RFFL(gamma=0.5)
+    server.start(task([10, 10], [40]))
+    rows = torch.zeros(2, 40)
+    rows[:, 0] = 0.525
+    assert float(server.step(rows, range(2)).download(0).norm()) == pytest.approx(0.5, rel=1e-5)

@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 from rffl_pl.errors import UserError
+from rffl_pl.studies import tables
 from rffl_pl.studies.results import keep, read
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, Study
@@ -314,3 +315,22 @@ def test_a_disk_that_can_only_be_read(made: tuple[Path, Values], monkeypatch: py
     assert keep(study_, results, rows[:20]) == len(rows)
     with pytest.raises(UserError, match="file that can be written, but Read-only file system"):
         keep(study_, results, [rows[0] | {"value": "0.5"}])
+
+
+def test_units() -> None:
+    """A share is shown as it is, or a difference of two in per cent."""
+
+    def unit(measure: str, paired: bool = False) -> str | None:
+        return tables.Table(measure=measure, rest={}, rows=[], columns=[], entries={}, paired=paired).unit
+
+    for name in ("accuracy_mean", "attack_success", "backdoor_success", "adversary_final", "quota", "taken_share"):
+        assert (unit(name), unit(name, paired=True)) == ("%", "points")
+    for name in ("gain", "adversary_gain", "taken", "taken_most", "smallest_gain", "adversary_over_initial"):
+        assert unit(name) == "points"
+
+
+def test_the_effect_of_a_difference() -> None:
+    """Another number is shown for Cohen's d, or one of a single seed."""
+    assert tables.Estimate(0.1, 0.05, 3, 5, effect=2.0).text(100, 1) == "10.0 ± 5.0, d = 2.0"
+    first, second = ({"value": value, "rounds": "5", "seed": "1", "role": "all"} for value in ("0.9", "0.8"))
+    assert tables._paired({"1": [first]}, {"1": [second]}).effect is None
