@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,5 +183,5 @@ def test_network_without_parameters(rffl: Callable[..., Ended]) -> None:
 
 def test_a_share_of_the_batches() -> None:
     """Others are measured on than Lightning would take."""
-    batches: list[tuple[torch.Tensor, torch.Tensor]] = [(torch.empty(0), torch.empty(0))] * 10
+    batches: Any = [()] * 10
     assert [how_many(batches, limit) for limit in (0.27, 0.01, 1.0, 3)] == [2, 1, 10, 3]

@@ -62,7 +62,7 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str], ranks: int = 1) -> None:
     """Run one command line, on so many ranks if more than one; the process group stays open for another."""
     from rffl_pl.cli.arguments import command_line
-    from rffl_pl.cli.mistakes import check_words, mistake_behind, sentence
+    from rffl_pl.cli.mistakes import check_words, interrupted, mistake_behind, sentence
     from rffl_pl.launch.stopping import STOP, Stopped
     from rffl_pl.strategy import end, store_at
 
@@ -76,7 +76,7 @@ def run(args: list[str], ranks: int = 1) -> None:
     except Stopped as stopped:
         end(stopped.code)
     except SystemExit as exit_:
-        if isinstance(exit_.__context__, KeyboardInterrupt):  # of which Lightning makes an exit with 1
+        if interrupted(exit_):
             sys.exit(130)
         raise
     except Exception as error:

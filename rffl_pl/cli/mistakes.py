@@ -130,6 +130,11 @@ def mistake_behind(error: BaseException) -> BaseException | None:
     return mistake_behind(error.__cause__) if error.__cause__ is not None else None
 
 
+def interrupted(error: BaseException) -> bool:
+    """Whether it is the end that Lightning makes of Ctrl-C, an exit with 1."""
+    return isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt)
+
+
 def sentence(error: BaseException) -> str:
     """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
     message = str(error)

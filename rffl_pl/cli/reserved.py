@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rffl_pl import launch
-from rffl_pl.cli.mistakes import mistake_behind
+from rffl_pl.cli.mistakes import interrupted, mistake_behind
 from rffl_pl.cli.run import Run
 from rffl_pl.datamodules.files import absent, remove_empty
 from rffl_pl.errors import UserError
@@ -39,11 +39,14 @@ class Reserved:
 
     @contextlib.contextmanager
     def unless_a_mistake(self) -> Iterator[None]:
-        """Take the folder away again if a mistake ends the run before its first round: nothing half-made stays."""
+        """Take the folder away again if a mistake, or its user, ends the run before its first round.
+
+        Nothing half-made stays.
+        """
         try:
             yield
-        except (Exception, KeyboardInterrupt, SystemExit) as error:
-            if self._new and (mistake_behind(error) is not None or not isinstance(error, Exception)):
+        except (Exception, SystemExit) as error:
+            if self._new and (mistake_behind(error) is not None or interrupted(error)):
                 for folder in RunFolder.taken():  # by one of the ranks that see it
                     self._take_away(folder)
             raise

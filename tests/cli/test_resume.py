@@ -101,6 +101,19 @@ def test_an_interrupted_run_says_how_to_go_on(rffl: Run, tmp_path: Path, checkpo
     assert len(list(csv.DictReader((cut / "metrics.csv").open()))) == 3
 
 
+def test_an_interruption_before_the_first_round_leaves_nothing(rffl: Run, tmp_path: Path) -> None:
+    """A folder stays with nothing in it that could be compared or gone on from."""
+    before = signal.getsignal(signal.SIGINT)
+    first = ("--trainer.callbacks+=tests.interruption.ControlC", "--trainer.callbacks.after", 0)
+    try:
+        ended = rffl(*DIGITS, *QUICK, *first, "--run.name", "none")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.code == 130
+    assert "Interrupted after round 0; there is no checkpoint to go on from" in ended.err
+    assert not (tmp_path / "runs" / "none").exists()
+
+
 def test_a_server_with_history_resumes_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
     """FoolsGold remembers every participant's past uploads over an interruption."""
     args = (*DIGITS, "--config", "configs/servers/foolsgold.yaml")
