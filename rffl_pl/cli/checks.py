@@ -11,6 +11,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 from lightning.pytorch import callbacks
+from lightning.pytorch.profilers import PyTorchProfiler
 
 from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.errors import UserError, check_folder, check_number, reason
@@ -119,6 +120,12 @@ def check_trainer(config: Mapping[str, Any]) -> None:
         raise UserError(
             f"Expected --trainer.default_root_dir to be left alone, but got {config['default_root_dir']}; for the "
             "folder of all runs give --run.root."
+        )
+    profiler = config["profiler"]
+    if profiler == "pytorch" or isinstance(profiler, PyTorchProfiler):
+        raise UserError(
+            "Expected --trainer.profiler to be simple or advanced, but got that of torch, which cannot be copied as a "
+            "trainer is here; for torch's own run torch.profiler around trainer.fit in a program."
         )
     _check_callbacks(config["callbacks"] or [])
 

@@ -79,6 +79,7 @@ def be_quiet() -> None:
     """Leave the terminal to the run: Lightning's notes on devices and loaders say nothing about a federation."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("lightning.pytorch.profilers").setLevel(logging.INFO)  # who asks for a report reads it
     warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
     for message in (
         ".*isinstance.treespec, LeafSpec.*",

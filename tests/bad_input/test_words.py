@@ -201,6 +201,7 @@ OPTIONS: dict[str, Row] = {
     "how it clips": (("--trainer.gradient_clip_algorithm", "value"), "--trainer.gradient_clip_algorithm to be left al"),
     "statistics in common": (("--trainer.sync_batchnorm", "true"), "--trainer.sync_batchnorm to be left alone, but"),
     "a rate of one model": (("--trainer.callbacks+=LearningRateMonitor",), "but got LearningRateMonitor, which is for"),
+    "a profiler of torch": (("--trainer.profiler", "pytorch"), "--trainer.profiler to be simple or advanced, but got"),
     "weights alone": (
         ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.save_weights_only", "true"),
         "--trainer.callbacks whose checkpoints can be gone on from, but got ModelCheckpoint with save_weights_only",

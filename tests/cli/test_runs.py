@@ -186,3 +186,10 @@ def test_one_batch_and_all_of_them(rffl: Run, tmp_path: Path, given: str, one: b
     for config in (tmp_path / "runs").rglob("config.yaml"):
         kept = yaml.safe_load(config.read_text())["trainer"]
         assert {type(kept[f"limit_{part}_batches"]) for part in ("val", "test")} == {int if one else float}
+
+
+def test_a_profiler_reports(rffl: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Who asks how long things take reads nothing of it."""
+    ended = rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 1, "--trainer.profiler", "simple")
+    assert ended.code == 0
+    assert "FIT Profiler Report" in ended.err + caplog.text
