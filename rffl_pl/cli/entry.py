@@ -77,7 +77,7 @@ def run(args: list[str], ranks: int = 1) -> None:
         end(stopped.code)
     except SystemExit as exit_:
         if interrupted(exit_):
-            sys.exit(130)
+            exit_.code = 130
         raise
     except Exception as error:
         mistake = mistake_behind(error)

@@ -92,7 +92,7 @@ function tell() {
   by("differ").append(
     page.settings.length
       ? element("dl", {}, ...page.settings.flatMap((setting, i) => [element("dt", {}, setting.option), element("dd", {}, values(i))]))
-      : element("p", {}, page.unknown.length ? "Nothing that is known." : page.runs.length > 1 ? "Nothing: all settings are the same." : "One run has nothing to differ from."),
+      : element("p", {}, page.runs.length < 2 ? "One run has nothing to differ from." : page.unknown.length ? "Nothing that is known." : "Nothing: all settings are the same."),
   );
   const rest = page.unknown.length ? `The settings of ${page.unknown.join(", ")} are not known: there is no config.yaml.` : page.settings.length ? "All other settings are the same." : "";
   if (rest) by("differ").append(element("p", { class: "note" }, rest));

@@ -211,7 +211,7 @@ def test_results_of_a_label_flip(rffl: Run, tmp_path: Path) -> None:
 def test_no_label_flip_no_results_of_one(rffl: Run, tmp_path: Path) -> None:
     """A flip that nobody carries out is neither measured nor held against the data set's classes."""
     flip = {"class_path": "LabelFlip", "init_args": {"source": 1, "target": 10}}
-    attacks = ("--adversaries", json.dumps([{"class_path": "FreeRider"}, flip]))
+    attacks = ("--adversaries", json.dumps([flip]), "--federation.adversaries", 0)
     ended = rffl(*DIGITS, "--server", "FedAvg", *attacks, "--trainer.max_epochs", 1)
     assert ended.code == 0, ended.err
     folder = only_run(tmp_path / "runs")

@@ -556,7 +556,7 @@ def test_options_of_servers_are_their_own() -> None:
     """Two servers share an option: a later configuration with another class would silently take over its value.
 
     CGSV's are to be: the length of uploads is the data set's, and both papers take the same. So are those of all that
-    mixes before a rule: the rule, and how many uploads may be bad.
+    mixes before a rule: the rule, and how many uploads may be bad; and that is the same number of two rules.
     """
     classes = [getattr(rffl_pl.servers, name) for name in rffl_pl.servers.__all__]
     options = {
@@ -575,4 +575,5 @@ def test_options_of_servers_are_their_own() -> None:
         ("ARC", "FedOpt"): {"rule"},
         ("NNM", "FedOpt"): {"rule"},
         ("Bucketing", "FedOpt"): {"rule"},
+        ("DnC", "MultiKrum"): {"byzantine"},
     }
