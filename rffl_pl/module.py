@@ -29,7 +29,14 @@ from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.parameters import flat_parameters, layer_sizes
-from rffl_pl.rehearsal import check_memory, check_state, check_step, check_training_mode
+from rffl_pl.rehearsal import (
+    check_memory,
+    check_same_federation,
+    check_state,
+    check_step,
+    check_trainer,
+    check_training_mode,
+)
 from rffl_pl.root import Root
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
@@ -135,8 +142,8 @@ class FederatedModule(Configured, LightningModule):
 
     def _set_up(self, stage: str) -> None:
         """What a mistake on one rank ends on all."""
-        self._check_trainer(stage)
-        self._check_data()
+        check_trainer(self.trainer, stage)
+        check_same_federation(self.federation, self.data.federation)
         layers = layer_sizes(self.network)
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, personal=self.pull > 0)
@@ -383,33 +390,6 @@ class FederatedModule(Configured, LightningModule):
         """The weights ``[D]`` that every participant starts from."""
         return flat_parameters(self.network)
 
-    def _check_trainer(self, stage: str) -> None:
-        """What the command line sees to, and who writes Python may forget."""
-        check_precision(self.trainer.precision)
-        callbacks = getattr(self.trainer, "callbacks")  # noqa: B009  # Lightning sets it where mypy cannot see
-        if stage == "fit" and not any(getattr(callback, "plays", False) for callback in callbacks):
-            raise UserError(
-                "Expected a trainer with the callback that plays the rounds, but got "
-                f"{', '.join(type(callback).__name__ for callback in callbacks) or 'none'}; give for instance "
-                "Trainer(callbacks=[ReputationExchange(RFFL())])."
-            )
-        sampling = self.trainer._accelerator_connector.use_distributed_sampler
-        if sampling and self.trainer.world_size > 1:
-            raise UserError(
-                "Expected Trainer(use_distributed_sampler=False) on several ranks, but got True: every rank evaluates "
-                "its own participants on all examples."
-            )
-
-    def _check_data(self) -> None:
-        """Likewise."""
-        theirs = vars(self.data.federation)
-        for name, ours in vars(self.federation).items():
-            if name != "arguments" and theirs[name] != ours:
-                raise UserError(
-                    f"Expected the module and its data to be of one Federation, but its {name} is {ours} there and "
-                    f"{theirs[name]} here; give both the same."
-                )
-
     def _check_network(self, batches: Evaluated | None, which: str) -> tuple[Tensor, Tensor]:
         """One batch through the network, so that a misfit is told before training and in the user's words.
 
@@ -453,18 +433,6 @@ class FederatedModule(Configured, LightningModule):
                 f"of shape {list(x.shape)}, {whose}, but got {shape}; give it {classes} outputs."
             )
         return logits.float(), y.long()
-
-
-def check_precision(given: object) -> None:
-    """See that what is trained is float32, as uploads are, whatever precision it is computed in.
-
-    Raises:
-        UserError: If it would be another, or float16, whose losses nobody scales.
-    """
-    if given not in (None, 32, "32", "32-true", "bf16", "bf16-mixed"):
-        raise UserError(
-            f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {given}: uploads are float32."
-        )
 
 
 def _personal(state: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is tried before a run begins: whether its models have room, and whether one step can be trained."""
+"""What is seen to before a run begins: that trainer and data fit it, models have room, and one step can be trained."""
 
 from __future__ import annotations
 
@@ -6,13 +6,68 @@ import copy
 from typing import Any
 
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rffl_pl.cohort import OptimizerFactory, make_optimizer
 from rffl_pl.errors import UserError, reason
+from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.models.sizes import memory
+
+
+def check_trainer(trainer: Trainer, stage: str) -> None:
+    """See to what the command line sees to, and who writes Python may forget.
+
+    Args:
+        trainer: Lightning's.
+        stage: What it does, ``fit`` for instance.
+
+    Raises:
+        UserError: If it trains in another precision, nobody plays the rounds, or ranks would divide the examples.
+    """
+    check_precision(trainer.precision)
+    callbacks = getattr(trainer, "callbacks")  # noqa: B009  # Lightning sets it where mypy cannot see
+    if stage == "fit" and not any(getattr(callback, "plays", False) for callback in callbacks):
+        raise UserError(
+            "Expected a trainer with the callback that plays the rounds, but got "
+            f"{', '.join(type(callback).__name__ for callback in callbacks) or 'none'}; give for instance "
+            "Trainer(callbacks=[ReputationExchange(RFFL())])."
+        )
+    sampling = trainer._accelerator_connector.use_distributed_sampler
+    if sampling and trainer.world_size > 1:
+        raise UserError(
+            "Expected Trainer(use_distributed_sampler=False) on several ranks, but got True: every rank evaluates "
+            "its own participants on all examples."
+        )
+
+
+def check_precision(given: object) -> None:
+    """See that what is trained is float32, as uploads are, whatever precision it is computed in.
+
+    Raises:
+        UserError: If it would be another, or float16, whose losses nobody scales.
+    """
+    if given not in (None, 32, "32", "32-true", "bf16", "bf16-mixed"):
+        raise UserError(
+            f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {given}: uploads are float32."
+        )
+
+
+def check_same_federation(module: Federation, data: Federation) -> None:
+    """See that module and data have the same members and seed.
+
+    Raises:
+        UserError: With what differs first.
+    """
+    for name in ("honest", "adversaries", "participation", "coalition", "seed"):
+        there, here = getattr(module, name), getattr(data, name)
+        if there != here:
+            raise UserError(
+                f"Expected the module and its data to be of one Federation, but {name} is {there} there and {here} "
+                "here; give both the same."
+            )
 
 
 def check_step(

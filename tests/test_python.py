@@ -179,7 +179,7 @@ def test_of_one_federation(tmp_path: Path) -> None:
         (rffl_pl.Federation(participants=4, seed=1), "honest is 3 there and 4 here"),
     ):
         trainer, module, data = small(RunFolder.make(tmp_path / "run"), data={"federation": other})
-        with pytest.raises(UserError, match=f"of one Federation, but its {expected}"):
+        with pytest.raises(UserError, match=f"of one Federation, but {expected}"):
             trainer.fit(module, data)
     trainer, module, _ = small(RunFolder.make(tmp_path / "run"))
     with pytest.raises(UserError, match="to be given a FederatedDataModule as datamodule, but got none"):

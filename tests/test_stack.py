@@ -17,6 +17,7 @@ from rffl_pl.cohort import Cohort, Examples, OptimizerFactory, Schedule
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
+from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from rffl_pl.stack import Loss, Stack, Turn, refusal
 from tests.cli.folders import DIGITS, Run, weights
@@ -329,6 +330,17 @@ def test_a_run_with_either_engine(rffl: Run, tmp_path: Path) -> None:
     one, other = (only_run(tmp_path / name) for name in ("loop", "stacked"))
     for name, state in weights(one).items():
         torch.testing.assert_close(weights(other)[name], state, rtol=1e-5, atol=1e-5)
+    # Under RFFL an entry or the next: at most four of a tensor may be others, the reputations are the same.
+    for name in ("loop", "stacked"):
+        own = ("--server", "RFFL", "--model.engine", name, "--run.name", "own", "--run.root", tmp_path / name)
+        assert rffl(*args, *own).code == 0
+    first, second = (only_run(tmp_path / name, "own") for name in ("loop", "stacked"))
+    for name, state in weights(first).items():
+        for key, tensor in state.items():
+            close = torch.isclose(weights(second)[name][key], tensor, rtol=1e-5, atol=1e-5)
+            assert int((~close).sum()) <= 4, (name, key)
+    last, again = (RunFolder(run).rounds()[-1].measures["reputation"] for run in (first, second))
+    assert again == pytest.approx(last, abs=1e-5)
     on = ("--ckpt_path", other / "checkpoints" / "last.ckpt", "--trainer.max_epochs", 4, "--run.root", tmp_path / "on")
     ended = rffl(*args[:-2], *on)
     assert ended.code == 0, ended.err

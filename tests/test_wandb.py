@@ -185,6 +185,22 @@ def test_every_cell_of_a_study_has_a_run_of_its_own(rffl: Callable[..., Ended], 
     assert "2 cells, 1 to run" in again.out
 
 
+def test_several_that_go_on_from_one_checkpoint(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """They are one W&B run, in which each loses the rounds of the other."""
+    assert rffl("fit", *DIGITS, *QUICK[2:], "--trainer.max_epochs", 2, "--run.name", "one").code == 0
+    checkpoint = only_run(tmp_path / "runs", "one") / "checkpoints" / "last.ckpt"
+    for name in ("two", "three"):
+        on = ("--ckpt_path", checkpoint, "--trainer.max_epochs", 3, "--run.name", name)
+        ended = rffl("fit", *DIGITS, *QUICK[2:], *on)
+        assert ended.code == 0, ended.err
+        assert "it goes on with W&B run" not in ended.out
+    files = [only_run(tmp_path / "runs", name).glob("wandb/*/*.wandb") for name in ("one", "two", "three")]
+    every = [records(next(found)) for found in files]
+    assert len({of_kind(one, "run")[0].run.run_id for one in every}) == 3
+    assert [[entry["round"] for entry in history(one)] for one in every] == [[1, 2], [1, 2, 3], [1, 2, 3]]
+    assert of_kind(every[1], "run")[0].run.display_name.startswith("two-")
+
+
 def test_a_failed_run_is_closed_though_it_is_asked_to_end(
     rffl: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

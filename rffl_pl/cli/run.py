@@ -27,7 +27,8 @@ from rffl_pl.cli.login import offline_without_login
 from rffl_pl.comparison.reading import options_of
 from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.files import replaced
-from rffl_pl.module import FederatedModule, check_precision
+from rffl_pl.module import FederatedModule
+from rffl_pl.rehearsal import check_precision
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import RUN, header, sound, wandb_run
 from rffl_pl.runs.facts import facts, group, tags

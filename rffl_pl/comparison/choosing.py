@@ -45,7 +45,7 @@ def chosen(words: Sequence[str]) -> tuple[list[Result], list[str]]:
                 try:
                     found.setdefault(folder.resolve(), read(folder))
                 except UserError as mistake:
-                    if not RunFolder(folder).summary_file.is_file():  # it is no run; of one, others tell
+                    if not is_run(folder):
                         raise
                     gone.append(str(mistake))
     finished = [result for result in found.values() if result.summary is not None]

@@ -1,4 +1,4 @@
-"""Divide and conquer (Shejwalkar and Houmansadr 2021)."""
+"""Divide and conquer (Shejwalkar and Houmansadr 2021, https://doi.org/10.14722/ndss.2021.24498)."""
 
 from __future__ import annotations
 

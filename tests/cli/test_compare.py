@@ -52,6 +52,18 @@ def test_settings_that_differ_and_results(rffl: Run, runs: Path, tmp_path: Path)
     assert rffl("compare", one, one, two, *out).out == ended.out
 
 
+def test_settings_that_are_not_known(rffl: Run, runs: Path, tmp_path: Path) -> None:
+    """All settings are said to be the same where those of a run from Python are not known."""
+    one, bare = only_run(runs, "one"), tmp_path / "bare" / "run"
+    bare.mkdir(parents=True)
+    shutil.copy(one / "summary.json", bare)
+    ended = rffl("compare", one, bare, "--out", tmp_path / "page.html")
+    assert ended.code == 0, ended.err
+    assert "settings of bare/run are not known: there is no config.yaml\n" in ended.out
+    assert "the same" not in ended.out
+    assert "all settings are the same\n" in rffl("compare", one, shutil.copytree(one, tmp_path / "again")).out
+
+
 def test_all_runs_at_hand(
     rffl: Run, runs: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,6 +71,19 @@ def test_runs_at_hand_however_deep(folders: list[Path], tmp_path: Path) -> None:
     assert found == runs
 
 
+def test_a_damaged_run_among_finished_ones(folders: list[Path], tmp_path: Path) -> None:
+    """It is told and left out; alone it is refused, and so is what is no run."""
+    broken = copy(folders[0], tmp_path / "broken" / folders[0].name)
+    (broken / "summary.json").write_text("{")
+    for words in ([broken, folders[1]], [broken.parent, folders[1]]):
+        results, left_out = chosen([str(word) for word in words])
+        assert [result.path for result in results] == [folders[1]]
+        (sentence,) = left_out
+        assert "summary.json to be JSON, but it is damaged" in sentence
+    with pytest.raises(UserError, match="it is damaged"):
+        chosen([str(broken)])
+
+
 def test_an_unfinished_run_among_finished_ones(folders: list[Path], tmp_path: Path) -> None:
     """It is told and left out; alone it is refused."""
     half = copy(folders[0], tmp_path / "half" / folders[0].name)
