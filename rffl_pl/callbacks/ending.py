@@ -38,6 +38,20 @@ def over(trainer: Trainer, module: FederatedModule) -> bool:
     return module.round > 0 and (trainer.should_stop or module.round in (trainer.max_epochs, trainer.max_steps))
 
 
+def cut_short(trainer: Trainer, module: FederatedModule) -> list[str]:
+    """What is said where callbacks ended training before all its rounds were played: otherwise it looks complete."""
+    asked = trainer.max_epochs
+    if not trainer.should_stop or asked is None or not 0 < module.round < asked:
+        return []
+    early, timer = find(trainer, EarlyStopping), find(trainer, Timer)
+    why = "a callback asked for it"
+    if timer is not None and (timer.time_remaining() or 0) < 0:
+        why = "its Timer has run out"
+    elif early is not None:
+        why = f"EarlyStopping watches {early.monitor}, at best {early.best_score.item():.4f}"
+    return [f"training ended after {module.round} of {asked} rounds: {why}"]
+
+
 def limits(trainer: Trainer) -> dict[str, Any]:
     """What ends training, as the user gave it: whoever gives something else goes on training."""
     timer, early = find(trainer, Timer), find(trainer, EarlyStopping)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rffl_pl.callbacks import loggers
 from rffl_pl.callbacks.collecting import collected, gathered, scores
-from rffl_pl.callbacks.ending import over
+from rffl_pl.callbacks.ending import cut_short, over
 from rffl_pl.callbacks.faults import Faults
 from rffl_pl.callbacks.find import find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
@@ -117,7 +117,8 @@ class RunReport(Callback):
         summary = summarise(history, data.shard_sizes, final, alone, initial, named, idle, data.watch)
         self.folder.write_summary(summary)
         advice = self._stopwatch.advice(trainer.check_val_every_n_epoch)
-        print("\n".join(["", *self._faults.ongoing(), summary.table(), *_share(data), *advice]))
+        ended = cut_short(trainer, module)
+        print("\n".join(["", *self._faults.ongoing(), summary.table(), *ended, *_share(data), *advice]))
         print(f"run folder: {self.folder.path}", flush=True)
         pictures: list[Path] = []
         if self.draw:

@@ -62,6 +62,9 @@ class FederatedCLI(LightningCLI):
     earlier: RunFolder | None = None
     """The run that goes on in its own folder."""
 
+    words: Sequence[str] = ()
+    """As the user typed them."""
+
     _drawn = False  # whether the seed was left to this command line to draw
 
     @staticmethod
@@ -113,8 +116,19 @@ class FederatedCLI(LightningCLI):
         federation.seed = int(self._get(self.config, "seed_everything"))
         if federation.participants is None:
             federation.participants = Federation(**federation.as_dict()).honest
+        self._tell_of_idle_attacks(federation.adversaries)
         if self.subcommand == "fit":
             self._go_on()
+
+    def _tell_of_idle_attacks(self, adversaries: int) -> None:
+        """Attacks are named beside the number of adversaries; whoever types that it is 0 knows that nobody attacks."""
+        attacks = [attack.class_path.rpartition(".")[2] for attack in self._get(self.config, "adversaries") or ()]
+        typed = any(word.partition("=")[0] == "--federation.adversaries" for word in self.words)
+        if attacks and adversaries == 0 and self.subcommand == "fit" and not typed:
+            rank_zero_warn(
+                f"Nobody plays {' and '.join(attacks)}: --federation.adversaries is 0; give how many adversaries "
+                "there are."
+            )
 
     def _go_on(self) -> None:
         """Find the run that a restarted launch or ``--ckpt_path last`` goes on with, in its own folder.
@@ -266,6 +280,8 @@ def _cli_for(args: list[str]) -> type[FederatedCLI]:
     wanted = {name: skipped for name, skipped in everything.items() if [name] == args[:1]} or everything
 
     class Wanted(FederatedCLI):
+        words = args
+
         @staticmethod
         def subcommands() -> dict[str, set[str]]:
             return wanted

@@ -137,6 +137,11 @@ def _check_callbacks(given: Any) -> None:
                 f"Expected --trainer.callbacks that watch a federation, but got {type(callback).__name__}, which "
                 "is for how a single model is trained; leave it out."
             )
+        if str(getattr(callback, "monitor", "")).startswith("accuracy/") and getattr(callback, "mode", "") == "min":
+            raise UserError(
+                f"Expected --trainer.callbacks.mode max for {callback.monitor}, which is the better the higher, but "
+                f"{type(callback).__name__} has min, Lightning's default; give it."
+            )
         if getattr(callback, "save_weights_only", False):
             raise UserError(
                 "Expected --trainer.callbacks whose checkpoints can be gone on from, but got "

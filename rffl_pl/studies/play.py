@@ -75,6 +75,8 @@ def play(cell: Cell, root: Path, run: RunWords, patience: float = 0, clock: Cloc
     folder = CellFolder(root, cell.digest)
     with folder.held(patience) as mine:
         if not mine:
+            if not patience:  # the first time it is come to
+                print(f"{cell}: another process runs it; its result is waited for.", file=sys.stderr, flush=True)
             return Outcome("busy")
         if folder.finished() is None:
             start, words, spoken = clock(), folder.words(cell), _size(folder.log)

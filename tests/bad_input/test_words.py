@@ -179,6 +179,10 @@ OPTIONS: dict[str, Row] = {
         ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.mode", "up"),
         "`mode` can be min, max, got up",
     ),
+    "the worst accuracy": (
+        ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "accuracy/mean"),
+        "--trainer.callbacks.mode max for accuracy/mean, which is the better the higher, but EarlyStopping has min",
+    ),
     "a callback of one model": (("--trainer.callbacks+=SpikeDetection",), "but got SpikeDetection, which is for"),
     "a callback that tunes": (("--trainer.callbacks+=LearningRateFinder",), "but got LearningRateFinder, which"),
     "no rounds": (("--trainer.max_epochs", 0), "--trainer.max_epochs to be at least 1, but got 0"),

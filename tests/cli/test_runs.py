@@ -78,6 +78,8 @@ def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:
     best = accuracies.index(max(accuracies)) + 1
     assert read(kept)["federation"]["round"] == best
     assert len(accuracies) == best + 2 < 30
+    why = f"EarlyStopping watches accuracy/mean, at best {max(accuracies):.4f}"
+    assert f"training ended after {best + 2} of 30 rounds: {why}\n" in ended.out
 
 
 def test_a_callback_whose_option_is_an_enumeration(rffl: Run, tmp_path: Path) -> None:
@@ -85,8 +87,24 @@ def test_a_callback_whose_option_is_an_enumeration(rffl: Run, tmp_path: Path) ->
     timer = ("--trainer.callbacks+=Timer", "--trainer.callbacks.duration", "00:00:00:01")
     ended = rffl(*DIGITS, "--trainer.max_epochs", 100_000, *timer)
     assert ended.code == 0, ended.err
+    assert re.search(r"training ended after \d+ of 100000 rounds: its Timer has run out\n", ended.out)
     folder = only_run(tmp_path / "runs")
     assert rffl("fit", "--config", folder / "config.yaml", "--run.root", tmp_path / "again").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [((), True), (("--federation.adversaries", 0), False), (("--federation.adversaries=0",), False)],
+    ids=["forgotten", "typed", "typed with ="],
+)
+def test_attacks_that_nobody_plays_are_told_of(rffl: Run, words: tuple[object, ...], told: bool) -> None:
+    """An overlay says what adversaries do, not how many there are: without the warning the run looks robust."""
+    attacked = ("--data", "Digits", "--config", "configs/adversaries/alie.yaml", "--federation.participants", 2)
+    network = ("--model.network", "Perceptron", "--model.network.inputs", 64, "--model.network.classes", 10)
+    optimizer = ("--model.optimizer", "SGD", "--model.optimizer.lr", 0.1)
+    ended = rffl("fit", *attacked, *network, *optimizer, *words, *QUICK, "--trainer.max_epochs", 1)
+    assert ended.code == 0, ended.err
+    assert ("Nobody plays ALIE: --federation.adversaries is 0; give how many" in ended.err) == told
 
 
 def test_a_share_of_the_test_set_is_stated(rffl: Run) -> None:

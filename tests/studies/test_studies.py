@@ -183,6 +183,7 @@ axes:
     assert ended.code == 0, ended.err
     order = [line.split(":")[0] for line in ended.out.splitlines() if line.startswith("[")]
     assert order == ["[1/2] length=short seed=1", "[2/2] length=long seed=1"]
+    assert ended.err.count("length=long seed=1: another process runs it; its result is waited for.\n") == 1
     assert "--ckpt_path" in json.loads((held / "cell.json").read_text())["words"]
     cut, resumed = sorted(held.glob("*/metrics.csv"))
     assert 0 < len(rows(cut)) < 25
