@@ -13,7 +13,8 @@ __version__ = "0.1.0"
 _ROOMS = {
     "adversaries": "ALIE Adversary Backdoor DeltaWeights FreeRider Imitation InnerProduct LabelFlip Mimic MinMax "
     "OmniscientAdversary OnOff Replay Rescale SignRandom Situation Sybil ValueInvert",
-    "callbacks": "PredictionWriter ReputationExchange RoundCheckpoint RoundProgress RunReport StandaloneReference",
+    "callbacks": "PredictionWriter ReputationExchange RoundCallback RoundCheckpoint RoundProgress RunReport "
+    "StandaloneReference",
     "datamodules": "CIFAR10 CIFAR100 EMNIST MNIST MR SST SVHN Digits FashionMNIST FederatedDataModule HFDataset HFText "
     "ImageFolder Sources Split TextDataModule TextFile",
     "errors": "UserError",

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from rffl_pl.adversaries import Adversary, FreeRider, Situation
+from rffl_pl.callbacks import RoundCallback
 from rffl_pl.datamodules.splits import Pool, Split
+from rffl_pl.runs import Round
 from rffl_pl.servers import RFFL, Verdict
 from rffl_pl.servers.evidence import Evidence
 
@@ -78,3 +82,27 @@ class Turns(Split):
         seats = [i for i in range(pool.participants) for _ in range(1 + i % 2)]
         dealt = torch.arange(len(pool.labels)) % len(seats)
         return [(torch.tensor(seats)[dealt] == i).nonzero().flatten() for i in range(pool.participants)]
+
+
+class Diary(RoundCallback):
+    """Writes a line about every round that it is told of, and ends training after some.
+
+    Args:
+        file: Where to.
+        after: How many rounds; a run that goes on counts on.
+    """
+
+    def __init__(self, file: str, *, after: int) -> None:
+        self.file, self.after, self.told = Path(file), after, 0
+
+    def on_round_end(self, trainer: Trainer, played: Round) -> None:
+        self.told += 1
+        with self.file.open("a") as file:
+            file.write(f"{self.told} {played.number} {played.mean_accuracy:.6f}\n")
+        trainer.should_stop = self.told >= self.after
+
+    def state_dict(self) -> dict[str, int]:
+        return {"told": self.told}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.told = state["told"]

@@ -2,6 +2,7 @@
 
 from rffl_pl.callbacks.checkpointing import RoundCheckpoint
 from rffl_pl.callbacks.ending import EndTogether
+from rffl_pl.callbacks.every_round import RoundCallback
 from rffl_pl.callbacks.interruption import Interruption
 from rffl_pl.callbacks.predictions import PredictionWriter
 from rffl_pl.callbacks.progress import RoundProgress
@@ -14,6 +15,7 @@ __all__ = [
     "Interruption",
     "PredictionWriter",
     "ReputationExchange",
+    "RoundCallback",
     "RoundCheckpoint",
     "RoundProgress",
     "RunReport",

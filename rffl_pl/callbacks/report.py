@@ -14,6 +14,7 @@ from torch import Tensor
 from rffl_pl.callbacks import loggers
 from rffl_pl.callbacks.collecting import collected, gathered, scores
 from rffl_pl.callbacks.ending import cut_short, over
+from rffl_pl.callbacks.every_round import RoundCallback
 from rffl_pl.callbacks.faults import Faults
 from rffl_pl.callbacks.find import find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
@@ -77,7 +78,7 @@ class RunReport(Callback):
         self._stopwatch.played()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Gather the round's metrics on rank 0 and log them."""
+        """Gather the round's metrics on rank 0, log them and tell the user's own callbacks."""
         self._stopwatch.played()
         assert isinstance(pl_module, FederatedModule)
         if pl_module.round == self._before:
@@ -90,6 +91,9 @@ class RunReport(Callback):
         self.history.append(this)
         self._faults.warn(this, exchange.verdict.reasons if exchange.verdict is not None else {})
         loggers.log(trainer.loggers, this)
+        for callback in getattr(trainer, "callbacks"):  # noqa: B009  # Lightning sets it where mypy cannot see
+            if isinstance(callback, RoundCallback):
+                callback.on_round_end(trainer, this)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the final models and leave the run folder complete."""

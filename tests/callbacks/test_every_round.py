@@ -1,0 +1,46 @@
+"""A callback of one's own is told of every round, as soon as it has been measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.folders import DIGITS, Run, rows
+from tests.conftest import only_run
+from tests.ranks import forked
+
+ENDED = "training ended after 3 of 9 rounds: a callback asked for it\n"
+
+
+def diary(folder: Path) -> tuple[object, ...]:
+    """The words of a run that is to end after three of nine rounds."""
+    writes = ("--trainer.callbacks+=tests.extensions.Diary", "--trainer.callbacks.file", folder / "diary")
+    return (*DIGITS, "--trainer.max_epochs", 9, *writes, "--trainer.callbacks.after", 3)
+
+
+def written(folder: Path) -> list[list[str]]:
+    """What it was told."""
+    return [line.split() for line in (folder / "diary").read_text().splitlines()]
+
+
+@pytest.mark.distributed
+def test_on_two_ranks_it_is_told_once_and_ends_both(tmp_path: Path) -> None:
+    """Rank 0 alone knows all the numbers; the other one would wait for it in a round that nobody plays."""
+    ended = forked(2, *diary(tmp_path), root=tmp_path / "runs")
+    assert ended.code == 0, ended.err
+    assert ENDED in ended.out
+    measured = [float(row["accuracy/mean"]) for row in rows(only_run(tmp_path / "runs") / "metrics.csv")]
+    assert len(measured) == 3
+    assert written(tmp_path) == [[str(i), str(i), f"{measured[i - 1]:.6f}"] for i in (1, 2, 3)]
+
+
+def test_a_run_that_goes_on_tells_the_rounds_that_were_missing(rffl: Run, tmp_path: Path) -> None:
+    """Its state is the checkpoint's, of the same round."""
+    args = (*diary(tmp_path), "--run.name", "run")
+    with pytest.raises(RuntimeError, match="power cut"):
+        rffl(*args, "--trainer.callbacks+=tests.interruption.PowerCut")
+    ended = rffl(*args, "--ckpt_path", "last")
+    assert ended.code == 0, ended.err
+    assert ENDED in ended.out
+    assert [line[:2] for line in written(tmp_path)] == [["1", "1"], ["2", "2"], ["3", "3"]]
