@@ -70,7 +70,10 @@ def read(path: Path) -> Result:
         UserError: If there is none in the folder.
     """
     if not path.is_dir():
-        raise UserError(f"Expected {path} to be the folder of a run, but there is no such folder.")
+        raise UserError(
+            f"Expected {path} to be the folder of a run, or of the results of a study, as runs/studies/digits, but "
+            f"{'it is a file' if path.is_file() else 'there is no such folder'}."
+        )
     run = RunFolder.open(path)
     config = run.config() if run.config_file.is_file() else {}  # runs from Python have none
     if config and not all(isinstance(config.get(key), Mapping) for key in ("federation", "server", "data", "trainer")):

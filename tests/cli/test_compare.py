@@ -95,7 +95,7 @@ def test_all_runs_at_hand(
 @pytest.mark.parametrize(
     ("words", "files", "expected"),
     [
-        (["{}/nowhere"], {}, "nowhere to be the folder of a run, but there is no such folder"),
+        (["{}/nowhere"], {}, "as runs/studies/digits, but there is no such folder"),
         (["{}/*"], {}, "but nothing matches"),
         (["--html", "x"], {}, "Expected an option of rffl compare, but got --html; did you mean --help?"),
         (["{}"], {}, "has none of them; give runs/<name>/<date and time>"),
