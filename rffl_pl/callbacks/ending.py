@@ -47,7 +47,7 @@ def cut_short(trainer: Trainer, module: FederatedModule) -> list[str]:
     why = "a callback asked for it"
     if timer is not None and (timer.time_remaining() or 0) < 0:
         why = "its Timer has run out"
-    elif early is not None:
+    elif early is not None and early.stopped_epoch:  # 0 also if it stopped in the first one
         why = f"EarlyStopping watches {early.monitor}, at best {early.best_score.item():.4f}"
     return [f"training ended after {module.round} of {asked} rounds: {why}"]
 
