@@ -16,7 +16,7 @@ from rffl_pl.callbacks.collecting import collected, gathered, scores
 from rffl_pl.callbacks.ending import cut_short, over
 from rffl_pl.callbacks.every_round import RoundCallback
 from rffl_pl.callbacks.faults import Faults
-from rffl_pl.callbacks.find import find, named_alike
+from rffl_pl.callbacks.find import every, find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.callbacks.stopwatch import Stopwatch
@@ -91,9 +91,8 @@ class RunReport(Callback):
         self.history.append(this)
         self._faults.warn(this, exchange.verdict.reasons if exchange.verdict is not None else {})
         loggers.log(trainer.loggers, this)
-        for callback in getattr(trainer, "callbacks"):  # noqa: B009  # Lightning sets it where mypy cannot see
-            if isinstance(callback, RoundCallback):
-                callback.on_round_end(trainer, this)
+        for callback in every(trainer, RoundCallback):
+            callback.on_round_end(trainer, this)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the final models and leave the run folder complete."""
