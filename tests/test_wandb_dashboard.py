@@ -95,7 +95,7 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.delitem(sys.modules, "rffl_pl.dashboard.chapters", raising=False)
     ended = rffl("dashboard", "--entity", "me", "--out", tmp_path / "dashboard.json")
     assert ended.code == 2
-    assert "pip install 'rffl_pl[dashboard]'" in ended.err
+    assert "pip install wandb-workspaces" in ended.err
     assert not (tmp_path / "dashboard.json").exists()
 
 

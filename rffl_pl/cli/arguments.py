@@ -116,9 +116,18 @@ class FederatedCLI(LightningCLI):
         federation.seed = int(self._get(self.config, "seed_everything"))
         if federation.participants is None:
             federation.participants = Federation(**federation.as_dict()).honest
+            self._tell_of_being_alone(federation.participants + federation.adversaries)
         self._tell_of_idle_attacks(federation.adversaries)
         if self.subcommand == "fit":
             self._go_on()
+
+    def _tell_of_being_alone(self, participants: int) -> None:
+        """Most configurations say nothing of the number of participants, and one process hosts one then."""
+        if self.subcommand == "fit" and participants == 1:
+            rank_zero_warn(
+                "There is one participant, which trains alone: a single process hosts one by default; give "
+                "--federation.participants."
+            )
 
     def _tell_of_idle_attacks(self, adversaries: int) -> None:
         """Attacks are named beside the number of adversaries; whoever types that it is 0 knows that nobody attacks."""

@@ -25,7 +25,7 @@ TITLES = {
 """The groups of options in the order in which they are shown; one that is not here has none of its own."""
 
 _GO_ON = (
-    "What to go on from: `last`, the newest checkpoint of a run of this name and these options, in its folder; or that "
+    "What to go on from: `last`, the newest checkpoint of a run of this name and root, in its folder; or that "
     "of any run, as runs/NAME/TIME/checkpoints/last.ckpt, in a new one."
 )
 _SAID = {

@@ -15,6 +15,11 @@ from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import QUICK, only_run
 
+BARE = (
+    "fit", "--data", "Digits", "--model.network", "Perceptron", "--model.network.inputs", 64,
+    "--model.network.classes", 10, "--model.optimizer", "SGD", "--model.optimizer.lr", 0.1,
+)  # fmt: skip
+"""No configuration: nothing says how many participants there are."""
 
 def test_a_run_leaves_a_complete_folder(rffl: Run, tmp_path: Path) -> None:
     """The demo's folder has everything README names, and its numbers agree with each other."""
@@ -99,12 +104,20 @@ def test_a_callback_whose_option_is_an_enumeration(rffl: Run, tmp_path: Path) ->
 )
 def test_attacks_that_nobody_plays_are_told_of(rffl: Run, words: tuple[object, ...], told: bool) -> None:
     """An overlay says what adversaries do, not how many there are: without the warning the run looks robust."""
-    attacked = ("--data", "Digits", "--config", "configs/adversaries/alie.yaml", "--federation.participants", 2)
-    network = ("--model.network", "Perceptron", "--model.network.inputs", 64, "--model.network.classes", 10)
-    optimizer = ("--model.optimizer", "SGD", "--model.optimizer.lr", 0.1)
-    ended = rffl("fit", *attacked, *network, *optimizer, *words, *QUICK, "--trainer.max_epochs", 1)
+    attacked = ("--config", "configs/adversaries/alie.yaml", "--federation.participants", 2)
+    ended = rffl(*BARE, *attacked, *words, *QUICK, "--trainer.max_epochs", 1)
     assert ended.code == 0, ended.err
     assert ("Nobody plays ALIE: --federation.adversaries is 0; give how many" in ended.err) == told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [((), True), (("--federation.participants", 1), False)], ids=["forgotten", "typed"]
+)
+def test_who_trains_alone_is_told(rffl: Run, words: tuple[object, ...], told: bool) -> None:
+    """In one process, what a configuration does not say of the number of participants makes one of them."""
+    ended = rffl(*BARE, *words, *QUICK, "--trainer.max_epochs", 1)
+    assert ended.code == 0, ended.err
+    assert ("There is one participant, which trains alone" in ended.err) == told
 
 
 def test_a_share_of_the_test_set_is_stated(rffl: Run) -> None:
