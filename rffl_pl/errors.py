@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
@@ -46,7 +47,15 @@ def check_number(option: str, value: float | None, least: float, most: float = M
     if not isinstance(value, int | float) or not value >= least:
         raise UserError(f"Expected {option} to be at least {least}, but got {value}{remedy and f'; {remedy}'}.")
     if value > most:
-        raise UserError(f"Expected {option} to be at most {most}, but got {value:g}{remedy and f'; {remedy}'}.")
+        raise UserError(f"Expected {option} to be at most {most}, but got {brief(value)}{remedy and f'; {remedy}'}.")
+
+
+def brief(number: float) -> str:
+    """A number in few digits, also a whole one that is too large for them."""
+    try:
+        return f"{number:g}"
+    except OverflowError:
+        return f"a number of more than {sys.float_info.max_10_exp} digits"
 
 
 def check_folder(option: str, folder: str) -> None:

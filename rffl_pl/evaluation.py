@@ -16,7 +16,7 @@ from torchmetrics import Metric
 from rffl_pl.adversaries import Adversary
 from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated
-from rffl_pl.errors import UserError, reason
+from rffl_pl.errors import GO_ON, UserError, ones_own, reason
 from rffl_pl.metrics import ParticipantScores
 from rffl_pl.round import Precision
 from rffl_pl.runs.records import SHARES, Summary
@@ -112,9 +112,10 @@ class Evaluation:
     def _measure(self, indices: Sequence[int], batch: Batch, cohort: Cohort) -> None:
         """What these models make of a batch."""
         x, y = cohort.placed(batch[0]), batch[1].to(cohort.weights.device, torch.int64)
-        probes = {
-            attack: _placed(attack.probe(x, y), cohort) for _, attack in self.measures.values() if attack is not None
-        }
+        probes = {}
+        for probing in dict.fromkeys(attack for _, attack in self.measures.values() if attack is not None):
+            with ones_own(probing, "--adversaries", "make the examples that its success is measured on", GO_ON):
+                probes[probing] = _placed(probing.probe(x, y), cohort)
         for index in indices:
             logits = cohort.logits(x, index).float()
             self._scores.update(index, logits, y)

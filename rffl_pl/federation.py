@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from rffl_pl import launch
 from rffl_pl.configured import Configured
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, brief
 
 MOST = 1_000_000
 """Participants of a federation, honest and adversaries: each has a column in every table of a run."""
@@ -71,8 +71,8 @@ class Federation(Configured):
             )
         if honest + adversaries > MOST:
             raise UserError(
-                f"Expected at most {MOST} participants, but got --federation.participants {honest:g} and "
-                f"--federation.adversaries {adversaries:g}; a run keeps a model for each of them."
+                f"Expected at most {MOST} participants, but got --federation.participants {brief(honest)} and "
+                f"--federation.adversaries {brief(adversaries)}; a run keeps a model for each of them."
             )
         if not 0 < participation <= 1:
             raise UserError(

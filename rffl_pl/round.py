@@ -103,7 +103,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     # 4. Forge: everybody keeps of its own update what is its to keep; adversaries send something else.
     _forge(table, losses, number)
     # 5. Upload.
-    uploads = _upload(table)
+    uploads = _upload(table, number)
     heard = exchange.gather_reports(reports) if reports is not None else None
     # 6. Collude: omniscient adversaries see the honest uploads before the server does.
     _collude(table, uploads, number)
@@ -121,7 +121,12 @@ def _ask(table: Table, number: int) -> None:
     if table.federation.share == 1 and not table.server.hands_models:
         return exchange.ask_all()
     asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
-    for participant, model in exchange.ask(asked, table.server.model_for if exchange.serves else None):
+
+    def model_for(participant: int) -> Tensor | None:
+        with _of(table.server, "give a participant its model", number):
+            return table.server.model_for(participant)
+
+    for participant, model in exchange.ask(asked, model_for if exchange.serves else None):
         cohort.weights[cohort.row[participant]] = model
     return None
 
@@ -245,19 +250,24 @@ def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:
     return table.cast.forge(table.cast.situation(participant, number, memory=memory, update=update, model=model))
 
 
-def _upload(table: Table) -> dict[int, Tensor]:
+def _upload(table: Table, number: int) -> dict[int, Tensor]:
     """Bring what everybody asked sends to the ranks that serve: there the uploads ``[d]`` by participant, ascending."""
     cohort, server = table.cohort, table.server
     rows = {i: cohort.updates[k] for k, i in _hosted(table)}
     uploads: dict[int, Tensor] = {}
 
+    def packed(participant: int, where: slice) -> Tensor:
+        with _of(server, "pack an upload", number):
+            return server.pack(rows[participant][where])
+
     def arrived(participant: int, payload: Tensor) -> None:
         where = server.coordinates.where
-        upload = _unpacked(server, payload, where.stop - where.start)
+        with _of(server, "unpack an upload", number):
+            upload = _unpacked(server, payload, where.stop - where.start)
         # What comes back to where it was sent from takes no second place.
         uploads[participant] = rows[participant][where].copy_(upload) if participant in rows else upload
 
-    table.exchange.gather_uploads(lambda i, where: server.pack(rows[i][where]), arrived)
+    table.exchange.gather_uploads(packed, arrived)
     return dict(sorted(uploads.items()))
 
 
@@ -311,9 +321,18 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None) ->
 
 
 def _integrate(table: Table, verdict: Verdict | None) -> None:
-    """Bring everybody who was asked its download and add it to its model; adversaries may keep it."""
+    """Bring everybody who was asked its download and add it to its model; adversaries may keep it.
+
+    Raises:
+        UserError: If somebody else is removed.
+    """
     cohort = table.cohort
     download, removed = (verdict.download, verdict.removed) if verdict is not None else (None, ())
+    if unasked := [i for i in removed if i not in table.exchange.asked]:
+        raise UserError(
+            f"Expected --server {type(table.server).__name__} to remove those that it asks in a round, but it removes "
+            f"participant {unasked[0]}, whose rank hears of nothing in this one; have its rule go by evidence.asked."
+        )
     for participant, step in table.exchange.scatter_downloads(download, removed):
         index = cohort.row[participant]
         cohort.integrate(index, step)

@@ -77,6 +77,7 @@ REFUSED: dict[str, tuple[Callable[[], Server], float, str]] = {
     "RFFL": (RFFL, 0, "a --server with one shared model, such as FedAvg, with --federation.coalition, but got RFFL"),
     "CGSV": (CGSV, 0, "but got CGSV; leave one"),
     "CFFL": (CFFL, 0, "but got CFFL; leave one"),
+    "released": (lambda: FedAvg(variant="released"), 0, "but got FedAvg, whose variant is released; leave one"),
     "personal": (FedAvg, 0.5, "--model.personal to be 0 with --federation.coalition, but got 0.5"),
 }
 

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.runs import RunFolder, checkpoint
-from rffl_pl.servers import RFFL, FedAvg, Server, SignSGD
+from rffl_pl.servers import RFFL, Consensus, Evidence, FedAvg, Server, SignSGD, Verdict
 from tests.cli.folders import assert_same_bits, weights
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
@@ -33,6 +34,15 @@ class RecordedRFFL(Recorded, RFFL):
 
 class RecordedSignSGD(Recorded, SignSGD):
     """Votes."""
+
+
+class Expelling(Consensus):
+    """Removes participant 2 in every round, asked or not."""
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        members = self.members.clone()
+        members[2] = False
+        return replace(super().rule(evidence), members=members)
 
 
 class Watch(Callback):
@@ -98,6 +108,16 @@ def test_who_is_not_asked_does_nothing(kind: type[Recorded]) -> None:
             others = [i for i in range(6) if i not in senders]
             assert torch.equal(old[others], new[others])
             assert float(new.sum()) == pytest.approx(1)
+
+
+def test_who_is_not_asked_is_not_removed() -> None:
+    """Its rank is told nothing in that round: it would count on a member that is none, and read what nobody sent."""
+    expected = "Expelling to remove those that it asks in a round, but it removes participant 2, whose rank"
+    with pytest.raises(UserError, match=expected):
+        federate(Expelling(), rounds=6, participation=0.2)
+    server = Expelling()
+    federate(server, rounds=1)
+    assert server.members.tolist() == [True, True, False, True, True]
 
 
 @pytest.mark.parametrize("kind", [RecordedFedAvg, RecordedSignSGD])

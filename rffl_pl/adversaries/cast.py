@@ -62,10 +62,11 @@ class Cast:
             UserError: If one does not fit it.
         """
         for attack in self.attacks.values():
-            attack.prepare(num_classes)
+            with ones_own(attack, "--adversaries", "prepare for its task"):
+                attack.prepare(num_classes)
 
     def rehearse(self, participant: int, x: Tensor, num_classes: int) -> None:
-        """Have a copy of an attack make examples to train with, so that what cannot be trained is told before a run.
+        """Have a copy of an attack make examples to train with and to be measured on: what fails is told before a run.
 
         Args:
             participant: Its number.
@@ -76,8 +77,11 @@ class Cast:
             UserError: If it fails, or makes other classes.
         """
         attack = self.attacks[participant]
+        given = x.expand(num_classes, *x.shape[1:]).clone(), torch.arange(num_classes)
+        with ones_own(attack, "--adversaries", "make the examples that its success is measured on"):
+            copy.deepcopy(attack).probe(given[0].clone(), given[1].clone())
         try:
-            x, y = copy.deepcopy(attack).poison(x.expand(num_classes, *x.shape[1:]).clone(), torch.arange(num_classes))
+            x, y = copy.deepcopy(attack).poison(*given)
             whole = len(x) == len(y) and not y.is_floating_point()
             wrong = y[(y < 0) | (y >= num_classes)] if whole else y
         except UserError:
@@ -97,7 +101,10 @@ class Cast:
     def trains(self, participant: int, round_index: int) -> bool:
         """Whether a participant trains in a round when it is asked to."""
         attack = self.attacks.get(participant)
-        return attack is None or attack.trains_in(round_index)
+        if attack is None:
+            return True
+        with ones_own(attack, "--adversaries", f"say whether it trains in round {round_index + 1}", GO_ON):
+            return attack.trains_in(round_index)
 
     def examples(self, participant: int, shard: Examples) -> Examples:
         """What a participant takes for its training examples."""
@@ -148,7 +155,9 @@ class Cast:
         """
         found: dict[str, tuple[Metric, Adversary]] = {}
         for attack in dict.fromkeys(self.attacks.values()):
-            for name, metric in attack.measures(num_classes).items():
+            with ones_own(attack, "--adversaries", "say what it measures"):
+                reported = {**attack.measures(num_classes)}
+            for name, metric in reported.items():
                 other = found.setdefault(name, (metric, attack))[1]
                 if other.settings() != attack.settings():
                     raise UserError(

@@ -18,7 +18,7 @@ from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.round import Table, bring_up_to_date, play
 from rffl_pl.runs.checkpoint import sound
-from rffl_pl.servers import Consensus, Server, Verdict
+from rffl_pl.servers import Consensus, FedAvg, Server, Verdict
 from rffl_pl.servers.around import Around
 from rffl_pl.strategy import FederatedStrategy
 
@@ -193,10 +193,15 @@ def _check_coalition(server: Server, module: FederatedModule) -> None:
     """
     if module.federation.coalition is None:
         return
-    if not isinstance(server, Consensus):
+    rule = server
+    while isinstance(rule, Around):
+        rule = rule.inner
+    released = isinstance(rule, FedAvg) and rule.variant == "released"
+    if released or not isinstance(server, Consensus):
+        variant = ", whose variant is released" if released else ""
         raise UserError(
             f"Expected a --server with one shared model, such as FedAvg, with --federation.coalition, but got "
-            f"{type(server).__name__}; leave one."
+            f"{type(rule).__name__}{variant}; leave one."
         )
     if module.pull:
         raise UserError(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 import yaml
 from jsonargparse.typing import register_type
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import WandbLogger
@@ -155,11 +155,11 @@ class FederatedCLI(LightningCLI):
         elif given == "last":
             rank_zero_warn("There is no checkpoint of a run of this name and root yet: training begins.")
             self.config[self.subcommand].ckpt_path = None
-        source, asked = self._get(self.config, "ckpt_path"), self._get(self.config, "trainer").max_epochs
-        if source is not None:
-            check_rounds(source, asked)
+        source, trainer = self._get(self.config, "ckpt_path"), self._get(self.config, "trainer")
+        if source is not None:  # a step of Lightning's is a round here
+            check_rounds(source, {f"--trainer.{name}": trainer[name] for name in ("max_epochs", "max_steps")})
             if self.earlier is not None:
-                leave_if_complete(self.earlier, asked)
+                leave_if_complete(self.earlier, trainer.max_epochs)
 
     def _fits(self, run: RunFolder, places: Sequence[str] = ()) -> bool:
         """Whether a run is of these options, spelt as a run folder keeps them."""
@@ -176,6 +176,8 @@ class FederatedCLI(LightningCLI):
         config = self._get(self.config_init, "trainer")
         command = self.subcommand or "fit"
         decided = ranks_and_precision(config, run, self._get(self.config_init, "exchange"))
+        if isinstance(config["callbacks"], Callback):  # Lightning takes one for a list of it
+            config["callbacks"] = [config["callbacks"]]
         check_trainer(config)
         self._reserved = Reserved(run, command, self.earlier)
         with self._reserved.unless_a_mistake():

@@ -62,10 +62,15 @@ def listed(kind: str) -> dict[str, str]:
 
 
 def options(kind: str) -> set[str]:
-    """Names of the keyword-only arguments that some class of one kind takes."""
-    nodes = (found.node for name, found in _classes_in(PACKAGE / KINDS[kind][0]).items() if name in listed(kind))
-    makers = (item for node in nodes for item in node.body if isinstance(item, ast.FunctionDef))
-    return {word.arg for maker in makers if maker.name == "__init__" for word in maker.args.kwonlyargs}
+    """Names of the arguments that some class of one kind takes, itself or by what it derives from."""
+    classes, family = _classes_in(PACKAGE / KINDS[kind][0]), {*listed(kind)}
+    while further := {parent for name in family for parent in classes[name].parents & classes.keys()} - family:
+        family |= further
+    makers = (item for name in family for item in classes[name].node.body if isinstance(item, ast.FunctionDef))
+    taken = (maker.args for maker in makers if maker.name == "__init__")
+    return {word.arg for made in taken for word in (*made.args[1:], *made.kwonlyargs)} - {
+        "federation"
+    }  # nobody gives it
 
 
 def configs() -> dict[str, Path]:

@@ -14,7 +14,7 @@ from lightning.pytorch import callbacks
 from lightning.pytorch.profilers import PyTorchProfiler
 
 from rffl_pl.cli.mistakes import mistake_behind
-from rffl_pl.errors import UserError, check_folder, check_number, reason
+from rffl_pl.errors import UserError, brief, check_folder, check_number, reason
 from rffl_pl.trainer import check_whole_rounds
 
 ROUNDS = 10_000_000
@@ -64,7 +64,7 @@ def check_values(given: Any, option: str = "-") -> None:
             called = f"{option}.{name}" if option != "-" else f"--{name}"
             check_values(value, called.replace("--model.adversaries", "--adversaries"))  # where they are linked to
     elif isinstance(given, int) and abs(given) >= 2**63:
-        raise UserError(f"Expected {option} to be a whole number of 64 bits, but got {given:g}.")
+        raise UserError(f"Expected {option} to be a whole number of 64 bits, but got {brief(given)}.")
 
 
 def _never_null(kind: Any) -> set[str]:

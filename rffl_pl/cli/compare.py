@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rffl_pl.cli.words import Words
@@ -38,19 +38,24 @@ def answer(words: Sequence[str]) -> str:
     from rffl_pl.comparison import at_hand, chosen, table, write  # runs are read with torch
     from rffl_pl.comparison.page import check_target
 
+    every = [] if given.runs else list(at_hand(RUNS))
+    mistakes = [one for one in every if isinstance(one, UserError)]
+    readable = [one for one in every if not isinstance(one, UserError)]
+    if mistakes and not readable:
+        raise mistakes[0]
     if not given.runs and given.out is None:
-        every = list(at_hand(RUNS))
-        _tell_left_out([str(one) for one in every if isinstance(one, UserError)])
-        return table([one for one in every if not isinstance(one, UserError)])
+        _tell_left_out(map(str, mistakes))
+        return table(readable)
     target = given.out or PAGE
     check_target(target)
-    results, left_out = chosen(given.runs or [str(one.path) for one in at_hand(RUNS) if not isinstance(one, UserError)])
+    results, unfinished = chosen(given.runs or [str(one.path) for one in readable])
+    left_out = [*map(str, mistakes), *unfinished]
     write(results, left_out, target)
     _tell_left_out(left_out)
     return f"{table(results)}\n\npage: {target} ({target.stat().st_size / 1e6:.1f} MB)"
 
 
-def _tell_left_out(sentences: Sequence[str]) -> None:
+def _tell_left_out(sentences: Iterable[str]) -> None:
     for sentence in sentences:
         print(f"left out: {sentence}", file=sys.stderr)
 

@@ -46,9 +46,7 @@ def answer(words: Sequence[str]) -> str:
     try:
         from rffl_pl.dashboard.specification import specified
     except ImportError as error:
-        raise UserError(
-            f"Expected W&B's package for dashboards, but {error}; pip install wandb-workspaces."
-        ) from error
+        raise UserError(f"Expected W&B's package for dashboards, but {error}; pip install wandb-workspaces.") from error
     dashboard = specified(given.entity, given.project)
     if given.out is not None:
         dashboard.write(given.out)

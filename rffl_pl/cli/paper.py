@@ -70,12 +70,13 @@ def main(args: Sequence[str], run: RunWords) -> int:
     code = 0
     if given.run or given.dry_run:
         code = _run(given, kept, shown, run)
-    if given.verb == "figure" and not given.dry_run:
+    if given.dry_run or code == 130:
+        return code
+    if given.verb == "figure":
         _check_measured(given, kept)
-    if not given.dry_run and code != 130:
-        _draw(given, kept, shown)
-        for sentence in dict.fromkeys(kept.left_out):  # of the results and of their rounds the same
-            print(sentence, file=sys.stderr)
+    _draw(given, kept, shown)
+    for sentence in dict.fromkeys(kept.left_out):  # of the results and of their rounds the same
+        print(sentence, file=sys.stderr)
     return code
 
 
@@ -105,10 +106,8 @@ def _check_measured(given: argparse.Namespace, kept: Kept) -> None:
     """Refuse to draw what nothing is measured of, in place of a picture that is perhaps there."""
     if not any(kept.at(*place) or kept.curves(*place) for place in places_of(given.name)):
         other = "without --reduced" if given.reduced else "with --reduced, for the small schedule"
-        raise UserError(
-            f"Expected results of {given.name} in {given.results}, but there are none; try {other}, or --run to "
-            "measure them."
-        )
+        remedy = "mend what the lines above say of its cells" if given.run else f"try {other}, or --run to measure them"
+        raise UserError(f"Expected results of {given.name} in {given.results}, but there are none; {remedy}.")
 
 
 def _overview() -> str:

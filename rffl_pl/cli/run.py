@@ -123,19 +123,24 @@ class Opening(Callback):
         trainer.loggers = [*trainer.loggers, *self._loggers]
 
 
-def check_rounds(checkpoint: str | Path, asked: int | None) -> None:
+def check_rounds(checkpoint: str | Path, asked: Mapping[str, int | None]) -> None:
     """Refuse a checkpoint that training does not go on from: it would keep its rounds under other settings.
+
+    Args:
+        checkpoint: What training is to go on from.
+        asked: How many rounds, by the options that say so; None or -1 where one says nothing.
 
     Raises:
         UserError: If it has more rounds than are asked for.
     """
     with sound(checkpoint):
         reached = int(header(checkpoint)["round"])
-    if asked is not None and -1 < asked < reached:
-        raise UserError(
-            f"Expected --trainer.max_epochs above {reached}, the rounds that {checkpoint} has, but got {asked}; give "
-            "more of them, or leave out --ckpt_path to begin anew."
-        )
+    for option, rounds in asked.items():
+        if rounds is not None and -1 < rounds < reached:
+            raise UserError(
+                f"Expected {option} above {reached}, the rounds that {checkpoint} has, but got {rounds}; give more of "
+                "them, or leave out --ckpt_path to begin anew."
+            )
 
 
 def leave_if_complete(run: RunFolder, asked: int | None) -> None:

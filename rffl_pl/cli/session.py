@@ -103,12 +103,20 @@ class Session:
         machine: What runs them.
         file: The study's results.
         kept: Seconds of the cells that need no run, whatever lies in their folders, by digest.
+        whatever_code: Whether results of other code and data will do.
     """
 
     def __init__(
-        self, study: Study, cells: Sequence[Cell], machine: Machine, file: Path, kept: dict[str, float]
+        self,
+        study: Study,
+        cells: Sequence[Cell],
+        machine: Machine,
+        file: Path,
+        kept: dict[str, float],
+        whatever_code: bool = False,
     ) -> None:
         self.study, self.cells, self.machine, self.file = study, cells, machine, file
+        self.whatever_code = whatever_code
         took = {cell.digest: self._seconds(cell) for cell in cells}
         self.seconds = kept | {digest: seconds for digest, seconds in took.items() if seconds is not None}
         self.left = [cell for cell in cells if cell.digest not in self.seconds]
@@ -143,10 +151,11 @@ class Session:
 
         cells = cells_of(study, study.seeds, rounds, Resolver(), only)
         known = results.read(study, file) if file.exists() else []
-        kept = results.seconds_of(cells, known, whatever_code)
+        rows = results.rows_by_cell(cells, known, whatever_code)
+        kept = {digest: float(row["seconds"] or 0) for digest, row in rows.items()}
         if not whatever_code:  # a folder that is still there says itself whether its cell is finished
             kept = {digest: seconds for digest, seconds in kept.items() if not (machine.root / digest).exists()}
-        return cls(study, cells, machine, file, kept)
+        return cls(study, cells, machine, file, kept, whatever_code)
 
     def play(self) -> int:
         """Run what has no result; returns the exit code: 1 if a cell failed, 130 if the user interrupted."""
@@ -234,7 +243,8 @@ class Session:
     def _without_curves(self) -> int:
         """How many finished cells have no curves: the study asked for none when they ran."""
         file = results.curves_beside(self.file)
-        there = {row["cell"] for row in results.read(self.study, file, CURVE_COLUMNS)} if file.is_file() else set()
+        rows = results.read(self.study, file, CURVE_COLUMNS) if file.is_file() else []
+        there = results.rows_by_cell(self.cells, rows, self.whatever_code)
         return sum(cell.digest in self.seconds and cell.digest not in there for cell in self.cells)
 
     def _seconds(self, cell: Cell) -> float | None:

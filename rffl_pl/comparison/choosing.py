@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import glob
+import gzip
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.studies.study import COLUMNS
 
-_RESULTS = "results.csv"  # of a study
+_RESULTS = ("results.csv", "results.csv.gz")  # of a study
 _DEPTH = 8  # folders above one another, of which --run.name may say several; a link may lead back up
 
 
@@ -87,7 +89,7 @@ def _matching(word: str) -> list[Path]:
     """What a word stands for; of a pattern, folders and results of studies."""
     if not glob.has_magic(word) or Path(word).exists():  # a run may be called gamma[0.5]
         return [Path(word)]
-    matching = [path for path in map(Path, sorted(glob.glob(word))) if path.is_dir() or path.name == _RESULTS]
+    matching = [path for path in map(Path, sorted(glob.glob(word))) if path.is_dir() or path.name in _RESULTS]
     if not matching:
         raise UserError(f"Expected folders of runs to compare, but nothing matches {word}.")
     return matching
@@ -116,8 +118,8 @@ def _of_one_kind(results: Sequence[Result]) -> list[Result]:
 
 
 def _study_file(path: Path) -> Path | None:
-    file = path if path.name == _RESULTS else path / _RESULTS
-    return file if file.is_file() and not is_run(file.parent) else None
+    files = [path] if path.name in _RESULTS else [path / name for name in _RESULTS]
+    return next((file for file in files if file.is_file() and not is_run(file.parent)), None)
 
 
 def _cells(file: Path) -> Iterator[Result | str]:
@@ -136,13 +138,13 @@ def _cells(file: Path) -> Iterator[Result | str]:
 def _places(file: Path) -> dict[str, tuple[str, dict[str, str]]]:
     """By cell the study's name and its labels, with a digest of what these stood for where that has changed."""
     try:
-        with file.open(newline="") as lines:
+        with gzip.open(file, "rt", newline="") if file.suffix == ".gz" else file.open(newline="") as lines:
             rows = csv.DictReader(lines)
             names = list(rows.fieldnames or ())
             shown = [*(name for name in names if name not in ("study", *COLUMNS)), "rounds", "seed"]
             cells = {row["cell"]: row for row in rows}
             places = {cell: (row["study"], {name: row[name] for name in shown}) for cell, row in cells.items()}
-    except (OSError, ValueError, KeyError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, csv.Error) as error:
         raise UserError(f"Expected {file} to be the results of a study, but it is no such table.") from error
     if not places:
         raise UserError(f"Expected {file} to have results of a study, but it has none; run the study first.")

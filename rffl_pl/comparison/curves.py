@@ -51,7 +51,7 @@ def curves(rounds: Sequence[Round], points: int) -> dict[str, Any]:
 
     Returns:
         ``rounds``, ``accuracy`` (None where none was measured), ``who`` has a curve, and their ``reputation``, a list
-        each, empty under servers that have none.
+        each, the weight under servers without, and empty where nobody communicates.
     """
     shown = thinned(rounds, points)
     if not shown:

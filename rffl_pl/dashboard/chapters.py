@@ -65,7 +65,8 @@ def chapters() -> Iterator[Chapter]:
     yield Chapter(
         "Reputations over the rounds",
         "Honest participants keep their reputation, adversaries lose theirs. Runs with more than 16 participants have "
-        "no line for each of them; their run page has a table. Servers without reputations have no lines here.",
+        "no line for each of them; their run page has a table. Under servers without reputations the weight stands "
+        "in their place.",
         [
             _line("Median of the honest", "reputation/honest_median", "reputation"),
             _line("Mean of the adversaries", "reputation/adversaries_mean", "reputation"),

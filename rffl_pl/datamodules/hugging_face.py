@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rffl_pl.datamodules.base import FederatedDataModule
+from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.text_file import by_number
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
@@ -101,13 +100,9 @@ class HuggingFaceData(FederatedDataModule):
 
     def _divided(self, rows: Any, share: float) -> tuple[Any, Any]:
         """Training and test examples: some at random, but of every class that has no other name one stays."""
-        generator = torch.Generator().manual_seed(self.federation.seed_for("test"))
-        order = torch.randperm(len(rows), generator=generator).tolist()
         labels = [] if hasattr(rows.features[self.label], "names") else _column(rows, self.label)
-        stay = set({labels[i]: i for i in order}.values()) if labels else set()  # of every class its last
-        chosen = [i for i in order if i not in stay][: max(1, round(share * len(rows)))]
-        taken = set(chosen)
-        return rows.select([i for i in order if i not in taken]), rows.select(chosen)
+        trained, tested = held_out(len(rows), labels, share, self.federation.seed_for("test"))
+        return rows.select(trained), rows.select(tested)
 
     def _found(self) -> Mapping[str, Any]:
         """Every split by its name."""

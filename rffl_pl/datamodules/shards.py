@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rffl_pl.datamodules.splits import Pool, Split
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, ones_own
 
 
 def shards_of(split: Split, pool: Pool) -> list[Tensor]:
@@ -17,7 +18,9 @@ def shards_of(split: Split, pool: Pool) -> list[Tensor]:
     Raises:
         UserError: If the split leaves somebody without examples or cuts what cannot be.
     """
-    name, participants, shards = type(split).__name__, pool.participants, split.cut(pool)
+    name, participants = type(split).__name__, pool.participants
+    with ones_own(split, "--data.split", "cut the shards"):
+        shards = split.cut(pool)
     if not isinstance(shards, Sequence) or not all(isinstance(one, Tensor) and one.dim() == 1 for one in shards):
         raise UserError(
             f"Expected split {name} to cut a list of index vectors, but got another {type(shards).__name__}."
@@ -37,6 +40,23 @@ def shards_of(split: Split, pool: Pool) -> list[Tensor]:
                 f"participant {i} is {shard.dtype} from {shard.min().item()} to {shard.max().item()}."
             )
     return shards
+
+
+def held_out(count: int, labels: Sequence[Any], share: float, seed: int) -> tuple[list[int], list[int]]:
+    """Which examples to train with and which to test with: a share at random, but one of every label stays.
+
+    Args:
+        count: How many there are.
+        labels: Of each; none where the classes are known without.
+        share: In (0, 1); one example is held out at least, if there is one that may.
+        seed: Of the draw.
+    """
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    stay = {labels[i]: i for i in order} if labels else {}  # of every label its last
+    staying = {*stay.values()}
+    tested = [i for i in order if i not in staying][: max(1, round(share * count))]
+    taken = {*tested}
+    return [i for i in order if i not in taken], tested
 
 
 def adversaries_shards(

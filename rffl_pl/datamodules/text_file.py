@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rffl_pl.datamodules.class_names import given_classes
+from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.datamodules.text import OwnTexts, TextDataModule, Texts, read_lines
 from rffl_pl.errors import UserError
@@ -151,18 +150,15 @@ class TextFile(TextDataModule):
 
     def _divided(self, rows: Rows) -> tuple[Rows, Rows]:
         """Training and test sentences: some at random, but of every class one stays for training."""
-        generator = torch.Generator().manual_seed(self.federation.seed_for("test"))
-        order = torch.randperm(len(rows), generator=generator).tolist()
-        stay = set({rows[i][1]: i for i in order}.values())  # of every class its last
-        chosen = [i for i in order if i not in stay][: max(1, round(self.test_share * len(rows)))]
-        if not chosen:
+        labels = [label for _, label in rows]
+        trained, tested = held_out(len(rows), labels, self.test_share, self.federation.seed_for("test"))
+        if not tested:
             raise UserError(
                 f"Expected --data.train_file {self.train_file} to have a test sentence beside one of every class, but "
                 f"each of its {len(rows)} sentences has a class of its own in column {self.label}; name another column "
                 "with --data.label, or give --data.test_file."
             )
-        taken = set(chosen)
-        return [rows[i] for i in order if i not in taken], [rows[i] for i in chosen]
+        return [rows[i] for i in trained], [rows[i] for i in tested]
 
     def _rows(self, path: Path, option: str) -> Rows:
         """Sentence and label of every row."""

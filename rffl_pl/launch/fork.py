@@ -26,8 +26,12 @@ _PATIENCE = 30
 _MOST = 4096
 
 
+_TOLD = ("-h", "--help", ".help", "--print_config")
+"""Options that print something and end: every rank would print it."""
+
+
 def take_ranks(words: list[str]) -> tuple[int, list[str]]:
-    """How many ranks ``--ranks`` asks for, 1 without it, and the other words.
+    """How many ranks ``--ranks`` asks for, 1 without it or where there is nothing to run, and the other words.
 
     Raises:
         UserError: If it is no number of ranks, there already is a launcher, or processes cannot be forked here.
@@ -48,7 +52,8 @@ def take_ranks(words: list[str]) -> tuple[int, list[str]]:
             f"Expected --ranks without a launcher, but got {asked} under torchrun; give torchrun --nproc_per_node "
             f"{asked} instead."
         )
-    return int(asked), rest
+    told = any(word.partition("=")[0].endswith(_TOLD) for word in rest)
+    return 1 if told else int(asked), rest
 
 
 def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from rffl_pl.paper.contents import TABLES
 from rffl_pl.paper.measured import Kept, parts
 from rffl_pl.paper.published import Published, published
-from rffl_pl.studies.tables import Estimate, latex, markdown
+from rffl_pl.studies.tables import Estimate, latex, markdown, reach
 
 _CSV = ("row", "column", "participant", "measure", "published")
 SETTINGS = "fi_hyperparameters"
@@ -50,8 +50,8 @@ class PaperTable:
         lacking = len({_cell(entry) for entry in self.entries if not self.kept.at(entry.study, entry.place)})
         return (
             f"{TABLES[self.name]}; first line: Xu & Lyu 2021, second line: measured, {self._schedule()}, mean ± 95 % "
-            f"interval of Student's t over {_range(seeds)} seed{'' if seeds == {1} else 's'}"
-            f"{' (of one there is none)' if 1 in seeds else ''}, after the last round, {_range(rounds)}; "
+            f"interval of Student's t over {reach(seeds)} seed{'' if seeds == {1} else 's'}"
+            f"{' (of one there is none)' if 1 in seeds else ''}, after the last round, {reach(rounds)}; "
             f"≠ where they part by more than the interval and the rounding of the print"
             f"{f'; missing: {_runs(lacking)}' if lacking else ''}."
         )
@@ -124,7 +124,3 @@ def _bracketed(texts: Sequence[str]) -> str:
 
 def _runs(count: int) -> str:
     return f"{count} run{'' if count == 1 else 's'}"
-
-
-def _range(numbers: set[int]) -> str:
-    return f"{min(numbers)}" if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)}"

@@ -243,13 +243,21 @@ class RunFolder:
 
     def rounds(self) -> list[Round]:
         """Every round; who was set aside or silent stands in ``rounds.jsonl`` alone."""
-        rows = [row for row in csv.DictReader(_text(self.metrics_file).splitlines()) if row.get("round")]
+        text = _text(self.metrics_file)
+        whole = text[: text.rfind("\n") + 1]  # a last row without an end is of a run that was killed, or still writes
+        rows = [row for row in csv.DictReader(whole.splitlines()) if row.get("round")]
         if rows and "member/participant_0" not in rows[0]:
             raise UserError(f"Expected {self.metrics_file} to be of a run of rffl_pl, but it has no participants.")
         honest = self._honest()
         rounds: list[Round] = []
-        for row in rows:
-            rounds.append(_round(row, rounds[-1].members if rounds else None, honest))
+        try:
+            for row in rows:
+                rounds.append(_round(row, rounds[-1].members if rounds else None, honest))
+        except ValueError as error:
+            raise UserError(
+                f"Expected {self.metrics_file} to have numbers, but {error}: it is damaged; rounds.jsonl beside it has "
+                "the same."
+            ) from error
         return rounds
 
     def _honest(self) -> int | None:

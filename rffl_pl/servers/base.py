@@ -360,7 +360,8 @@ class Server(ParticipantSide, ABC):
             UserError: If it has what no checkpoint keeps, or a vector of a part of the coordinates is not named in
                 `by_coordinate`.
         """
-        state = self.state_dict()
+        with ones_own(self, "--server", "give its state for a checkpoint", GO_ON):
+            state = self.state_dict()
         self._check_kept(state)
         self._check_named(state)
         return self._by_coordinate(state, self.coordinates.gathered)

@@ -41,11 +41,11 @@ def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) ->
 
 
 def curves_of(study: Study, cell: Cell, rounds: Sequence[Round]) -> Iterator[Row]:
-    """The rows of every round of a finished cell, one per measure and participant that has a value."""
+    """The rows of every round of a finished cell, one per measure and participant that has a finite value."""
     for entry in rounds:
         for name in study.curves:
             for participant, number in enumerate(entry.measures.get(name, [])):
-                if not math.isnan(number):
+                if math.isfinite(number):
                     about = _about(study.name, cell) | {"round": entry.number}
                     yield _row(about, participant, entry.honest, name, number)
 
@@ -205,22 +205,22 @@ def keep_curves(study: Study, file: Path, new: Iterable[Row]) -> None:
     keep(study, curves_beside(file), new, CURVE_COLUMNS)
 
 
-def seconds_of(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool = False) -> dict[str, float]:
-    """The seconds of every cell that the results have, by digest.
+def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool = False) -> dict[str, Row]:
+    """One row of every cell that has any, by the cell's digest.
 
     Args:
         cells: The cells.
-        rows: The results.
+        rows: Of results, or of every round.
         whatever_code: Whether a cell is known by options, seed and rounds alone, and not also by code and data.
     """
-    by_digest = {row["cell"]: row["seconds"] for row in rows}
-    by_options = {(row["settings"], row["seed"], row["rounds"]): row["seconds"] for row in rows if whatever_code}
+    by_digest = {row["cell"]: row for row in rows}
+    by_options = {(row["settings"], row["seed"], row["rounds"]): row for row in rows if whatever_code}
     found = {}
     for cell in cells:
         options = (cell.settings, str(cell.seed), str(cell.rounds))
-        seconds = by_digest.get(cell.digest, by_options.get(options))
-        if seconds is not None:
-            found[cell.digest] = float(seconds or 0)
+        row = by_digest.get(cell.digest, by_options.get(options))
+        if row is not None:
+            found[cell.digest] = row
     return found
 
 

@@ -36,6 +36,9 @@ def _said(study: Study, place: Place) -> list[Any]:
 
 def _spelt_out(word: str) -> Any:
     """What a configuration says, instead of its name."""
+    option, equals, name = word.partition("=")
+    if equals and option == "--config":
+        return [option, _spelt_out(name)]
     if word.endswith((".yaml", ".yml")):
         for path in (Path(word), PACKAGE / "configs" / word.removeprefix("./").removeprefix("configs/")):
             if path.is_file():

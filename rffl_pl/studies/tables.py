@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -78,12 +78,12 @@ class Table:
 
     def caption(self) -> str:
         """What is shown: measure, interval, number of seeds and rounds."""
-        seeds = _range(entry.seeds for entry in self.entries.values())
+        seeds = reach(entry.seeds for entry in self.entries.values())
         single = seeds == "1"
         mean = "mean difference of the same seeds" if self.paired else "mean"
         interval = "" if single else f"{mean} ± 95 % interval of Student's t over "
         unit = f" in {self.unit}" if self.unit else ""
-        rounds = _range(entry.rounds for entry in self.entries.values())
+        rounds = reach(entry.rounds for entry in self.entries.values())
         where = f"; {said(self.rest)}" if self.rest else ""
         effect = "; d is that mean over the differences' standard deviation" if self.paired and not single else ""
         return (
@@ -350,6 +350,7 @@ def _csv(shown: Sequence[Table], axes: Sequence[str]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _range(numbers: Iterator[int]) -> str:
-    known = sorted(set(numbers))
-    return f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}"
+def reach(numbers: Iterable[int]) -> str:
+    """``3``, or ``1 to 3``."""
+    known = {*numbers}
+    return f"{min(known)}" if len(known) == 1 else f"{min(known)} to {max(known)}"

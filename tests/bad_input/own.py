@@ -417,3 +417,57 @@ class Attacking(Adversary):
 
     def upload(self, situation: Situation) -> Tensor:
         raise RuntimeError("no upload today")
+
+
+class Failing(Adversary):
+    """Fails in the method that its option names."""
+
+    def __init__(self, *, where: str) -> None:
+        self.where = where
+
+    def _reach(self, where: str) -> None:
+        if where == self.where:
+            raise KeyError(where)
+
+    def prepare(self, num_classes: int) -> None:
+        self._reach("prepare")
+
+    def trains_in(self, round_index: int) -> bool:
+        self._reach("trains_in")
+        return True
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        self._reach("measures")
+        return {}
+
+    def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        self._reach("probe")
+        return x, y
+
+
+class Packing(FedAvg):
+    """Likewise of a server."""
+
+    def __init__(self, *, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def _reach(self, where: str) -> None:
+        if where == self.where:
+            raise KeyError(where)
+
+    def pack(self, upload: Tensor) -> Tensor:
+        self._reach("pack")
+        return super().pack(upload)
+
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        self._reach("unpack")
+        return super().unpack(payload, dimension)
+
+    def model_for(self, participant: int) -> Tensor | None:
+        self._reach("model_for")
+        return super().model_for(participant)
+
+    def state_dict(self) -> dict[str, Any]:
+        self._reach("state_dict")
+        return super().state_dict()

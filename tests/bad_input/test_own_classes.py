@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ LOADED = {
     "a bug": "load() of Data to read the data, but KeyError: 'rings' (own.py, line ",
 }
 
-CLASSES: dict[str, Row] = {
+CLASSES: Mapping[str, Row] = {
     "frozen": (("--model.network", f"{OWN}.Frozen"), "parameters that train, all of them float32, but Frozen has none"),
     "double": (("--model.network", f"{OWN}.Double"), "parameters that train, all of them float32, but Double has 2"),
     "paired": (
@@ -104,6 +105,16 @@ CLASSES: dict[str, Row] = {
         ("--adversaries", f"[{OWN}.Choosy]", "--adversaries.k", 0),
         "Choosy to take the options that it is given, but RuntimeError: k is too small (own.py, line",
     ),
+} | {
+    f"an attack that cannot {what}": (
+        ("--federation.adversaries", 1, "--adversaries", f"[{OWN}.Failing]", "--adversaries.where", where),
+        f"--adversaries {OWN}.Failing to {what}, but KeyError: '{where}' (own.py, line",
+    )
+    for where, what in {
+        "prepare": "prepare for its task",
+        "measures": "say what it measures",
+        "probe": "make the examples that its success is measured on",
+    }.items()
 }
 
 MEASURES: dict[str, Row] = {
@@ -122,6 +133,7 @@ CUTS = {
     "none": "split Cut to cut 5 shards, but got 0.",
     "lists": "split Cut to cut a list of index vectors, but got another list.",
     "matrices": "split Cut to cut a list of index vectors, but got another list.",
+    "a bug": f"--data.split {OWN}.Cut to cut the shards, but KeyError: 'a bug' (own.py, line",
     "numbers": "split Cut to cut index vectors, int64 in 0 .. 1293, but that of participant 0 is torch.float32",
     "elsewhere": "from 1000000 to 1000004",
 }
@@ -179,7 +191,7 @@ def test_a_class_that_does_not_fit(rffl: Run, here: Path, mistake: str) -> None:
     assert below(here) == set()
 
 
-ROUNDS: dict[str, Row] = {
+ROUNDS: Mapping[str, Row] = {
     "weighing": (
         ("--server", f"{OWN}.Weighing"),
         "Weighing to judge the uploads in round 1, but AttributeError: 'Evidence' object has no attribute 'inner_pr",
@@ -198,6 +210,21 @@ ROUNDS: dict[str, Row] = {
         ("--federation.adversaries", 1, "--adversaries", f"[{OWN}.Attacking]"),
         "Attacking to forge its upload in round 1, but RuntimeError: no upload today (own.py, line",
     ),
+    "not training": (
+        ("--federation.adversaries", 1, "--adversaries", f"[{OWN}.Failing]", "--adversaries.where", "trains_in"),
+        "Failing to say whether it trains in round 1, but KeyError: 'trains_in' (own",
+    ),
+} | {
+    f"a server that cannot {what}": (
+        ("--server", f"{OWN}.Packing", "--server.where", where, "--federation.participation", 0.5),
+        f"--server {OWN}.Packing to {what}, but KeyError: '{where}' (own.py, line",
+    )
+    for where, what in {
+        "pack": "pack an upload in round 1",
+        "unpack": "unpack an upload in round 1",
+        "model_for": "give a participant its model in round 1",
+        "state_dict": "give its state for a checkpoint",
+    }.items()
 }
 
 

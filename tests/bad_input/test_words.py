@@ -119,6 +119,7 @@ OPTIONS: dict[str, Row] = {
     "a layer as an optimizer": (("--model.optimizer", "torch.nn.Linear"), "--model.optimizer to be a class, but got"),
     "unknown metric": (("--model.measures+=Nope",), "--model.measures to be a class, but got Nope"),
     "unknown callback": (("--trainer.callbacks+=Nope",), "--trainer.callbacks to be a class, but got Nope"),
+    "more than a float holds": (("--data.batch_size", 10**320), "but got a number of more than 308 digits"),
     "unknown data": (("--data", "digits"), "--data to be a class, but got digits; did you mean Digits?"),
     "a base of data": (("--data", "TextDataModule"), "but TextDataModule is abstract"),
     "what data needs": (("--data", "TextFile"), "Expected --data.train_file, which TextFile needs, but got none; see"),

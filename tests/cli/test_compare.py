@@ -92,6 +92,23 @@ def test_all_runs_at_hand(
     assert (runs / "compare.html").is_file()
 
 
+def test_a_page_of_all_runs_at_hand(
+    rffl: Run, runs: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A damaged one is told and left out of the page too; where all are, the first one's mistake is the answer."""
+    shutil.copytree(only_run(runs, "one"), runs / "broken" / "now")
+    (runs / "broken" / "now" / "config.yaml").write_text("{")
+    monkeypatch.chdir(runs.parent)
+    main(["compare", "--out", "page.html"])
+    assert "left out: Expected runs/broken/now/config.yaml to be the YAML of a run" in capfd.readouterr().err
+    for name in ("one", "two"):
+        shutil.rmtree(runs / name)
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--out", "page.html"])
+    assert ended.value.code == 2
+    assert capfd.readouterr().err.startswith("Error: Expected runs/broken/now/config.yaml to be the YAML of a run")
+
+
 @pytest.mark.parametrize(
     ("words", "files", "expected"),
     [

@@ -214,6 +214,10 @@ def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rffl fit --federation.", {"--federation.participants", "--federation.adversaries"}),
         ("rffl test --trainer.max_e", {"--trainer.max_epochs"}),
         ("rffl fit --server.pres", {"--server.preset"}),
+        ("rffl fit --server.ru", {"--server.rule"}),  # of what bucketing derives from
+        ("rffl fit --data.", {"--data.watch", "--data.path", "--data.vocabulary_size", "--data.own_test"}),
+        ("rffl fit --data.fed", set()),
+        ("rffl fit --model.network.hid", {"--model.network.hidden"}),
         ("rffl fit --ra", {"--ranks"}),
         ("rffl fit --no_such", set()),
     ],

@@ -21,6 +21,7 @@ BARE = (
 )  # fmt: skip
 """No configuration: nothing says how many participants there are."""
 
+
 def test_a_run_leaves_a_complete_folder(rffl: Run, tmp_path: Path) -> None:
     """The demo's folder has everything README names, and its numbers agree with each other."""
     ended = rffl("fit", "--config", "configs/digits.yaml", "--trainer.max_epochs", 13)
@@ -95,6 +96,21 @@ def test_a_callback_whose_option_is_an_enumeration(rffl: Run, tmp_path: Path) ->
     assert re.search(r"training ended after \d+ of 100000 rounds: its Timer has run out\n", ended.out)
     folder = only_run(tmp_path / "runs")
     assert rffl("fit", "--config", folder / "config.yaml", "--run.root", tmp_path / "again").code == 0
+
+
+def test_a_callback_that_is_no_list(rffl: Run, tmp_path: Path) -> None:
+    """Lightning takes one for a list of it; from words it becomes one, from a file it did not."""
+    (tmp_path / "one.yaml").write_text("trainer: {callbacks: {class_path: ModelSummary, init_args: {max_depth: 2}}}")
+    ended = rffl(*DIGITS, "--config", tmp_path / "one.yaml", "--trainer.max_epochs", 1)
+    assert ended.code == 0, ended.err
+    assert only_run(tmp_path / "runs").is_dir()
+
+
+def test_what_is_printed_once(rffl: Run) -> None:
+    """Every rank prints it into the file that it is meant for."""
+    ended = rffl("fit", "--ranks", 2, "--config", "configs/digits.yaml", "--print_config=skip_null")
+    assert ended.code == 0, ended.err
+    assert ended.out.count("seed_everything: ") == 1
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,9 @@ def test_a_checkpoint_of_more_rounds_is_refused(rffl: Run, tmp_path: Path) -> No
     ended = rffl(*DIGITS, "--run.name", "new", "--trainer.max_epochs", 1, "--ckpt_path", checkpoint)
     assert ended.code == 2
     assert ended.err.startswith(f"Error: Expected --trainer.max_epochs above 2, the rounds that {checkpoint} has, but")
+    steps = rffl(*DIGITS, "--run.name", "new", "--trainer.max_steps", 1, "--ckpt_path", checkpoint)
+    assert steps.code == 2
+    assert steps.err.startswith("Error: Expected --trainer.max_steps above 2, the rounds that")
     assert not (tmp_path / "runs" / "new").exists()
 
 

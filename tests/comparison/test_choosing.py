@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 from dataclasses import replace
@@ -141,6 +142,9 @@ def test_a_study_goes_by_its_axes(folders: list[Path], tmp_path: Path) -> None:
         assert seconds(results[0].path) == 12.5
         (sentence,) = left_out
         assert "the cell cc" in sentence
+    (study / "results.csv.gz").write_bytes(gzip.compress((study / "results.csv").read_bytes()))
+    (study / "results.csv").unlink()
+    assert [result.path for result in chosen([str(study)])[0]] == [result.path for result in results]
     mixed, _ = chosen([str(study), str(folders[1])])
     assert all("--server" in result.settings for result in mixed)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from rffl_pl.cli import paper
 from rffl_pl.cli.paper import _needed as needed
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.cli.study import packaged
@@ -165,6 +166,17 @@ def test_every_figure_is_drawn(rffl: Run, tmp_path: Path, kept: Path) -> None:
     assert set(ended.out.split()) == {str(tmp_path / "out" / f"{name}.{ending}") for ending in ("png", "pdf")}
     ended = rffl("paper", "figure", "free_riders", "--reduced", "--results", tmp_path, "--out", tmp_path / "out")
     assert_refused(ended, f"Expected results of free_riders in {tmp_path}, but there are none; try without --reduced")
+
+
+def test_a_measurement_that_is_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who presses Ctrl-C before the first result is told to give what it gave."""
+
+    def interrupted(words: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    words = ["figure", "free_riders", "--reduced", "--results", str(tmp_path), "--root", str(tmp_path), "--run"]
+    assert paper.main([*words, "--jobs", "1"], interrupted) == 130
+    assert "Expected" not in capsys.readouterr().err
 
 
 def test_without_results(rffl: Run, tmp_path: Path) -> None:

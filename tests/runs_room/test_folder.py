@@ -128,6 +128,18 @@ def test_a_file_that_should_say_who_is_honest(tmp_path: Path, name: str, text: s
         run.rounds()
 
 
+def test_a_row_that_was_not_written_to_its_end(tmp_path: Path) -> None:
+    """A run that is killed as it writes leaves half a row, in which everybody would be a member; others are damage."""
+    run = RunFolder(tmp_path)
+    whole = "round,loss/participant_0,member/participant_0,member/participant_1\n1,0.5,1,0\n"
+    for torn in ("2", "2,1e-", "2,0.25,1,0"):
+        run.metrics_file.write_text(whole + torn)
+        assert [(entry.number, entry.members) for entry in run.rounds()] == [(1, [True, False])]
+    run.metrics_file.write_text(whole + "2,1e-,1,0\n")
+    with pytest.raises(UserError, match=r"metrics\.csv to have numbers, but could not convert string to float: '1e-'"):
+        run.rounds()
+
+
 def test_what_a_run_did_not_leave(tmp_path: Path) -> None:
     """Each is a sentence: no run, a run that did not end, damaged files."""
     with pytest.raises(UserError, match=r"has none of them; give runs/<name>/<date and time>"):

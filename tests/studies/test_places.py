@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rffl_pl.cli.session import Machine
+from rffl_pl.cli.session import Machine, Session
 from rffl_pl.errors import UserError
-from rffl_pl.runs import RunFolder
+from rffl_pl.runs import Round, RunFolder
+from rffl_pl.studies import results
+from rffl_pl.studies.cells import Cell
+from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import Study
 from tests.cli.folders import Run
 from tests.studies.files import DIGITS, rows, study
@@ -87,6 +91,45 @@ def test_the_small_version_and_its_curves(rffl: Run, tmp_path: Path) -> None:
     assert ("5", "adversary") in roles
 
 
+def test_rounds_that_other_code_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where results of other code will do, their rounds are said to be gone, and that good rows be taken out."""
+    read, machine = Study.read(study(tmp_path, TEXT)).small(), Machine.given(tmp_path, lambda words: None, 1, None, 1)
+    only = {"server": {"RFFL"}, "split": {"UNI"}}
+    file = tmp_path / "results.csv"
+    (cell,) = Session.of(read, only, None, machine, file).cells
+    old = row("RFFL", "UNI", "0.1") | {"settings": cell.settings, "cell": "of other code", "seconds": "3"}
+    results.keep(read, file, [old])
+    assert Session.of(read, only, None, machine, file, whatever_code=True).play() == 0
+    assert "the folders of 1 are gone" in capsys.readouterr().err
+    results.keep_curves(read, file, [old | {"round": "1"}])
+    assert Session.of(read, only, None, machine, file, whatever_code=True).play() == 0
+    assert capsys.readouterr() == ("both-reduced: 1 cells, 1 of them finished\n", "")
+
+
+def test_a_round_that_diverged(tmp_path: Path) -> None:
+    """An infinity that is kept makes the file of all rounds one that nobody can read or add to."""
+    read = Study.read(study(tmp_path, TEXT))
+    cell = Cell(digest="a", place=read.places()[0], seed=1, rounds=1, words=[], settings="s")
+    entry = Round(number=1, honest=2, members=[True] * 2, measures={"accuracy": [0.5, math.inf]})
+    results.keep_curves(read, tmp_path / "results.csv", results.curves_of(read, cell, [entry]))
+    results.keep_curves(read, tmp_path / "results.csv", [])
+    assert [row["value"] for row in rows(tmp_path / "results.curves.csv")] == ["0.5"]
+
+
+def test_a_configuration_by_either_spelling(tmp_path: Path) -> None:
+    """Edited, a file that `--config=` names would pass off what was run before for what it says now."""
+    file = tmp_path / "mine.yaml"
+    for spelling in ("--config ", "--config="):
+        digests = []
+        for rate in (0.1, 0.2):
+            file.write_text(f"model: {{optimizer: {{init_args: {{lr: {rate}}}}}}}")
+            read = Study.read(
+                study(tmp_path, TEXT.replace("name: both\nbase: ", f"name: both\nbase: {spelling}{file} "))
+            )
+            digests.append(settings_digest(read, read.places()[0]))
+        assert digests[0] != digests[1], spelling
+
+
 def test_curves_of_what_no_run_measures(rffl: Run, tmp_path: Path) -> None:
     """A misspelt measure is missing in the results without a word."""
     text = TEXT.replace("reduced: --trainer.max_epochs 2", "reduced: --trainer.max_epochs 1")
@@ -131,8 +174,6 @@ def test_gpus_by_number_or_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_results_that_are_compressed(tmp_path: Path) -> None:
     """A file that ends with .gz is written as plain text, or its bytes depend on the hour."""
-    from rffl_pl.studies import results
-
     read = Study.read(study(tmp_path, TEXT))
     file = tmp_path / "both.csv.gz"
     results.keep(read, file, [row("RFFL", "UNI", "0.1")])
@@ -149,8 +190,6 @@ def test_results_that_are_compressed(tmp_path: Path) -> None:
 
 def test_what_the_study_no_longer_names_stays_in_its_results(tmp_path: Path) -> None:
     """A label that is renamed or a place that is left out takes finished rows with it, of runs or of their rounds."""
-    from rffl_pl.studies import results
-
     wide = Study.read(study(tmp_path, TEXT))
     narrow = Study.read(study(tmp_path, TEXT.replace("{server: FedAvg, split: UNI}", "{server: RFFL, split: POW}")))
     narrow = replace(narrow, axes={axis: dict(list(labels.items())[:1]) for axis, labels in narrow.axes.items()})
@@ -168,8 +207,6 @@ def test_what_the_study_no_longer_names_stays_in_its_results(tmp_path: Path) -> 
 
 def test_results_of_an_axis_that_is_gone(tmp_path: Path) -> None:
     """They are written anew without its column: nobody could tell the rows of its labels apart."""
-    from rffl_pl.studies import results
-
     read = Study.read(study(tmp_path, TEXT))
     file = tmp_path / "results.csv"
     results.keep(read, file, [row("RFFL", "UNI", "0.1"), row("RFFL", "POW", "0.2")])
