@@ -35,6 +35,7 @@ from rffl_pl.servers import (
     CenteredClipping,
     DnC,
     FedAvg,
+    FedMGDA,
     FedOpt,
     FoolsGold,
     GeometricMedian,
@@ -67,6 +68,7 @@ RULES: dict[str, Callable[[], Server]] = {
     "NNM": NNM,
     "ARC": ARC,
     "Bucketing": Bucketing,
+    "FedMGDA": FedMGDA,
     "FedOpt": FedOpt,
 }
 SIZES = [(10, 100_000), (100, 100_000), (1_000, 100_000), (10, 11_000_000), (50, 11_000_000)]

@@ -23,7 +23,7 @@ _ROOMS = {
     "module": "FederatedModule",
     "runs": "RunFolder",
     "servers": "AFL ARC CFFL CGSV IAFL NNM QFFL RFFL TERM Bucketing CenteredClipping Consensus DnC FLTrust FedAvg "
-    "FedOpt FoolsGold GeometricMedian Median MultiKrum Server SignSGD Standalone TrimmedMean",
+    "FedMGDA FedOpt FoolsGold GeometricMedian Median MultiKrum Server SignSGD Standalone TrimmedMean",
     "strategy": "FederatedStrategy",
     "trainer": "federated_trainer",
 }

@@ -128,7 +128,11 @@ def ones_own(one: object, option: str, doing: str, remedy: str = "mend it") -> I
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:
-    """``; did you mean A or B?`` if something known is near to a name, whatever its case; else nothing."""
+    """``; did you mean A or B?`` if something known is near to a name, or is it but for its case; else nothing."""
     by_lower = {entry.lower(): entry for entry in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=likeness)
+    near = (
+        [name.lower()]
+        if name.lower() in by_lower
+        else difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=likeness)
+    )
     return f"; did you mean {' or '.join(by_lower[entry] for entry in near)}?" if near else ""

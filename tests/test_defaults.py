@@ -15,6 +15,7 @@ DEFAULTS: dict[Any, dict[str, Any]] = {
     servers.AFL: {"rate": 0.1},
     servers.CGSV: {"alpha": 0.95},
     servers.DnC: {"filtering": 1.0, "byzantine": None},
+    servers.FedMGDA: {"slack": 0.1, "length": None},
     servers.QFFL: {"q": 0.1},
     servers.RFFL: {"gamma": 0.5, "alpha": 0.95},
     servers.TERM: {"tilt": 1.0},

@@ -52,6 +52,8 @@ KNOWN_AS = {
     "fedavgm": "--server FedOpt",
     "fedadam": "--config servers/fed_opt.yaml",
     "fedadagrad": "--server FedOpt --server.optimizer Adagrad --server.optimizer.lr 0.1 --server.optimizer.eps 1e-3",
+    "fedmgda+": "--server FedMGDA",
+    "mgda": "--server FedMGDA --server.slack 1",
     "krum": "--server MultiKrum --server.selected 1",
     "rfa": "--server GeometricMedian",
     "signsgd-mv": "--server SignSGD",
@@ -225,7 +227,7 @@ def _unknown_class(message: str) -> str | None:
     if key == "server" and given.lower() in KNOWN_AS:
         return f"Expected --server to be a class, but got {given}, which is {KNOWN_AS[given.lower()]} here."
     near = catalogue.nearest(given, known)
-    which = f"one of {', '.join(known)}" if len(known) < 23 and not near else "one of those that there are by its name"
+    which = f"one of {', '.join(known)}" if len(known) < 24 and not near else "one of those that there are by its name"
     rest = f"{f'{near} Give' if near else '; give'} {which}, or your own as my_package.MyClass."
     return f"Expected --{key}{'.help' if asked else ''} to be a class, but got {given}{rest}"
 

@@ -10,6 +10,7 @@ from rffl_pl.servers.cgsv import CGSV
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.dnc import DnC
 from rffl_pl.servers.evidence import Evidence
+from rffl_pl.servers.fed_mgda import FedMGDA
 from rffl_pl.servers.fed_opt import FedOpt
 from rffl_pl.servers.fedavg import FedAvg
 from rffl_pl.servers.fltrust import FLTrust
@@ -28,6 +29,6 @@ from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
     "AFL", "ARC", "CFFL", "CGSV", "IAFL", "NNM", "QFFL", "RFFL", "TERM", "Bucketing", "CenteredClipping", "Consensus",
-    "DnC", "Evidence", "FLTrust", "FedAvg", "FedOpt", "FoolsGold", "GeometricMedian", "Median", "MultiKrum",
-    "ParticipantSide", "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
+    "DnC", "Evidence", "FLTrust", "FedAvg", "FedMGDA", "FedOpt", "FoolsGold", "GeometricMedian", "Median",
+    "MultiKrum", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
 ]  # fmt: skip

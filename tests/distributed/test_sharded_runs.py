@@ -31,6 +31,7 @@ KINDS = [
     "bucketing",
     "cgsv",
     "dnc",
+    "fed_mgda",
     "fed_opt",
     "fedavg",
     "geometric_median",

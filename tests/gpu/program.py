@@ -43,6 +43,7 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "ARC",
         "Bucketing",
         "FLTrust",
+        "FedMGDA",
         "FedOpt",
         "Standalone",
     )

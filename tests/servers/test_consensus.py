@@ -27,6 +27,7 @@ from rffl_pl.servers import (
     CenteredClipping,
     DnC,
     FedAvg,
+    FedMGDA,
     FedOpt,
     FLTrust,
     FoolsGold,
@@ -75,6 +76,8 @@ RULES: dict[str, Callable[[], Server]] = {
     "centered_clipping": CenteredClipping,
     "centered_clipping-0.5": lambda: CenteredClipping(radius=0.5),
     "dnc": DnC,
+    "fed_mgda": FedMGDA,
+    "fed_mgda-1-0.5": lambda: FedMGDA(slack=1, length=0.5),
     "dnc-1-1.5": lambda: DnC(byzantine=1, filtering=1.5),
     "nnm-median": NNM,
     "nnm-krum": lambda: NNM(rule=MultiKrum()),
@@ -322,9 +325,11 @@ def test_order_of_participants_who_are_all_drawn() -> None:
         close(other.weights, verdict.weights[order], 1e-9)
 
 
-# FoolsGold and FLTrust weigh directions, which move with a shift; Adam's steps have a length of their own; q-FFL with
-# q > 0 divides by lengths; signs are signs; clipping is to lengths, or begins at a centre of 0.
-@rules("arc", "centered_clipping", "fed_opt-adam", "fltrust", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
+# FoolsGold, FedMGDA and FLTrust weigh directions, which move with a shift; Adam's steps have lengths of their own;
+# q-FFL with q > 0 divides by lengths; signs are signs; clipping is to lengths, or begins at a centre of 0.
+@rules(
+    "arc", "centered_clipping", "fed_mgda", "fed_opt-adam", "fltrust", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd"
+)
 def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     """The step does not move with a common shift of all uploads, or does not scale with them."""
     for seed, m in enumerate((5, 8, 12)):
@@ -334,8 +339,9 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
         close(step_of(one_round(rule(), rows * -4)), step * -4)
 
 
-# Medians, Krum, DnC and FoolsGold choose among rows; clipping and q-FFL with q > 0 go by lengths; signs are signs.
+# Medians, Krum, DnC, FedMGDA and FoolsGold choose among rows; clipping and q-FFL with q > 0 go by lengths.
 @rules(
+    "fed_mgda",
     "median",
     "trimmed_mean",
     "geometric_median",
@@ -373,7 +379,7 @@ def test_opposite_uploads(rule: Callable[[], Server]) -> None:
 
 # q-FFL with q > 0 makes shorter steps than any upload; others steps of a length of their own.
 @cannot_tell_apart
-@rules("centered_clipping-0.5", "fed_opt-adam", "fltrust", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
+@rules("centered_clipping-0.5", "fed_mgda-1-0.5", "fed_opt-adam", "fltrust", "q_ffl-0.1", "q_ffl-1", "sign_sgd")
 def test_equal_uploads(rule: Callable[[], Server]) -> None:
     """Everybody sends the same and the step is another; a sum over P of them is P times as long."""
     server = rule()

@@ -19,6 +19,7 @@ from rffl_pl.servers import (
     CenteredClipping,
     DnC,
     FedAvg,
+    FedMGDA,
     FedOpt,
     FLTrust,
     FoolsGold,
@@ -122,6 +123,7 @@ RULES: dict[str, Callable[[], Server]] = {
     "bucketing": lambda: Bucketing(rule=CenteredClipping()),
     "krum": lambda: MultiKrum(byzantine=0),
     "dnc": DnC,
+    "fed_mgda": FedMGDA,
     "foolsgold": FoolsGold,
     "sign_sgd": SignSGD,
 }

@@ -1,0 +1,58 @@
+"""FedMGDA+ (Hu, Shaloudegi, Zhang and Yu 2022, https://arxiv.org/abs/2006.11489)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.functional.aggregation import least_norm_weights
+from rffl_pl.functional.contribution import pairwise_cosines
+from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.evidence import Evidence
+
+
+class FedMGDA(Consensus):
+    r"""Goes where nobody's loss rises, as far as that can be had: FedMGDA+.
+
+    Every upload has the same length, and their shortest combination is the step: its inner product with each upload is
+    no smaller than with itself, where the box allows it.
+
+    .. math::
+        w \leftarrow w + \eta \sum_i \lambda_i \frac{u_i}{\|u_i\|}, \qquad
+        \lambda = \arg\min_{\lambda \in \Delta,\ |\lambda_i - 1/m| \le \epsilon}
+        \Big\| \sum_i \lambda_i \frac{u_i}{\|u_i\|} \Big\|^2
+
+    Algorithm 1 of the paper, of m uploads. In float64, from inner products.
+
+    Args:
+        slack: :math:`\epsilon`, how far a share may be from that of everybody. 0 is the mean of directions, 1 the
+            shortest of all combinations.
+        length: :math:`\eta`, to which uploads are brought; by default the median of the round's lengths
+            :math:`\|u_i\|`, of an even number the lower of the middle two, so that steps shorten as updates do. The
+            paper takes a constant, lowered over the rounds.
+
+    Raises:
+        UserError: If `slack` does not lie in [0, 1] or `length` is no positive number.
+    """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
+
+    def __init__(self, *, slack: float = 0.1, length: float | None = None) -> None:
+        super().__init__()
+        if not 0 <= slack <= 1:
+            raise UserError(f"Expected --server.slack to lie in [0, 1], but got {slack}; 0 is the mean of directions.")
+        if length is not None and not 0 < length < float("inf"):
+            raise UserError(f"Expected --server.length to be a positive number, but got {length}.")
+        self.slack, self.length = slack, length
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        lengths = evidence.squared_norms.sqrt()
+        length = lengths.median() if self.length is None else self.length
+        return least_norm_weights(pairwise_cosines(evidence.gram), self.slack) * length / lengths
+
+    def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
+        shares = weights * evidence.squared_norms.sqrt()
+        return {"share": shares / shares.sum()}
