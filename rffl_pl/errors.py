@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_AS_NEAR = 0.15
 _PACKAGE = str(Path(__file__).parent)
 _PYTHON = sysconfig.get_paths()["stdlib"]
 
@@ -128,11 +129,14 @@ def ones_own(one: object, option: str, doing: str, remedy: str = "mend it") -> I
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:
-    """``; did you mean A or B?`` if something known is near to a name, or is it but for its case; else nothing."""
+    """``; did you mean A or B?`` if something known is near to a name; else nothing.
+
+    Whatever its case; and only what is about as near as the nearest.
+    """
     by_lower = {entry.lower(): entry for entry in known}
-    near = (
-        [name.lower()]
-        if name.lower() in by_lower
-        else difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=likeness)
-    )
-    return f"; did you mean {' or '.join(by_lower[entry] for entry in near)}?" if near else ""
+    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=likeness)
+    if not near:
+        return ""
+    likely = difflib.SequenceMatcher(None, near[0], name.lower()).ratio()
+    near = difflib.get_close_matches(name.lower(), near, n=3, cutoff=likely - _AS_NEAR)
+    return f"; did you mean {' or '.join(by_lower[entry] for entry in near)}?"

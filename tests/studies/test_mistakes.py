@@ -95,7 +95,7 @@ def test_no_such_study(rffl: Run) -> None:
 def test_a_study_of_the_package_by_its_bare_name(rffl: Run) -> None:
     """`rffl study takeover` is no study, or another mistake is told than that of its axis."""
     ended = rffl("study", "takeover", "--only", "server=guardedd", "--dry-run")
-    assert_one_sentence(ended.code, ended.err, "but got guardedd; did you mean guarded or earned?")
+    assert_one_sentence(ended.code, ended.err, "but got guardedd; did you mean guarded?")
 
 
 def test_a_folder_that_cannot_be_made(rffl: Run, tmp_path: Path) -> None:
