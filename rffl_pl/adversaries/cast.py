@@ -78,8 +78,9 @@ class Cast:
         """
         attack = self.attacks[participant]
         given = x.expand(num_classes, *x.shape[1:]).clone(), torch.arange(num_classes)
-        with ones_own(attack, "--adversaries", "make the examples that its success is measured on"):
-            copy.deepcopy(attack).probe(given[0].clone(), given[1].clone())
+        if _reported(attack, num_classes):
+            with ones_own(attack, "--adversaries", "make the examples that its success is measured on"):
+                copy.deepcopy(attack).probe(given[0].clone(), given[1].clone())
         try:
             x, y = copy.deepcopy(attack).poison(*given)
             whole = len(x) == len(y) and not y.is_floating_point()
@@ -155,9 +156,7 @@ class Cast:
         """
         found: dict[str, tuple[Metric, Adversary]] = {}
         for attack in dict.fromkeys(self.attacks.values()):
-            with ones_own(attack, "--adversaries", "say what it measures"):
-                reported = {**attack.measures(num_classes)}
-            for name, metric in reported.items():
+            for name, metric in _reported(attack, num_classes).items():
                 other = found.setdefault(name, (metric, attack))[1]
                 if other.settings() != attack.settings():
                     raise UserError(
@@ -191,6 +190,12 @@ class Poisoned:
 
 
 _DOWNLOAD = "download"
+
+
+def _reported(attack: Adversary, num_classes: int) -> dict[str, Metric]:
+    """What an attack measures of every model, by name."""
+    with ones_own(attack, "--adversaries", "say what it measures"):
+        return {**attack.measures(num_classes)}
 
 
 def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:

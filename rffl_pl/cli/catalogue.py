@@ -68,9 +68,8 @@ def options(kind: str) -> set[str]:
         family |= further
     makers = (item for name in family for item in classes[name].node.body if isinstance(item, ast.FunctionDef))
     taken = (maker.args for maker in makers if maker.name == "__init__")
-    return {word.arg for made in taken for word in (*made.args[1:], *made.kwonlyargs)} - {
-        "federation"
-    }  # nobody gives it
+    words = {word.arg for made in taken for word in (*made.args[1:], *made.kwonlyargs)}
+    return words - {"federation"}  # which nobody gives
 
 
 def configs() -> dict[str, Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,7 +27,7 @@ _PATIENCE = 30
 _MOST = 4096
 
 
-_TOLD = ("-h", "--help", ".help", "--print_config")
+_TOLD = re.compile(r"-h|--(\S+\.)?help|--print_config")
 """Options that print something and end: every rank would print it."""
 
 
@@ -52,7 +53,7 @@ def take_ranks(words: list[str]) -> tuple[int, list[str]]:
             f"Expected --ranks without a launcher, but got {asked} under torchrun; give torchrun --nproc_per_node "
             f"{asked} instead."
         )
-    told = any(word.partition("=")[0].endswith(_TOLD) for word in rest)
+    told = any(_TOLD.fullmatch(word.partition("=")[0]) for word in rest)
     return 1 if told else int(asked), rest
 
 

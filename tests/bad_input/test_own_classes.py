@@ -16,7 +16,7 @@ from tests.conftest import QUICK
 
 pytestmark = pytest.mark.timeout(180)
 
-OWN = "tests.bad_input.own"
+OWN, FAILING = "tests.bad_input.own", "tests.bad_input.failing"
 DATA = (
     "fit", *QUICK, "--trainer.max_epochs", 1, "--federation.participants", 3, "--model.network", "Perceptron",
     "--model.network.inputs", 2, "--model.network.classes", 2,
@@ -107,8 +107,8 @@ CLASSES: Mapping[str, Row] = {
     ),
 } | {
     f"an attack that cannot {what}": (
-        ("--federation.adversaries", 1, "--adversaries", f"[{OWN}.Failing]", "--adversaries.where", where),
-        f"--adversaries {OWN}.Failing to {what}, but KeyError: '{where}' (own.py, line",
+        ("--federation.adversaries", 1, "--adversaries", f"[{FAILING}.Failing]", "--adversaries.where", where),
+        f"--adversaries {FAILING}.Failing to {what}, but KeyError: '{where}' (failing.py, line",
     )
     for where, what in {
         "prepare": "prepare for its task",
@@ -211,13 +211,13 @@ ROUNDS: Mapping[str, Row] = {
         "Attacking to forge its upload in round 1, but RuntimeError: no upload today (own.py, line",
     ),
     "not training": (
-        ("--federation.adversaries", 1, "--adversaries", f"[{OWN}.Failing]", "--adversaries.where", "trains_in"),
-        "Failing to say whether it trains in round 1, but KeyError: 'trains_in' (own",
+        ("--federation.adversaries", 1, "--adversaries", f"[{FAILING}.Failing]", "--adversaries.where", "trains_in"),
+        "Failing to say whether it trains in round 1, but KeyError: 'trains_in' (failing",
     ),
 } | {
     f"a server that cannot {what}": (
-        ("--server", f"{OWN}.Packing", "--server.where", where, "--federation.participation", 0.5),
-        f"--server {OWN}.Packing to {what}, but KeyError: '{where}' (own.py, line",
+        ("--server", f"{FAILING}.Packing", "--server.where", where, "--federation.participation", 0.5),
+        f"--server {FAILING}.Packing to {what}, but KeyError: '{where}' (failing.py, line",
     )
     for where, what in {
         "pack": "pack an upload in round 1",

@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+from rffl_pl.launch.fork import take_ranks
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import QUICK, only_run
@@ -104,6 +105,14 @@ def test_a_callback_that_is_no_list(rffl: Run, tmp_path: Path) -> None:
     ended = rffl(*DIGITS, "--config", tmp_path / "one.yaml", "--trainer.max_epochs", 1)
     assert ended.code == 0, ended.err
     assert only_run(tmp_path / "runs").is_dir()
+
+
+def test_words_that_print_something() -> None:
+    """Those alone take the other ranks away; a name that ends like one of them does not."""
+    for words in (["-h"], ["--help"], ["--server.help", "RFFL"], ["--print_config"], ["--print_config=skip_null"]):
+        assert take_ranks(["--ranks", "2", *words]) == (1, words)
+    for words in (["--run.name", "run-h"], ["--run.name=a.help"], ["--run.name", "a--help"]):
+        assert take_ranks(["--ranks", "2", *words]) == (2, words)
 
 
 def test_what_is_printed_once(rffl: Run) -> None:
