@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
+from rffl_pl.models.eager import eager
+
 _X86 = platform.machine().lower() in ("x86_64", "amd64")  # elsewhere it has not been tried
 
 
@@ -30,14 +32,11 @@ def takes(layers: nn.Sequential, x: Tensor) -> bool:
             a `torch.nn.Flatten`, then any others.
         x: Their inputs.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or x.device.type != "cpu" or not len(x):
-        return False
     backend = torch.backends.mkldnn
-    if not (_X86 and backend.is_available() and backend.enabled and hasattr(torch, "get_autocast_dtype")):
+    known = _X86 and backend.is_available() and backend.enabled and hasattr(torch, "get_autocast_dtype")
+    if not (known and eager(layers, x)):
         return False
     if _precision(x) != torch.float32 and not (_precision(x) == torch.bfloat16 and _evaluates_in_bfloat16()):
-        return False
-    if torch._C._functorch.maybe_current_level() is not None or any(map(_hooked, layers)):
         return False
     return _bound(layers, x) < 1e30
 
@@ -56,10 +55,6 @@ def forward(layers: nn.Sequential, x: Tensor) -> Tensor:
     for layer in rest:
         h = layer(h)
     return h
-
-
-def _hooked(layer: nn.Module) -> bool:
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 @torch.no_grad()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, pad
+from torch.nn.functional import embedding_bag, linear, pad
 
 from rffl_pl.errors import UserError
+from rffl_pl.models.eager import eager
 from rffl_pl.models.sizes import check_room, check_sizes
 
 _WINDOW = 3
@@ -46,12 +47,37 @@ class TextCNN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = pad(x, (0, max(0, _WINDOW - x.shape[1])))
         windows = (x != 0).sum(1).clamp_min(_WINDOW) - (_WINDOW - 1)
-        # All convolutions as one matrix product over the windows: the same values, on the CPU 1.3 times as fast.
+        outside = torch.arange(x.shape[1] - (_WINDOW - 1), device=x.device) >= windows.unsqueeze(1)
         kernels = [convolution for convolution in self.convolutions if isinstance(convolution, nn.Conv1d)]
-        weight = torch.cat([kernel.weight.flatten(1) for kernel in kernels])
+        weight = torch.cat([kernel.weight for kernel in kernels])
         bias = torch.cat([kernel.bias for kernel in kernels if kernel.bias is not None])
-        features = linear(self.embedding(x).unfold(1, _WINDOW, 1).flatten(2), weight, bias)
-        outside = torch.arange(features.shape[1], device=x.device) >= windows.unsqueeze(1)
-        strongest = features.masked_fill(outside.unsqueeze(2), -torch.inf).amax(1)
-        logits: Tensor = self.linear(self.dropout(strongest.relu()))  # ReLU behind the maximum: the same values
+        strongest = self._of_words(x, weight, outside) if self._separable(x) else self._of_windows(x, weight, outside)
+        logits: Tensor = self.linear(self.dropout((strongest + bias).relu()))  # behind the maximum: the same values
         return logits
+
+    def _of_windows(self, x: Tensor, weight: Tensor, outside: Tensor) -> Tensor:
+        """The strongest response of each kernel ``[B, 3 kernels]``, by one matrix product over all windows."""
+        windows = self.embedding(x).unfold(1, _WINDOW, 1).flatten(2)
+        responses = linear(windows, weight.flatten(1))
+        return responses.masked_fill(outside.unsqueeze(2), -torch.inf).amax(1)
+
+    def _of_words(self, x: Tensor, weight: Tensor, outside: Tensor) -> Tensor:
+        """The same, by one matrix product over the different words of a batch, and windows as sums of three rows of it.
+
+        Only the strongest window passes a gradient on. On the CPU a step takes less than half as long.
+        """
+        words, place = x.unique(return_inverse=True)
+        rows = linear(self.embedding(words), weight.permute(2, 0, 1).flatten(0, 1)).view(_WINDOW * len(words), -1)
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        summands = (_WINDOW * place).unfold(1, _WINDOW, 1) + torch.arange(_WINDOW)  # [B, windows, 3], of the rows
+        with torch.no_grad():
+            responses = embedding_bag(summands.flatten(0, 1), rows, mode="sum").view(*outside.shape, -1)
+            winners = responses.masked_fill_(outside.unsqueeze(2), -torch.inf).max(1).indices
+            summands = summands.gather(1, winners.unsqueeze(2).expand(-1, -1, _WINDOW)).movedim(2, 0)
+        # Not by indexing, whose gradient torch adds up in whatever order its threads come.
+        return rows.gather(0, summands.flatten(0, 1)).view(summands.shape).sum(0)
+
+    def _separable(self, x: Tensor) -> bool:
+        """Whether a word's embedding depends on that word alone, and windows may be taken apart."""
+        plain = type(self.embedding) is nn.Embedding and not self.embedding.scale_grad_by_freq
+        return plain and eager([self.embedding, *self.convolutions], x)

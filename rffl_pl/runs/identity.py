@@ -19,6 +19,7 @@ from rffl_pl.runs.imports import beside
 
 Identity = dict[str, dict[str, str]]
 
+_IMPLEMENTATIONS = ("fused", "foreach", "capturable")  # of the same steps, which may change under way
 _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
 
 
@@ -41,7 +42,8 @@ def identity(network: nn.Module, federation: Federation, data: dict[str, str], o
 def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:
     """Refuse a checkpoint of another run.
 
-    Of the optimizer's options only those are compared that both know: torch adds some from version to version.
+    Of the optimizer's options only those are compared that both know, since torch adds some from version to version,
+    and none that only says how its steps are computed.
 
     Raises:
         UserError: With the first differences.
@@ -106,7 +108,7 @@ def raw(tensor: Tensor) -> bytes:
 
 
 def _shared(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    return [key for key in here if key in there]
+    return [key for key in here if key in there and key not in _IMPLEMENTATIONS]
 
 
 def _either(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:

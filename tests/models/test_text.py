@@ -62,3 +62,49 @@ def test_the_embedding_of_padding_stays_zero() -> None:
 def test_its_size_is_the_papers() -> None:
     """20,000 embeddings of 300, three convolutions of 128 kernels of width 3, two classes."""
     assert sum(p.numel() for p in TextCNN().parameters()) == 20_000 * 300 + 3 * (128 * 300 * 3 + 128) + 2 * 384 + 2
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_by_words_and_by_windows(kind: torch.dtype) -> None:
+    """On the CPU each different word is multiplied once; hooks, `torch.func` and the like take all windows instead."""
+    tokens = torch.nn.utils.rnn.pad_sequence([sentence(length, length) for length in (1, 2, 9, 30)], batch_first=True)
+    found = []
+    for watched in (False, True):
+        net = network().train().double()
+        net.dropout.p = 0.0
+        calls: list[Tensor] = []
+        if watched:
+            net.embedding.register_forward_hook(lambda _, given, __, calls=calls: calls.append(given[0]))
+        with torch.autocast("cpu", enabled=kind == torch.bfloat16):
+            logits = net(tokens) if kind == torch.float64 else net.float()(tokens)
+        logits.double().square().sum().backward()
+        assert [call.shape for call in calls] == ([tokens.shape] if watched else [])
+        found.append([logits, *(p.grad for p in net.parameters())])
+    bound = 1e-12 if kind == torch.float64 else 0.05
+    torch.testing.assert_close(found[0], found[1], atol=bound, rtol=bound)
+
+
+def test_words_that_count_by_how_often_they_occur() -> None:
+    """An embedding that divides a word's gradient by its number of places sees all of them."""
+    found = []
+    for often in (False, True):
+        net = network()
+        net.embedding.scale_grad_by_freq = often
+        net(torch.tensor([[3, 4, 3, 4, 3]])).sum().backward()
+        assert net.embedding.weight.grad is not None
+        found.append(net.embedding.weight.grad[[3, 4]])
+    torch.testing.assert_close(found[0], found[1] * torch.tensor([[3.0], [2.0]]))
+
+
+def test_second_derivatives() -> None:
+    """As those of any network: the gradient of a gradient's length, by words and by windows."""
+    found = []
+    for watched in (False, True):
+        net = network().double()
+        if watched:
+            net.embedding.register_forward_hook(lambda *_: None)
+        parameters = [net.embedding.weight, *net.convolutions.parameters()]
+        length = net(torch.tensor([[3, 4, 5, 6, 7]])).square().sum()
+        gradients = torch.autograd.grad(length, parameters, create_graph=True)
+        found.append(torch.autograd.grad(torch.cat([g.flatten() for g in gradients]).square().sum(), parameters))
+    torch.testing.assert_close(found[0], found[1])
