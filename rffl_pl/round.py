@@ -191,9 +191,11 @@ def _forge(table: Table, trained: Container[int], number: int) -> None:
     cohort, server = table.cohort, table.server
     for index, participant in _up(table):
         update = cohort.withdraw(index) if participant in trained else cohort.idle(index)
-        with _of(server, "keep what is a participant's own of its update", number):
-            own = server.kept(update)
-        _check_shape(server, "kept", own, update)
+        own = update
+        if table.exchange.active[participant]:  # whoever has been removed keeps all of it
+            with _of(server, "keep what is a participant's own of its update", number):
+                own = server.kept(update)
+            _check_shape(server, "kept", own, update)
         sent = update
         if participant in table.exchange.asked:
             forged = _forged(table, index, update, number)

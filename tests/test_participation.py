@@ -120,6 +120,15 @@ def test_who_is_not_asked_is_not_removed() -> None:
     assert server.members.tolist() == [True, True, False, True, True]
 
 
+def test_who_has_been_removed_trains_on_alone() -> None:
+    """Under a rule that has everybody keep nothing of its update: then it trains in every round and never moves."""
+    watch = Watch()
+    federate(Expelling(), [], watch, rounds=3)
+    models = [models[2] for models in watch.models]
+    assert len(models) == 4
+    assert not any(torch.equal(before, after) for before, after in itertools.pairwise(models[1:]))
+
+
 @pytest.mark.parametrize("kind", [RecordedFedAvg, RecordedSignSGD])
 def test_one_model_stays_one(kind: type[Recorded]) -> None:
     """Under a consensus whoever missed rounds starts from everybody's model and ends with it."""

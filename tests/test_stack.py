@@ -315,6 +315,62 @@ def test_what_trains_one_after_another(network: nn.Module, optimizer: OptimizerF
     assert refusal(mlp(), sgd(mlp().parameters()), torch.randn(4, 6)) is None
 
 
+class Sentence(nn.Module):
+    """Logits of token ids, by a mean over all of them or over those that are none of the padding."""
+
+    def __init__(self, masked: bool = False, dropout: float = 0.0, **options: Any) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(60, 8, padding_idx=0, **options)
+        self.dropout, self.linear, self.masked = nn.Dropout(dropout), nn.Linear(8, 3), masked
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.dropout(self.embedding(x))
+        if not self.masked:
+            return self._logits(found.mean(1))
+        there = (x != 0).unsqueeze(2)
+        return self._logits((found * there).sum(1) / there.sum(1).clamp_min(1))
+
+    def _logits(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.linear(features)
+        return logits
+
+
+class Centred(nn.Linear):
+    """Takes the mean of the batch away."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x - x.mean(0))
+
+
+@pytest.mark.parametrize(
+    ("network", "why"),
+    [
+        (Sentence(), "depends on how many zeros are behind it"),
+        (Sentence(masked=True, dropout=0.5), "depends on how many zeros are behind it"),
+        (Sentence(masked=True, max_norm=1.0), "Embedding has max_norm"),
+        (Sentence(masked=True, scale_grad_by_freq=True), "Embedding has scale_grad_by_freq"),
+        (nn.Sequential(nn.EmbeddingBag(60, 8, max_norm=1.0), nn.Linear(8, 3)), "EmbeddingBag has max_norm"),
+        (Sentence(masked=True), None),
+        (TextCNN(vocabulary=60, classes=3, width=8, kernels=6), None),
+        (nn.Sequential(nn.Embedding(60, 4), nn.Flatten(), nn.Linear(36, 3)), None),  # of nine words, always
+    ],
+    ids=["mean", "dropout on words", "max_norm", "frequencies", "bag", "masked mean", "TextCNN", "of one length"],
+)
+@pytest.mark.parametrize("count", [1, 4])
+def test_sentences_that_are_filled_up(network: nn.Module, why: str | None, count: int) -> None:
+    """A participant's training would depend on how long the sentences of others on its rank are."""
+    x = torch.randint(1, 60, (count, 9), generator=torch.Generator().manual_seed(1))
+    found = refusal(network, sgd(network.parameters()), x)
+    assert found is None if why is None else why in str(found)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_examples_that_see_each_other(count: int) -> None:
+    """A participant's training would depend on how many examples others on its rank have in a batch."""
+    network, x = Centred(6, 3), torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
+    assert "which others are in the batch" in str(refusal(network, sgd(network.parameters()), x))
+
+
 def test_a_run_with_either_engine(rffl: Run, tmp_path: Path) -> None:
     """The same models to rounding, with an adversary whose examples are made up; a run goes on with the other one.
 

@@ -110,7 +110,7 @@ class Cast:
     def examples(self, participant: int, shard: Examples) -> Examples:
         """What a participant takes for its training examples."""
         attack = self.attacks.get(participant)
-        return shard if attack is None else Poisoned(shard, attack.poison)
+        return Poisoned(shard, attack.poison) if attack is not None and _poisons(attack) else shard
 
     def forge(self, situation: Situation) -> Tensor:
         """What an adversary uploads, ``[D]``; of an omniscient one, until it colludes, its update."""
@@ -190,6 +190,12 @@ class Poisoned:
 
 
 _DOWNLOAD = "download"
+
+
+def _poisons(attack: Adversary) -> bool:
+    """Whether an attack may train with other examples than its shard has; those of whoever does not stay in memory."""
+    poison, labels = type(attack).poison, type(attack).labels
+    return poison is not Adversary.poison or labels is not Adversary.labels
 
 
 def _reported(attack: Adversary, num_classes: int) -> dict[str, Metric]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from rffl_pl.adversaries.base import OmniscientAdversary, Situation
+from rffl_pl.errors import UserError
 
 
 class InnerProduct(OmniscientAdversary):
@@ -14,9 +17,14 @@ class InnerProduct(OmniscientAdversary):
 
     Args:
         epsilon: :math:`\epsilon`; 0.1 hides, much more than 1 is loud.
+
+    Raises:
+        UserError: If `epsilon` is no finite number.
     """
 
     def __init__(self, *, epsilon: float = 2.0) -> None:
+        if not math.isfinite(epsilon):
+            raise UserError(f"Expected --adversaries.epsilon to be a finite number, but got {epsilon}.")
         self.epsilon = epsilon
 
     def collude(self, situation: Situation) -> Tensor:

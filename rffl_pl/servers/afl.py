@@ -28,9 +28,9 @@ class AFL(Consensus):
     projection onto the simplex: Algorithm 1 of the paper with the whole simplex for :math:`\Lambda`, the exact
     gradient F for the mixture, and local training for the model's. In float64.
 
-    Where members miss rounds, or an upload is set aside, weights are the others' :math:`\lambda_i` over their sum, and
-    the :math:`\lambda_i` of whoever was not heard is moved by the projection alone; without any of the others the step
-    is 0.
+    Where members miss rounds, or an upload is set aside, weights are the others' :math:`\lambda_i` over their sum; so
+    they are moved and projected, and their sum stays: whoever was not heard keeps its :math:`\lambda_i`. Where the sum
+    is 0 the step is 0, and nothing moves.
 
     Args:
         rate: :math:`\eta`, how fast the mixture turns to whoever has a high loss; 0 is the mean by examples.
@@ -57,9 +57,13 @@ class AFL(Consensus):
     def weigh(self, evidence: Evidence) -> Tensor:
         assert evidence.losses is not None
         here = self.mixture[evidence.senders]
-        raised = self.mixture.index_add(0, evidence.senders, self.rate * evidence.losses)
-        self.mixture = onto_simplex(raised)
-        return here / here.sum() if here.any() else here
+        mass = here.sum()
+        if not mass > 0:
+            return here
+        weights = here / mass
+        moved = mass * onto_simplex(weights + self.rate * evidence.losses)
+        self.mixture = self.mixture.scatter(0, evidence.senders, moved)
+        return weights
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"mixture": self.mixture}

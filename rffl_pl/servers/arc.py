@@ -21,7 +21,8 @@ class ARC(Tolerant):
 
     Args:
         rule: What combines the clipped uploads: `NNM`, `MultiKrum`, `Median` (by default), `TrimmedMean`,
-            `GeometricMedian`, `CenteredClipping`, `DnC`, `FedAvg`, `Bucketing`, or a `Consensus` of your own.
+            `GeometricMedian`, `CenteredClipping`, `DnC`, `FedAvg`, `FedMGDA`, `Bucketing`, or a `Consensus` of your
+            own.
         tolerated: Number f of bad uploads; by default :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
 
     Raises:

@@ -80,8 +80,8 @@ class CFFL(Server):
         if not 0 <= removal_share <= 1:
             raise UserError(f"Expected --server.removal_share to lie in [0, 1], but got {removal_share}; 0 is nobody.")
         for name, value in (("bound", bound), ("steepness", steepness), ("doubling_rounds", doubling_rounds)):
-            if value is not None and not value > 0:
-                raise UserError(f"Expected --server.{name} to be positive, but got {value}.")
+            if value is not None and not 0 < value < float("inf"):
+                raise UserError(f"Expected --server.{name} to be a positive number, but got {value}.")
         self.upload_share, self.bound = upload_share, bound
         self.steepness, self.doubling_rounds, self.compounding = steepness, doubling_rounds, compounding
         self.removal_share, self.contribution = removal_share, contribution

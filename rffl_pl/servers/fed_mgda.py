@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
@@ -51,8 +52,9 @@ class FedMGDA(Consensus):
     def weigh(self, evidence: Evidence) -> Tensor:
         lengths = evidence.squared_norms.sqrt()
         length = lengths.median() if self.length is None else self.length
-        return least_norm_weights(pairwise_cosines(evidence.gram), self.slack) * length / lengths
+        shares = least_norm_weights(pairwise_cosines(evidence.gram), self.slack)
+        return torch.where(lengths > 0, shares * length / lengths.clamp_min(1e-300), 0.0)  # mixed ones may cancel
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
         shares = weights * evidence.squared_norms.sqrt()
-        return {"share": shares / shares.sum()}
+        return {"share": shares / shares.sum().clamp_min(1e-300)}

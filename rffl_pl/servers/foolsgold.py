@@ -28,7 +28,7 @@ class FoolsGold(Consensus):
             times longer steps, at most P.
 
     Raises:
-        UserError: If `confidence` is not positive.
+        UserError: If `confidence` is no positive number.
 
     Where all directions are equal, or no weight is left, everybody weighs the same (a warning, once). The histories are
     as large as all uploads together, by definition. Where members miss rounds, histories differ in length, and only
@@ -39,8 +39,10 @@ class FoolsGold(Consensus):
 
     def __init__(self, *, confidence: float = 1.0, scale: Literal["mean", "sum"] = "mean") -> None:
         super().__init__()
-        if not confidence > 0:
-            raise UserError(f"Expected --server.confidence to be positive, but got {confidence}; the paper takes 1.")
+        if not 0 < confidence < float("inf"):
+            raise UserError(
+                f"Expected --server.confidence to be a positive number, but got {confidence}; the paper takes 1."
+            )
         self.confidence, self.scale = confidence, scale
         self.history: dict[int, Tensor] = {}
         self._warned = False

@@ -16,13 +16,12 @@ from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.foolsgold import FoolsGold
 from rffl_pl.servers.median import Median
-from rffl_pl.servers.q_ffl import QFFL
 
 MIXABLE = (
-    "ARC", "Bucketing", "CenteredClipping", "DnC", "FedAvg", "GeometricMedian", "Median", "MultiKrum", "NNM",
+    "ARC", "Bucketing", "CenteredClipping", "DnC", "FedAvg", "FedMGDA", "GeometricMedian", "Median", "MultiKrum", "NNM",
     "TrimmedMean",
 )  # fmt: skip
-"""The package's rules that go by what mixing leaves: FoolsGold's histories, q-FFL's losses and signs are not mixed."""
+"""The package's rules that go by what mixing leaves: histories, losses and signs are not mixed."""
 
 
 class Mixing(Around):
@@ -36,7 +35,7 @@ class Mixing(Around):
 
     Args:
         rule: R: `MultiKrum`, `Median` (by default), `TrimmedMean`, `GeometricMedian`, `CenteredClipping`, `DnC`,
-            `FedAvg`, another kind of mixing, or a `Consensus` of your own.
+            `FedAvg`, `FedMGDA`, another kind of mixing, or a `Consensus` of your own.
 
     Raises:
         UserError: Before the first round, if the rule is none that can be mixed for, or its own options do not fit.
@@ -52,7 +51,7 @@ class Mixing(Around):
 
     def check_rule(self) -> None:
         inner, mixes = self.inner, isinstance(self.inner, Mixing)
-        unmixed = isinstance(inner, FoolsGold | QFFL) or inner.hears_losses or inner.keeps_model
+        unmixed = isinstance(inner, FoolsGold) or inner.hears_losses or inner.keeps_model
         if unmixed or isinstance(inner, type(self)) or (isinstance(inner, Around) and not mixes):
             fit = ", ".join(kind for kind in MIXABLE if kind != type(self).__name__)
             why = " once more" if mixes else ", for which uploads cannot be mixed"

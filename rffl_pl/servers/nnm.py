@@ -21,7 +21,7 @@ class NNM(Tolerant):
 
     Args:
         rule: What combines the mixed uploads: `MultiKrum`, `Median` (by default), `TrimmedMean`, `GeometricMedian`,
-            `CenteredClipping`, `DnC`, `FedAvg`, `ARC`, `Bucketing`, or a `Consensus` of your own.
+            `CenteredClipping`, `DnC`, `FedAvg`, `FedMGDA`, `ARC`, `Bucketing`, or a `Consensus` of your own.
         tolerated: Number f of bad uploads; by default :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
 
     Raises:

@@ -211,10 +211,11 @@ class RFFL(Server):
         judged = self._judged(scored)
         members = self.members & ~(judged & self._too_low(updated))
         self.times_scored = self.times_scored + scored
-        self.reputations = self._left(updated * members, scored & members) if judged.any() else updated
+        kept = torch.where(members, updated, 0.0)
+        self.reputations = self._left(kept, scored & members) if judged.any() else updated
         if not members.any():
             self._warn_once("every participant has been removed: from now on everybody trains alone")
-        hint = _hint(similarities)
+        hint = _hint(similarities) if self.steps.similarity == "own_included" else ""
         reasons = {
             i: f"{self._why(i, updated)} (similarity {similarities[i]:.3f}, weight {weights[i]:.3f}).{hint}"
             for i in (self.members & ~members).nonzero().flatten().tolist()
@@ -344,7 +345,7 @@ class RFFL(Server):
 
 
 def _hint(similarities: Tensor) -> str:
-    r"""Why somebody honest may be removed, where that is so.
+    r"""Why somebody honest may be removed, where that is so; by similarities to the whole aggregate.
 
     The squared cosines of orthogonal vectors to their sum add up to 1, those of m like ones to m; where one of them
     has it all, the sum is its vector.

@@ -31,7 +31,8 @@ class SignSGD(Consensus):
 
     The momentum :math:`v_i` stays with the participant; ties move nothing; the decay is decoupled. One bit has no
     zero: an entry of :math:`v_i` that is exactly 0 votes up in one round and down in the next, so that entries that
-    nobody moves stay where they are instead of drifting. Whose :math:`v_i` is 0 everywhere does not vote. Where members
+    nobody moves stay where they are instead of drifting; adversaries that know all uploads remember nothing, and theirs
+    votes up. Whose :math:`v_i` is 0 everywhere does not vote. Where members
     miss rounds, the majority is that of those who are asked, and momentum rests until its owner is.
 
     Args:
@@ -66,12 +67,14 @@ class SignSGD(Consensus):
         self.step_size, self.momentum, self.weight_decay = (chosen[name] for name in given)
         self.step_decay = step_decay
         for name, value in (("step_size", self.step_size), ("step_decay", step_decay)):
-            if not value > 0:
-                raise UserError(f"Expected --server.{name} to be positive, but got {value}.")
+            if not 0 < value < float("inf"):
+                raise UserError(f"Expected --server.{name} to be a positive number, but got {value}.")
         if not 0 <= self.momentum < 1:
             raise UserError(f"Expected --server.momentum to lie in [0, 1), but got {self.momentum}; 0 is none.")
-        if not self.weight_decay >= 0:
-            raise UserError(f"Expected --server.weight_decay to be 0 or more, but got {self.weight_decay}; 0 is none.")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise UserError(
+                f"Expected --server.weight_decay to be a number from 0 on, but got {self.weight_decay}; 0 is none."
+            )
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
         """The participant's vote ``[D]``, zeros for none; an update that is not sound is NaN and leaves no trace."""

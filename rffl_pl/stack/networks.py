@@ -43,12 +43,25 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
             raise NotStackableError(f"{type(module).__name__} keeps statistics while it trains")
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             raise NotStackableError(f"{type(module).__name__} goes by a batch, and shorter ones are filled up")
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            _check_embedding(module)
         if type(module) is nn.Embedding and module.padding_idx is not None:
             module.__class__ = _Embedding
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
                 setattr(module, name, _Dropout(child.p, draws))
     return _Dropout(network.p, draws) if type(network) is nn.Dropout else network
+
+
+def _check_embedding(embedding: nn.Embedding | nn.EmbeddingBag) -> None:
+    """See that it does nothing but look up rows.
+
+    Raises:
+        NotStackableError: If not.
+    """
+    for option in ("max_norm", "scale_grad_by_freq"):
+        if getattr(embedding, option):
+            raise NotStackableError(f"{type(embedding).__name__} has {option}")
 
 
 def alike(one: Any, other: Any) -> bool:

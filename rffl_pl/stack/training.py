@@ -14,7 +14,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
@@ -208,6 +208,7 @@ class Stack:
         self._draws.streams, self._draws.sizes = [torch.Generator(), torch.Generator()], [len(x), len(x)]
         before = {name: (buffer, buffer._version) for name, buffer in self._network.named_buffers()}
         logits = self._logits(leaves, torch.stack([x, x]))
+        self._check_filling(leaves, x)
         self._check_loss(logits.shape[-1], x.device)
         for name, buffer in self._network.named_buffers():
             kept, version = before.get(name, (None, 0))
@@ -217,6 +218,34 @@ class Stack:
         unused = [name for name, grad in zip(leaves, found, strict=True) if grad is None]
         if unused and self.rule.decays:  # torch's optimizers leave alone what has no gradient
             raise NotStackableError(f"weights decay, but nothing uses {unused[0]}")
+
+    @torch.no_grad()
+    def _check_filling(self, weights: dict[str, Tensor], x: Tensor) -> None:
+        """See that what fills up a participant's batch beside another's longer one changes none of its logits.
+
+        Raises:
+            NotStackableError: If it does.
+        """
+        more = torch.cat([x, torch.zeros_like(x[:1])])
+        if not _close(self._drawn(weights, x), self._drawn(weights, more, len(x))):
+            raise NotStackableError("what it makes of an example depends on which others are in the batch")
+        if x.is_floating_point() or x.dim() != 2:
+            return
+        part = x[:, : max(1, x.shape[1] // 2)].repeat(2, 1)  # of sentences, whose others may be longer
+        try:
+            longer = self._drawn(weights, pad(part, (0, max(1, x.shape[1] - part.shape[1]))))
+            shorter = self._drawn(weights, part)
+        except (RuntimeError, LookupError, ValueError):
+            return  # of one length only: there are no others
+        if not _close(shorter, longer):
+            raise NotStackableError("what it makes of a sentence depends on how many zeros are behind it")
+
+    def _drawn(self, weights: dict[str, Tensor], x: Tensor, count: int | None = None) -> Tensor:
+        """Logits of two models for the first so many of ``x``, with the same random numbers each time."""
+        count = len(x) if count is None else count
+        self._draws.streams = [torch.Generator().manual_seed(0) for _ in range(2)]
+        self._draws.sizes = [count, count]
+        return self._logits(weights, torch.stack([x, x]))[:, :count]
 
     def _check_loss(self, classes: int, device: torch.device) -> None:
         """See that a batch's loss is the mean over its examples, whose number here hangs on the participant."""
@@ -230,6 +259,12 @@ class Stack:
         logits, y = logits.to(device), y.to(device)
         if not torch.allclose(self._loss(logits, y), self._losses(logits, y).mean(), rtol=1e-4):
             raise NotStackableError("the loss of a batch is not the mean of those of its examples")
+
+
+def _close(logits: Tensor, others: Tensor) -> bool:
+    """Whether logits are the same but for rounding, which on a GPU is coarse."""
+    scale = 0.01 * float(others.abs().max())
+    return torch.allclose(logits, others, rtol=0.0, atol=scale, equal_nan=True)
 
 
 TRAINER: ContextVar[Callable[[Stack, Sequence[Turn], Sequence[float]], Tensor] | None] = ContextVar(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.stats import kstest
 from torch import Tensor
+from torch.utils.data import TensorDataset
 
 from rffl_pl import adversaries
 from rffl_pl.adversaries import (
@@ -30,6 +31,7 @@ from rffl_pl.adversaries import (
     Sybil,
     ValueInvert,
 )
+from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -298,6 +300,14 @@ def test_numbers_that_mean_nothing(make: Callable[[], Adversary], named: str) ->
     """An option out of its range is taken, or the sentence does not name the attack, the option and the value."""
     with pytest.raises(UserError, match=named):
         make()
+
+
+def test_who_poisons_nothing_has_its_shard() -> None:
+    """Examples that lie in memory are made anew, batch by batch, for whoever leaves them as they are."""
+    cast = Cast(Federation(participants=2, adversaries=3), [Rescale(), LabelFlip(source=1, target=7), Backdoor()])
+    shard = Shard(TensorDataset(torch.rand(9, 1, 8, 8), torch.arange(9)), torch.arange(9), 4)
+    taken = [cast.examples(i, shard) for i in range(5)]
+    assert [given is shard for given in taken] == [True, True, True, False, False]
 
 
 def test_who_trains() -> None:

@@ -250,6 +250,7 @@ def test_mimic_learns_nothing_from_one() -> None:
     ("make", "named"),
     [
         *((lambda x=x: ALIE(z=x), f"ALIE's z .* got {x}") for x in (float("nan"), float("inf"))),
+        *((lambda x=x: InnerProduct(epsilon=x), f"epsilon .* got {x}") for x in (float("nan"), float("-inf"))),
         *((lambda x=x: Mimic(warmup=x), f"Mimic's warmup .* got {x}") for x in (0, -1)),
     ],
 )

@@ -78,7 +78,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "unknown rule of an optimizer's": (
         ("--server", "FedOpt", "--server.rule", "RFFL"),
-        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, CenteredClipping, DnC, FedAvg, FoolsG",
+        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, CenteredClipping, DnC, FedAvg, FedMGD",
     ),
     "a server by another name": (("--server", "FedProx"), "got FedProx, which is --model.proximal 0.1 here."),
     "unknown rule of a server": (
@@ -91,7 +91,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "a rule that is not mixed": (
         ("--server", "NNM", "--server.rule", "FoolsGold"),
-        "--server.rule to be one of ARC, Bucketing, CenteredClipping, DnC, FedAvg, GeometricMedian, Median, Multi",
+        "--server.rule to be one of ARC, Bucketing, CenteredClipping, DnC, FedAvg, FedMGDA, GeometricMedian,",
     ),
     "option of a rule": (
         ("--server", "NNM", "--server.rule", "TrimmedMean", "--server.rule.trim", "0.7"),

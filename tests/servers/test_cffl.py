@@ -589,6 +589,7 @@ def test_refuses_a_task_without_accuracy() -> None:
         ("steepness", 0.0),
         ("steepness", -5.0),
         ("steepness", math.nan),
+        ("steepness", math.inf),
         ("doubling_rounds", 0),
         ("doubling_rounds", -3),
         ("removal_share", -0.1),

@@ -65,9 +65,9 @@ def test_afl(participants: int, rate: float) -> None:
         weights = mixture[senders] / mixture[senders].sum() if mixture[senders].any() else mixture[senders]
         close(verdict.weights[senders], weights, 1e-9)
         close(verdict.download(0), weights @ rows[senders].double().numpy())
-        told = np.zeros(participants)
-        told[senders] = losses[senders]
-        mixture = projected(mixture + rate * told)
+        mass = mixture[senders].sum()
+        if mass:
+            mixture[senders] = mass * projected(weights + rate * losses[senders].double().numpy())
         np.testing.assert_allclose(server.mixture, mixture, atol=1e-12)
 
 
@@ -96,8 +96,21 @@ def test_afl_without_anybody_who_counts() -> None:
     server.step(uploads(3, ENTRIES, 0), range(3), torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))
     verdict = server.step(uploads(3, ENTRIES, 1)[[0, 2]], [0, 2], torch.tensor([2.0, 0.0, 0.0], dtype=torch.float64))
     assert not verdict.download(0).any()
-    verdict = server.step(uploads(3, ENTRIES, 2), range(3), torch.zeros(3, dtype=torch.float64))
+    verdict = server.step(uploads(3, ENTRIES, 2), range(3), torch.tensor([2.0, 0.0, 0.0], dtype=torch.float64))
+    assert verdict.weights.tolist() == [0, 1, 0]
+    verdict = server.step(uploads(3, ENTRIES, 3), range(3), torch.zeros(3, dtype=torch.float64))
     assert verdict.weights.tolist() == [1, 0, 0]
+
+
+def test_some_are_the_federation_without_the_others() -> None:
+    """Whoever never takes part has a share, which turns the mixture of the others faster: no Shapley values."""
+    whole, alone = started(AFL(rate=0.02), 8), AFL(rate=0.02)
+    alone.start(task(shards(8)[2:5], [ENTRIES]))
+    for now in range(10):
+        rows, losses = uploads(8, ENTRIES, now), random_losses(8, now)
+        among = whole.step(rows[2:5], [2, 3, 4], losses)
+        close(among.weights[2:5], alone.step(rows[2:5], range(3), losses[2:5]).weights.numpy(), 1e-9)
+    assert (among.weights[2:5] != torch.tensor(shards(8)[2:5]) / sum(shards(8)[2:5])).any()
 
 
 @pytest.mark.parametrize("tilt", [-3, 0, 0.1, 1, 20])

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rffl_pl.functional.aggregation import least_norm_weights
 from rffl_pl.functional.contribution import pairwise_cosines
-from rffl_pl.servers import FedMGDA
+from rffl_pl.servers import NNM, FedMGDA
 from tests.functional.reference import close, uploads
-from tests.servers.tasks import assert_refused
+from tests.servers.tasks import assert_refused, shards, task
 from tests.servers.test_consensus import every_size, one_round, step_of
 
 SLACKS = (0.0, 0.05, 0.1, 0.5, 1.0)
@@ -113,3 +113,12 @@ def test_many_that_are_nearly_the_same() -> None:
 def test_options_out_of_range(settings: dict[str, float], named: str) -> None:
     """A negative box has no weights in it."""
     assert_refused(lambda: FedMGDA(**settings), named)
+
+
+def test_mixed_uploads_that_cancel() -> None:
+    """Two and two that are opposite, each replaced by the mean of all: NaN in place of no step."""
+    one = uploads(1, 53, 1)
+    server = NNM(rule=FedMGDA(), tolerated=0)
+    server.start(task(shards(4), [53]))
+    verdict = server.step(torch.cat([one, one, -one, -one]), range(4))
+    assert not verdict.download(0).any()

@@ -166,6 +166,23 @@ def test_why_somebody_was_removed() -> None:
         "less than 0.1 is too little",
     ):
         assert words in reasons[5]
+    assert "orthogonal" not in reasons[5]
+
+
+def test_a_right_removal_is_not_called_wrong() -> None:
+    """Where the honest have little in common, squared similarities add up to less than 1 without one's own upload.
+
+    The user is told to keep everybody, the free-rider too.
+    """
+    common, server = torch.randn(ENTRIES, generator=torch.Generator().manual_seed(9)), started(6)
+    reasons: dict[int, str] = {}
+    for now in range(25):
+        apart = torch.randn(5, ENTRIES, generator=torch.Generator().manual_seed(now))
+        noise = torch.rand(1, ENTRIES, generator=torch.Generator().manual_seed(100 + now)) * 2 - 1
+        reasons |= server.step(torch.cat([0.5 * common + apart, noise]), range(6)).reasons
+    assert list(reasons) == [5]
+    assert "it contributed" in reasons[5]
+    assert "never" not in reasons[5]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from rffl_pl.servers import (
     DnC,
     Evidence,
     FedAvg,
+    FedMGDA,
     FoolsGold,
     GeometricMedian,
     Median,
@@ -42,6 +43,7 @@ INNER: dict[str, Callable[[], Consensus]] = {
     "centered_clipping": lambda: CenteredClipping(radius=0.5),
     "dnc": lambda: DnC(byzantine=1),
     "fedavg": FedAvg,
+    "fed_mgda": lambda: FedMGDA(slack=0.2),
 }
 some_sizes = pytest.mark.parametrize(
     ("m", "entries", "seed"), [(3, 53, 353), (6, 1, 601), (6, 53, 653), (12, 53, 1253)]

@@ -187,6 +187,14 @@ def test_negative_reputation_gets_nothing() -> None:
     torch.testing.assert_close(step(server, opposed).weights, torch.tensor([1.0, 1.0, -1.0]).double())
 
 
+def test_who_is_removed_has_nothing() -> None:
+    """It has a reputation of minus zero, which tables show."""
+    verdict = step(started([5, 5, 5], [2], removal_from=0), torch.tensor([[0.3, 0.1], [0.3, 0.1], [-0.3, -0.1]]))
+    assert verdict.removed == (2,)
+    assert not verdict.reputations.signbit().any()
+    assert not verdict.quotas.signbit().any()
+
+
 @pytest.mark.parametrize("changes", [{}, {"removal_from": 0}, {"quota": "vector"}], ids=str)
 @presets
 def test_one_participant(preset: str, changes: dict[str, Any]) -> None:

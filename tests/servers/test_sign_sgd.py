@@ -340,6 +340,8 @@ def test_saved_state_stays() -> None:
         ("step_decay", math.nan),
         ("momentum", 1.0),
         ("momentum", -0.1),
+        ("step_size", float("inf")),
+        ("weight_decay", float("inf")),
         ("momentum", math.nan),
         ("weight_decay", -1e-4),
         ("weight_decay", math.nan),
