@@ -16,13 +16,15 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rffl_pl.callbacks.ending import over
-from rffl_pl.datamodules.reading import first_of
 from rffl_pl.files import replaced
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
 from rffl_pl.runs.settings import attributes, data_settings, loss_settings
 from rffl_pl.strategy import FederatedStrategy
+
+_SAMPLE = 32
+"""Examples of a data set by which it is known again, where its inputs do not lie in memory."""
 
 Known = tuple[Tensor, Tensor]
 """Test accuracies of the initial network and of whoever trains alone, ``[P]`` each."""
@@ -105,7 +107,7 @@ class StandaloneReference(Callback):
         return Path(self.cache_dir) if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
 
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
-        """A digest of what the reference depends on: of the inputs, a sample; of everybody's own, digests of such.
+        """A digest of what the reference depends on: of inputs that are not in memory, and of everybody's own, a sample.
 
         Of the network, what it prints, keeps and starts from; of the data, its options; how a user's own classes are
         written.
@@ -132,8 +134,7 @@ class StandaloneReference(Callback):
         )
         digest = hashlib.sha256(json.dumps([*parts, *_of_own_inputs(trainer, module)], sort_keys=True).encode())
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
-            inputs = [] if data.apart("test") else [first_of(data.test_dataloader())[0]]
-            inputs += [] if data.apart("training") else [data.example(data.readable[0])[0]]
+            inputs = [x for x, _ in data.common_examples(_SAMPLE)]
         for tensor in (module.initial_weights(), *module.network.buffers(), *inputs):
             digest.update(raw(tensor))
         return digest.hexdigest()[:24]
@@ -158,14 +159,14 @@ class StandaloneReference(Callback):
 
 
 def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple[int, str]]]:
-    """Of everybody's own examples the first ones' digests, by participant, the same on every rank; else nothing."""
+    """Of everybody's own examples a sample's digests, by participant, the same on every rank; else nothing."""
     if not module.data.apart("training"):
         return []
     told: list[tuple[int, str]] = []
     for i in module.exchange.hosted:
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
-            firsts = module.data.own_examples(i).values()
-        told.append((i, hashlib.sha256(b"".join(raw(x) for x, _ in firsts)).hexdigest()[:16]))
+            samples = module.data.own_examples(i, _SAMPLE).values()
+        told.append((i, hashlib.sha256(b"".join(raw(x) for x, _ in samples)).hexdigest()[:16]))
     assert isinstance(trainer.strategy, FederatedStrategy)
     return [sorted((i, digest) for theirs in trainer.strategy.everybodys(told) for i, digest in theirs)]
 

@@ -14,10 +14,11 @@ from typing import Any, Literal, cast, get_args
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part
+from rffl_pl.datamodules.inputs import digest_of_inputs, spread
 from rffl_pl.datamodules.measuring import Measuring
 from rffl_pl.datamodules.own import Holding, Holdings, Own, is_own
 from rffl_pl.datamodules.preparing import called, held
@@ -222,13 +223,20 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return [len(labels[shard].unique()) for shard in self.shards]
 
     def identity(self) -> dict[str, str]:
-        """What a checkpoint of this data must agree with."""
-        return {
+        """What a checkpoint of this data must agree with, and other ranks: of inputs too, where they lie in memory."""
+        facts = {
             "data set": type(self).__name__,
             "classes": str(self.num_classes),
             "split": type(self.split).__name__,
             "shards": self._digest,
         }
+        return facts | ({"inputs": self._inputs} if self._inputs else {})
+
+    @cached_property
+    def _inputs(self) -> str:
+        """Of the inputs that are everybody's and lie in memory."""
+        held = [part.dataset.tensors[0] for part in self._parts.values() if isinstance(part.dataset, TensorDataset)]
+        return digest_of_inputs(held) if held else ""
 
     @cached_property
     def _digest(self) -> str:
@@ -278,9 +286,15 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         """The first training example, as a batch, of a participant whose examples this rank reads."""
         return self._reader_of(participant).batch(self.shards[participant][:1])
 
-    def own_examples(self, participant: int) -> dict[str, Batch]:
-        """Of the examples that are a hosted participant's own the first one of each kind, as a batch."""
-        return {which: own.readers[participant].batch(torch.arange(1)) for which, own in self._own.items()}
+    def own_examples(self, participant: int, count: int = 1) -> dict[str, Batch]:
+        """Of the examples that are a hosted participant's own so many evenly spread of each kind, as a batch."""
+        held = {which: own.readers[participant] for which, own in self._own.items()}
+        return {which: reader.batch(spread(len(reader.dataset), count)) for which, reader in held.items()}  # type: ignore[arg-type]  # map-style
+
+    def common_examples(self, count: int) -> list[Batch]:
+        """Of everybody's examples so many evenly spread of each kind that does not lie in memory, one by one."""
+        unread = [reader for reader in self._readers.values() if not reader.in_memory]
+        return [reader.batch(at.unsqueeze(0)) for reader in unread for at in spread(len(reader.dataset), count)]  # type: ignore[arg-type]  # map-style
 
     def test_dataloader(self) -> Evaluated:
         """The test set, or the share of it that is measured on every rank: each evaluates who it hosts."""

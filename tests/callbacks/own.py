@@ -66,3 +66,31 @@ class Turned(Digits):
         x, y = sources.train.tensors
         later = (torch.arange(len(x)) >= self.after).view(-1, 1, 1, 1)
         return replace(sources, train=TensorDataset(torch.where(later, x.flip(2), x), y))
+
+
+class Single(Dataset[Any]):
+    """Reads one example after another."""
+
+    def __init__(self, dataset: TensorDataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+
+class FromFile(FederatedDataModule):
+    """Points of the plane in a file, at once or one by one."""
+
+    num_classes = 2
+
+    def __init__(self, *, path: str, single: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.path, self.single = path, single
+
+    def load(self) -> Sources:
+        x, y = torch.load(self.path)
+        train, test = TensorDataset(x[:60], y[:60]), TensorDataset(x[60:], y[60:])
+        return Sources(train=Single(train), test=Single(test)) if self.single else Sources(train=train, test=test)

@@ -150,6 +150,23 @@ def test_a_reference_is_of_data_as_it_was_asked_for(rffl: Callable[..., Ended], 
     assert len(list((tmp_path / "kept").iterdir())) == 2  # how data is read changes nothing
 
 
+@pytest.mark.parametrize("single", ["false", "true"])
+def test_a_reference_is_of_its_inputs(rffl: Callable[..., Ended], tmp_path: Path, single: str) -> None:
+    """A file with the same labels and other inputs asks for another one; the last run finds the first one's."""
+    x = torch.randn(80, 2, generator=torch.Generator().manual_seed(1))
+    other = torch.where(torch.arange(80).unsqueeze(1) % 2 == 0, x, torch.randn(80, 2))
+    network = ("--model.network", "Perceptron", "--model.network.inputs", 2, "--model.network.classes", 2)
+    data = ("--data", "tests.callbacks.own.FromFile", "--data.path", tmp_path / "data.pt", "--data.single", single)
+    kept = ("--standalone.enabled", "true", "--standalone.cache_dir", tmp_path / "kept")
+    counts = []
+    for inputs in (x, other, x):
+        torch.save((inputs, (x[:, 0] > 0).long()), tmp_path / "data.pt")
+        ended = rffl("fit", *QUICK, *data, "--federation.participants", 3, *network, *kept, "--trainer.max_epochs", 1)
+        assert ended.code == 0, ended.err
+        counts.append(len([*(tmp_path / "kept").iterdir()]))
+    assert counts == [1, 2, 2]
+
+
 def test_a_reference_is_of_a_network_as_it_was_written(tmp_path: Path) -> None:
     """A file that is edited between two runs makes another network, in the functions that it calls as well."""
     file, code = tmp_path / "my_written.py", Path(sys.modules[Functional.__module__].__file__ or "").read_text()
