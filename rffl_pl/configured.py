@@ -6,6 +6,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+IMPLEMENTATIONS = ("fused", "foreach", "capturable")
+"""Options of torch's optimizers that only say how their steps are computed."""
+
 
 class Configured:
     """Remembers its constructor's arguments, defaults included, whichever subclass it is of.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import callbacks as lightnings
 
 from rffl_pl import launch
 from rffl_pl.callbacks import (
@@ -23,6 +24,12 @@ from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
 from rffl_pl.strategy import FederatedStrategy
 
+UNFIT = (
+    lightnings.BaseFinetuning, lightnings.BatchSizeFinder, lightnings.GradientAccumulationScheduler,
+    lightnings.LearningRateFinder, lightnings.LearningRateMonitor, lightnings.ModelPruning, lightnings.SpikeDetection,
+    lightnings.StochasticWeightAveraging, lightnings.WeightAveraging,
+)  # fmt: skip
+"""Lightning's callbacks that change, tune or watch how the one model of a trainer is trained."""
 WHOLE_ROUNDS = {
     "limit_train_batches": (1, "for less or more training in it give --data.examples_per_participant or "
                                "--model.local_epochs"),
@@ -43,6 +50,37 @@ def check_whole_rounds(options: Mapping[str, Any]) -> None:
         if isinstance(given, int | float) and given != without:
             raise UserError(
                 f"Expected --trainer.{name} to be left alone, but got {given:g}: a round is one batch; {instead}."
+            )
+
+
+def check_callbacks(given: Any) -> None:
+    """See that callbacks of Lightning's are none for the one model of a trainer, and watch for the right end.
+
+    Raises:
+        UserError: If not.
+    """
+    for callback in given if isinstance(given, list) else [given]:
+        if isinstance(callback, UNFIT):
+            raise UserError(
+                f"Expected --trainer.callbacks that watch a federation, but got {type(callback).__name__}, which "
+                "is for how a single model is trained; leave it out."
+            )
+        if str(getattr(callback, "monitor", "")).startswith("accuracy/") and getattr(callback, "mode", "") == "min":
+            raise UserError(
+                f"Expected --trainer.callbacks.mode max for {callback.monitor}, which is the better the higher, but "
+                f"{type(callback).__name__} has min, Lightning's default; give it."
+            )
+        if getattr(callback, "save_weights_only", False):
+            raise UserError(
+                "Expected --trainer.callbacks whose checkpoints can be gone on from, but got "
+                f"{type(callback).__name__} with save_weights_only; leave that out, since a run "
+                "leaves its weights in weights/ anyway."
+            )
+        if isinstance(callback, lightnings.OnExceptionCheckpoint) or getattr(callback, "save_on_exception", False):
+            raise UserError(
+                f"Expected --trainer.callbacks that save whole rounds, but got {type(callback).__name__} that saves "
+                "after a failure, when other ranks do not come to write their part; leave that out, since every round "
+                "leaves a checkpoint anyway."
             )
 
 
@@ -84,11 +122,13 @@ def federated_trainer(
             ``logger`` goes beside ``metrics.csv``.
 
     Raises:
-        UserError: If an option is to divide a round or to start ranks, or something is of another kind.
+        UserError: If an option is to divide a round or to start ranks, a callback is for the one model of a trainer, or
+            something is of another kind.
     """
     check_whole_rounds(options)
     _check_kinds(server, folder, exchange, options)
     own = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
+    check_callbacks(own)
     logger = options.pop("logger", None)
     given = [] if logger in (None, True, False) else [*logger] if isinstance(logger, Iterable) else [logger]
     strategy = FederatedStrategy(options.pop("accelerator", "auto"), exchange=exchange)

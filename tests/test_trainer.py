@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging
 
 from rffl_pl import RFFL, FederatedModule, Federation, Perceptron, RunFolder, UserError, federated_trainer
 from rffl_pl.callbacks.find import named_alike
@@ -37,6 +38,20 @@ def test_a_precision_that_uploads_do_not_have(tmp_path: Path, precision: Any) ->
     with pytest.raises(UserError, match=f"precision to be 32-true or bf16-mixed, but got {precision}"):
         trainer.fit(module, datamodule=digits(federation))
     leave_process_group()
+
+
+@pytest.mark.parametrize(
+    ("callback", "expected"),
+    [
+        (EarlyStopping("accuracy/mean"), r"--trainer\.callbacks\.mode max for accuracy/mean"),
+        (StochasticWeightAveraging(0.1), r"but got StochasticWeightAveraging, which is for how a single model is"),
+    ],
+)
+def test_a_callback_that_watches_for_the_wrong_end(tmp_path: Path, callback: Callback, expected: str) -> None:
+    """A run would end while accuracy rises, or nothing would be averaged, without a word."""
+    with pytest.raises(UserError, match=expected):
+        federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), callbacks=[callback])
+    federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), callbacks=EarlyStopping("accuracy/mean", mode="max"))
 
 
 def test_options_that_divide_nothing(tmp_path: Path) -> None:

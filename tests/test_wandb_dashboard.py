@@ -48,8 +48,11 @@ def test_the_specification_is_read_back(written: Path) -> None:
     assert all(word in name for word, name in zip(ASKED, sections, strict=True))
     headings = [block.text for block in report.blocks if isinstance(block, H1)]
     assert headings == sections
+    from rffl_pl.dashboard.specification import GROUPS
+
     groups = [key.name for key in workspace.runset_settings.groupby]
-    assert groups == ["dataset", "split", "server_name", "attack"]
+    assert groups == [*GROUPS]
+    assert {"preset", "adversaries", "coalition"} < set(groups)
     panels = [panel for section in workspace.sections for panel in section.panels]
     titles = [panel.title for panel in panels if hasattr(panel, "title")]
     assert all(titles)

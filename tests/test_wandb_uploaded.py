@@ -92,7 +92,7 @@ def check_dashboard(run: Uploaded) -> None:
             matching = [key for key in logged if re.fullmatch(regex, key)]
             assert len(matching) == 7
     assert kinds == {"BarPlot", "LinePlot", "ScatterPlot", "MediaBrowser", "RunComparer"}
-    assert run.config.keys() >= set(GROUPS)
+    assert run.config.keys() >= set(GROUPS) - {"coalition"}  # of those who play alone
     for column in COLUMNS:
         where, _, key = column.partition(":")
         assert key.removesuffix(".value") in (run.config if where == "config" else known)

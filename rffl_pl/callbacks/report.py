@@ -21,6 +21,7 @@ from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.callbacks.stopwatch import Stopwatch
 from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.errors import GO_ON, ones_own
 from rffl_pl.launch.stopping import Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
@@ -92,7 +93,8 @@ class RunReport(Callback):
         self._faults.warn(this, exchange.verdict.reasons if exchange.verdict is not None else {})
         loggers.log(trainer.loggers, this)
         for callback in every(trainer, RoundCallback):
-            callback.on_round_end(trainer, this)
+            with ones_own(callback, "--trainer.callbacks", f"hear of round {this.number}", GO_ON):
+                callback.on_round_end(trainer, this)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the final models and leave the run folder complete."""

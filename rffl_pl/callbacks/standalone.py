@@ -107,7 +107,7 @@ class StandaloneReference(Callback):
         return Path(self.cache_dir) if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
 
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
-        """A digest of what the reference depends on: of inputs that are not in memory, and of everybody's own, a sample.
+        """A digest of what the reference depends on: of inputs not in memory, and of everybody's own, a sample.
 
         Of the network, what it prints, keeps and starts from; of the data, its options; how a user's own classes are
         written.

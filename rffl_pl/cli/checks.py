@@ -10,22 +10,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from jsonargparse import Namespace
-from lightning.pytorch import callbacks
 from lightning.pytorch.profilers import PyTorchProfiler
 
 from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.errors import UserError, brief, check_folder, check_number, reason
-from rffl_pl.trainer import check_whole_rounds
+from rffl_pl.trainer import check_callbacks, check_whole_rounds
 
 ROUNDS = 10_000_000
 """More than any run plays."""
 
-UNFIT = (
-    callbacks.BaseFinetuning, callbacks.BatchSizeFinder, callbacks.GradientAccumulationScheduler,
-    callbacks.LearningRateFinder, callbacks.LearningRateMonitor, callbacks.ModelPruning, callbacks.SpikeDetection,
-    callbacks.StochasticWeightAveraging, callbacks.WeightAveraging,
-)  # fmt: skip
-"""Lightning's callbacks that change, tune or watch how the one model of a trainer is trained."""
 _OWN_STEPS = "every participant trains with an optimizer of its own, and Lightning sees none of its steps; "
 NOT_OF_ONE_MODEL: dict[str, tuple[tuple[object, ...], str]] = {
     "gradient_clip_val": (
@@ -127,33 +120,7 @@ def check_trainer(config: Mapping[str, Any]) -> None:
             "Expected --trainer.profiler to be simple or advanced, but got that of torch, which cannot be copied as a "
             "trainer is here; for torch's own run torch.profiler around trainer.fit in a program."
         )
-    _check_callbacks(config["callbacks"] or [])
-
-
-def _check_callbacks(given: Any) -> None:
-    for callback in given if isinstance(given, list) else [given]:
-        if isinstance(callback, UNFIT):
-            raise UserError(
-                f"Expected --trainer.callbacks that watch a federation, but got {type(callback).__name__}, which "
-                "is for how a single model is trained; leave it out."
-            )
-        if str(getattr(callback, "monitor", "")).startswith("accuracy/") and getattr(callback, "mode", "") == "min":
-            raise UserError(
-                f"Expected --trainer.callbacks.mode max for {callback.monitor}, which is the better the higher, but "
-                f"{type(callback).__name__} has min, Lightning's default; give it."
-            )
-        if getattr(callback, "save_weights_only", False):
-            raise UserError(
-                "Expected --trainer.callbacks whose checkpoints can be gone on from, but got "
-                f"{type(callback).__name__} with save_weights_only; leave that out, since a run "
-                "leaves its weights in weights/ anyway."
-            )
-        if isinstance(callback, callbacks.OnExceptionCheckpoint) or getattr(callback, "save_on_exception", False):
-            raise UserError(
-                f"Expected --trainer.callbacks that save whole rounds, but got {type(callback).__name__} that saves "
-                "after a failure, when other ranks do not come to write their part; leave that out, since every round "
-                "leaves a checkpoint anyway."
-            )
+    check_callbacks(config["callbacks"] or [])
 
 
 @contextmanager

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rffl_pl.studies.cells import Cell
     from rffl_pl.studies.play import Outcomes
 
+_SHARE = 20
+"""Of the time that writing a study's results took, so many times goes by before they are written again."""
 _GPU = re.compile(r"\d{1,4}|(GPU|MIG)-[\w/-]+", re.ASCII)
 RunWords = Callable[[list[str]], None]
 
@@ -122,6 +124,7 @@ class Session:
         self.left = [cell for cell in cells if cell.digest not in self.seconds]
         self.measured: set[str] = set()
         """In the rounds of the runs whose results were kept."""
+        self._kept = self._keeping = 0.0
 
     @classmethod
     def of(
@@ -207,6 +210,7 @@ class Session:
     def _play(self) -> list[tuple[Cell, str]]:
         """Run them; returns those that failed, with what they said."""
         start, failed, total = time.monotonic(), [], len(self.left)
+        fresh: list[Cell] = []
         with contextlib.closing(self.machine.play(self.left)) as turn:
             for number, (cell, outcome) in enumerate(turn, 1):
                 if outcome.state == "interrupted":
@@ -215,7 +219,10 @@ class Session:
                     failed.append((cell, outcome.sentence))
                 else:
                     self.seconds[cell.digest] = outcome.seconds
-                    self._keep([cell])  # now: whoever kills this process takes no result with it
+                    fresh.append(cell)
+                    if time.monotonic() >= self._kept + _SHARE * self._keeping:
+                        self._keep(fresh)  # now: whoever kills this process takes no result with it
+                        fresh = []
                 rest = (total - number) * (time.monotonic() - start) / number
                 done = "failed" if outcome.state == "failed" else f"{outcome.seconds:.1f} s"
                 ahead = f"; about {_time(rest)} left" if rest else ""
@@ -226,6 +233,7 @@ class Session:
         """Add what the folders of cells have to the results; returns how many rows there are then, 0 if none came."""
         from rffl_pl.studies.cells import CellFolder
 
+        begun = time.monotonic()
         rows: list[results.Row] = []
         curves: list[results.Row] = []
         for cell in cells:
@@ -238,14 +246,20 @@ class Session:
                     self.measured.update(name for entry in rounds for name in entry.measures)
         if curves:
             results.keep_curves(self.study, self.file, curves)
-        return results.keep(self.study, self.file, rows) if rows else 0
+        count = results.keep(self.study, self.file, rows) if rows else 0
+        self._kept = time.monotonic()
+        self._keeping = self._kept - begun
+        return count
 
     def _without_curves(self) -> int:
-        """How many finished cells have no curves: the study asked for none when they ran."""
+        """How many finished cells have no curves and no folder: the study asked for none when they ran."""
+        from rffl_pl.studies.cells import CellFolder
+
         file = results.curves_beside(self.file)
         rows = results.read(self.study, file, CURVE_COLUMNS) if file.is_file() else []
         there = results.rows_by_cell(self.cells, rows, self.whatever_code)
-        return sum(cell.digest in self.seconds and cell.digest not in there for cell in self.cells)
+        without = [cell for cell in self.cells if cell.digest in self.seconds and cell.digest not in there]
+        return sum(CellFolder(self.machine.root, cell.digest).finished() is None for cell in without)
 
     def _seconds(self, cell: Cell) -> float | None:
         """How long a cell took whose folder has its result; None if there is none."""

@@ -17,6 +17,7 @@ _ASIDE = (
     "--trainer.logger", "--trainer.enable_progress_bar", "--trainer.default_root_dir",
 )  # fmt: skip
 """Options that change no result."""
+_SHORT = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
 _AT_ONCE = 120  # seconds between the moment that names a folder and the first file in it
 
 
@@ -113,7 +114,7 @@ def _moment(path: Path) -> datetime | None:
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """Every option that may change the result as it is typed: ``--server.gamma``; a class by its own name."""
+    """Every option that may change the result as it is typed: ``--server.gamma``; a class by its name."""
     return {
         option: value
         for option, value in _typed(config, "-")
@@ -121,11 +122,17 @@ def options_of(config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def _class(path: str) -> str:
+    """A class by its name, one of a user's own by its path: two of those may have the same name."""
+    room, _, name = path.rpartition(".")
+    return name if room.partition(".")[0] in _SHORT else path
+
+
 def _typed(value: Any, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, below in value.items():
             if key == "class_path":
-                yield name, str(below).rpartition(".")[2]
+                yield name, _class(str(below))
             elif key in ("init_args", "dict_kwargs"):
                 yield from _typed(below, name)
             else:

@@ -19,7 +19,7 @@ def digest_of_inputs(inputs: Iterable[Tensor]) -> str:
     found = hashlib.sha256()
     for x in inputs:
         found.update(f"{tuple(x.shape)} {x.dtype}".encode())
-        found.update(bytes_of(x[:: 1 + x.numel() * x.element_size() // _MOST].contiguous()).numpy())
+        found.update(bytes_of(x[:: 1 + x.numel() * x.element_size() // _MOST].contiguous()).numpy().data)
     return found.hexdigest()[:16]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from rffl_pl.configured import IMPLEMENTATIONS
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.parameters import bytes_of
@@ -19,7 +20,6 @@ from rffl_pl.runs.imports import beside
 
 Identity = dict[str, dict[str, str]]
 
-_IMPLEMENTATIONS = ("fused", "foreach", "capturable")  # of the same steps, which may change under way
 _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
 
 
@@ -108,7 +108,7 @@ def raw(tensor: Tensor) -> bytes:
 
 
 def _shared(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    return [key for key in here if key in there and key not in _IMPLEMENTATIONS]
+    return [key for key in here if key in there and key not in IMPLEMENTATIONS]
 
 
 def _either(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from rffl_pl.errors import UserError
 from rffl_pl.runs.checkpoint import CheckpointNotWrittenError, Version, common, load, versions, write
 from rffl_pl.runs.disks import Disk, Disks, Ranks
+from rffl_pl.runs.readable import unreadable
 
 
 class Keeper:
@@ -59,8 +60,12 @@ class Keeper:
 
         Raises:
             CheckpointNotWrittenError: On every rank, if one of them could not.
+            UserError: Likewise, if what one of a user's own classes gives could not be read back.
         """
         disk, target = self.disk_of(Path(path).parent), self._disks.here(path)
+        found = unreadable(checkpoint, optimizers=not self._writes)
+        if (word := self._ranks.first_word(found)) is not None:
+            raise UserError(word)
         self._writes += 1
         write(
             checkpoint,

@@ -373,9 +373,9 @@ class Server(ParticipantSide, ABC):
     def _check_kept(self, state: dict[str, Any]) -> None:
         """See that all can be read back: NumPy's numbers cannot, though they look like Python's."""
         for name, value in state.items():
-            unkept = next(_unkept(value), None)
-            if unkept is not None:
-                kind = type(unkept)
+            lost = next(unkept(value), None)
+            if lost is not None:
+                kind = type(lost)
                 raise UserError(
                     f"Expected state_dict of --server {type(self).__name__} to hold tensors and Python's own numbers "
                     f"and texts, which a checkpoint keeps, but {name} has {kind.__module__}.{kind.__qualname__}; give "
@@ -401,12 +401,12 @@ class Server(ParticipantSide, ABC):
         return state | {name: _each(state[name], change) for name in names}
 
 
-def _unkept(value: Any) -> Iterator[Any]:
+def unkept(value: Any) -> Iterator[Any]:
     """What a checkpoint that runs no code cannot hold."""
     if type(value) in (dict, OrderedDict):
-        yield from (found for pair in value.items() for one in pair for found in _unkept(one))
+        yield from (found for pair in value.items() for one in pair for found in unkept(one))
     elif type(value) in (list, tuple, set):
-        yield from (found for one in value for found in _unkept(one))
+        yield from (found for one in value for found in unkept(one))
     elif not isinstance(value, Tensor) and type(value) not in (type(None), bool, int, float, str, bytes):
         yield value
 

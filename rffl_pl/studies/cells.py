@@ -101,12 +101,13 @@ def cells_of(
                 "have the same settings; exclude one of them."
             )
         known[base] = place
+        _check_players(study, settings)
         for seed in seeds:
             cells.append(
                 Cell(
                     place=place,
                     seed=seed,
-                    rounds=settings["trainer"]["max_epochs"],
+                    rounds=_rounds(study, settings),
                     words=[*words, "--seed_everything", str(seed), "--run.study", study.name],
                     settings=settings_digest(study, place),
                     digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
@@ -116,6 +117,36 @@ def cells_of(
     if not cells:
         raise UserError(f"Expected --only to leave a cell of {study.name}, but exclude leaves out all of them.")
     return cells
+
+
+def _check_players(study: Study, settings: Settings) -> None:
+    """See that a study's players are the participants of its runs.
+
+    Raises:
+        UserError: If not.
+    """
+    federation = settings["federation"]
+    total = (federation.get("participants") or 1) + (federation.get("adversaries") or 0)
+    if study.players and study.players != total:
+        raise UserError(
+            f"Expected players of {study.name} to be the number of all participants, adversaries too, but it is "
+            f"{study.players} and its runs have {total}; mend it."
+        )
+
+
+def _rounds(study: Study, settings: Settings) -> int:
+    """How many rounds a run is to have.
+
+    Raises:
+        UserError: If nothing says.
+    """
+    said = [settings["trainer"].get(name) for name in ("max_epochs", "max_steps")]
+    limits = [number for number in said if number not in (None, -1)]
+    if not limits:
+        raise UserError(
+            f"Expected --trainer.max_epochs in {study.name} to be a number of rounds, but got {said[0] or 'null'}; give one."
+        )
+    return int(min(limits))
 
 
 def packed(cells: Sequence[Cell], most: int, jobs: int = 1) -> list[list[Cell]]:
@@ -260,7 +291,7 @@ class CellFolder:
     def words(self, cell: Cell) -> list[str]:
         """The whole command line of a cell, which goes on where it was interrupted."""
         checkpoint = self.checkpoint()
-        resumed = ["--ckpt_path", str(checkpoint)] if checkpoint else []
+        resumed = ["--ckpt_path", str(checkpoint or "null")]  # never that of a configuration that a base names
         where = ["--run.root", str(self.root), "--run.name", self.digest, "--trainer.enable_progress_bar", "false"]
         return ["fit", *cell.words, *where, *resumed]
 

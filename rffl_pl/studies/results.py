@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Row = dict[str, str]
 NAMES = {"final": "accuracy", "mean": "accuracy_mean", "maximum": "accuracy_max"}
 """What results call differently from a run's summary."""
+PLAYED = "rounds_played"
+"""The measure that a run has which ended earlier than its rounds."""
 _NUMBERS = {"seed": int, "rounds": int, "round": int, "participant": int, "value": float, "seconds": float}
 _MAY_LACK = ("participant", "seconds")  # of what is measured of all, and of runs whose record is lost
 _COUNTED = ("honest", "rounds", "attacks", "watched")  # what is no measure
@@ -38,6 +40,8 @@ def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) ->
         for participant, number in measured:
             if number is not None and name not in _COUNTED:
                 yield _row(about, participant, content["honest"], NAMES.get(name, name), number)
+    if summary.rounds < cell.rounds:
+        yield _row(about, "", content["honest"], PLAYED, summary.rounds)
 
 
 def curves_of(study: Study, cell: Cell, rounds: Sequence[Round]) -> Iterator[Row]:

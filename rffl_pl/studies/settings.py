@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from rffl_pl.configured import IMPLEMENTATIONS
 from rffl_pl.studies.own import digest_of, named_in
 from rffl_pl.studies.results import Row, place_of
 from rffl_pl.studies.study import Place, Study
@@ -50,9 +51,16 @@ def _spelt_out(word: str) -> Any:
 def _content(text: str) -> Any:
     """Of a configuration, which many places of a study name; of one that is no YAML, its text."""
     try:
-        return yaml.safe_load(text)
+        return _what(yaml.safe_load(text))
     except yaml.YAMLError:
         return text
+
+
+def _what(said: Any) -> Any:
+    """Without what only says how an optimizer's steps are computed."""
+    if isinstance(said, dict):
+        return {key: _what(item) for key, item in said.items() if key not in IMPLEMENTATIONS}
+    return [_what(item) for item in said] if isinstance(said, list) else said
 
 
 def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:

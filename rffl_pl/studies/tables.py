@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from rffl_pl.errors import UserError, nearest
-from rffl_pl.studies.results import Row
+from rffl_pl.studies.results import PLAYED, Row
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
 FORMATS = ("md", "csv", "tex")
@@ -67,6 +67,8 @@ class Table:
     columns: Sequence[str]
     entries: Mapping[tuple[str, str], Estimate]
     paired: bool = False
+    early: bool = False
+    """Whether some of the runs ended before their last round."""
 
     @property
     def unit(self) -> str | None:
@@ -83,7 +85,7 @@ class Table:
         mean = "mean difference of the same seeds" if self.paired else "mean"
         interval = "" if single else f"{mean} ± 95 % interval of Student's t over "
         unit = f" in {self.unit}" if self.unit else ""
-        rounds = reach(entry.rounds for entry in self.entries.values())
+        rounds = ("at most " if self.early else "") + reach(entry.rounds for entry in self.entries.values())
         where = f"; {said(self.rest)}" if self.rest else ""
         effect = "; d is that mean over the differences' standard deviation" if self.paired and not single else ""
         return (
@@ -146,6 +148,7 @@ def tables(
         raise UserError(f"Expected --rounds to be a number of rounds that {study.name} has, {there}, but got {rounds}.")
     if not chosen:
         raise UserError(f"Expected results of {study.name} for this table, but there are none; run the study first.")
+    early = {row.get("cell") for row in results if row["measure"] == PLAYED}
     shown = []
     others = [axis for axis in study.axes if axis not in axes]
     for labels in itertools.product(*(study.axes[axis] for axis in others)):
@@ -154,6 +157,7 @@ def tables(
         if here:
             several = {axis: label for axis, label in rest.items() if len(study.axes[axis]) > 1}
             table = _table(study, here, axes, measure, several)
+            table = replace(table, early=any(row.get("cell") in early for row in here))
             shown.append(_difference(here, axes, table, *between) if between else table)
     if between and not any(table.entries for table in shown):
         raise UserError(

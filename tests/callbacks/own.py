@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset
 
+from rffl_pl.callbacks import RoundCallback
 from rffl_pl.datamodules import Digits, FederatedDataModule, Sources
+from rffl_pl.runs import Round
 
 
 class Functional(nn.Module):
@@ -94,3 +97,31 @@ class FromFile(FederatedDataModule):
         x, y = torch.load(self.path)
         train, test = TensorDataset(x[:60], y[:60]), TensorDataset(x[60:], y[60:])
         return Sources(train=Single(train), test=Single(test)) if self.single else Sources(train=train, test=test)
+
+
+class Best(Callback):
+    """Remembers a number of NumPy's, from the second round on."""
+
+    best: Any = None
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.best = np.float64(1) if trainer.current_epoch else 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+
+class Stepping(torch.optim.SGD):
+    """Likewise, from the first step on."""
+
+    def step(self, closure: Any = None) -> Any:
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["scale"] = np.float32(1)
+        return super().step(closure)
+
+
+class Failing(RoundCallback):
+    """Is wrong."""
+
+    def on_round_end(self, trainer: Trainer, played: Round) -> None:
+        raise KeyError("accuracies")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rffl_pl.runs.checkpoint import read
+from tests.bad_input.refusal import assert_refused
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import only_run
 from tests.ranks import forked
@@ -44,3 +46,35 @@ def test_a_run_that_goes_on_tells_the_rounds_that_were_missing(rffl: Run, tmp_pa
     assert ended.code == 0, ended.err
     assert ENDED in ended.out
     assert [line[:2] for line in written(tmp_path)] == [["1", "1"], ["2", "2"], ["3", "3"]]
+
+
+MISTAKES = {
+    "state of a callback": (
+        ("--trainer.callbacks+=tests.callbacks.own.Best",),
+        "Expected the state of --trainer.callbacks Best to hold tensors and Python's own numbers and texts, which a "
+        "checkpoint keeps, but it has numpy.float64; give float(...) or torch.as_tensor(...).",
+        1,
+    ),
+    "state of an optimizer": (
+        ("--model.optimizer", "tests.callbacks.own.Stepping", "--model.optimizer.lr", 0.1),
+        "Expected the state of --model.optimizer to hold tensors and Python's own numbers and texts, which a "
+        "checkpoint keeps, but it has numpy.float32; give float(...) or torch.as_tensor(...).",
+        0,
+    ),
+    "a round": (
+        ("--trainer.callbacks+=tests.callbacks.own.Failing",),
+        "Expected --trainer.callbacks tests.callbacks.own.Failing to hear of round 1, but KeyError: 'accuracies' "
+        "(own.py, line",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_of_ones_own(rffl: Run, tmp_path: Path, mistake: str) -> None:
+    """Checkpoints are written that nobody can read, or a mistake is a traceback; what was written before stays."""
+    words, sentence, rounds = MISTAKES[mistake]
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 3, *words)
+    assert_refused(ended, sentence)
+    kept = [*only_run(tmp_path / "runs").glob("checkpoints/last.ckpt")]
+    assert [read(path)["federation"]["round"] for path in kept] == [rounds] * bool(rounds)

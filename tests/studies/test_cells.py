@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rffl_pl.cli.resolve import Resolver
+from rffl_pl.errors import UserError
 from rffl_pl.runs.imports import beside
 from rffl_pl.studies import cells, own
-from rffl_pl.studies.cells import cells_of
+from rffl_pl.studies.cells import Cell, CellFolder, cells_of
 from rffl_pl.studies.own import digest_of, named_in
+from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import Study
 from tests.conftest import ROOT
 
@@ -199,3 +202,43 @@ def test_what_words_name_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ".",
     ]
     assert named_in(package) == []
+
+
+def cell_of(words: str, **about: Any) -> Cell:
+    """A study's only cell, or one of all."""
+    study = Study(name="one", base=words.split(), axes={"axis": {"label": []}}, seeds=[], **about)
+    return cells_of(study, [1], None, RESOLVE)[0]
+
+
+def test_how_many_rounds_a_cell_has() -> None:
+    """Epochs or steps, whichever come first; a study has no run without an end."""
+    for words, rounds in (
+        ("--trainer.max_epochs 7", 7),
+        ("--trainer.max_epochs 7 --trainer.max_steps 3", 3),
+        ("--trainer.max_epochs -1 --trainer.max_steps 3", 3),
+        ("--trainer.max_epochs null --trainer.max_steps 3", 3),
+    ):
+        assert cell_of(f"--config digits.yaml {words}").rounds == rounds
+    for number in ("null", "-1"):
+        given = f"--config digits.yaml --trainer.max_epochs {number}"
+        with pytest.raises(
+            UserError, match=rf"--trainer\.max_epochs in one to be a number of rounds, but got {number}"
+        ):
+            cell_of(given.replace("null", "-1") if number == "-1" else given)
+
+
+def test_a_cell_never_begins_where_its_configuration_does(tmp_path: Path) -> None:
+    """That of a run that went on from another names its checkpoint."""
+    cell = cell_of("--config digits.yaml")
+    assert CellFolder(tmp_path, cell.digest).words(cell)[-2:] == ["--ckpt_path", "null"]
+
+
+def test_how_an_optimizer_computes_its_steps_is_no_setting(tmp_path: Path) -> None:
+    """Results that were run with the slower of the same steps are kept."""
+    digests = []
+    for options in ("{lr: 0.1}", "{lr: 0.1, fused: true}", "{lr: 0.2}"):
+        file = tmp_path / "c.yaml"
+        file.write_text(f"model: {{optimizer: {{class_path: torch.optim.Adam, init_args: {options}}}}}\n")
+        study = Study(name="one", base=["--config", str(file)], axes={"axis": {"label": []}}, seeds=[])
+        digests.append(settings_digest(study, {"axis": "label"}))
+    assert digests[0] == digests[1] != digests[2]

@@ -1,0 +1,38 @@
+"""Whether what a user's own classes give to a checkpoint can be read back from it."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rffl_pl.servers.base import unkept
+
+
+def unreadable(checkpoint: Mapping[str, Any], *, optimizers: bool) -> str | None:
+    """The first state of a callback or an optimizer that no checkpoint gives back, in a sentence.
+
+    Args:
+        checkpoint: What Lightning collected, with the states of hosted participants as functions.
+        optimizers: Whether to look at these too, which may be large.
+    """
+    callbacks = (checkpoint.get("callbacks") or {}).items()
+    states = {f"--trainer.callbacks {key.partition('{')[0]}": state for key, state in callbacks}
+    for make in [*checkpoint.get("federation", {}).get("participants", {}).values()][:optimizers]:  # one: all are alike
+        states["--model.optimizer"] = make()["optimizer"]
+    for owner, state in states.items():
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        buffer.seek(0)
+        try:
+            torch.load(buffer, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError):
+            kind = type(next(unkept(state), state))
+            return (
+                f"Expected the state of {owner} to hold tensors and Python's own numbers and texts, which a checkpoint "
+                f"keeps, but it has {kind.__module__}.{kind.__qualname__}; give float(...) or torch.as_tensor(...)."
+            )
+    return None
