@@ -20,7 +20,14 @@ from rffl_pl import launch
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneReference
 from rffl_pl.callbacks.metrics_file import MetricsFile
-from rffl_pl.cli.checks import check_checkpoint, check_trainer, check_values, constructed, naming_inner_options
+from rffl_pl.cli.checks import (
+    check_checkpoint,
+    check_split,
+    check_trainer,
+    check_values,
+    constructed,
+    naming_inner_options,
+)
 from rffl_pl.cli.limits import LimitedTrainer
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.options import Parser, arrange, described
@@ -104,6 +111,7 @@ class FederatedCLI(LightningCLI):
         """Check what is not one class's own, and write the number of participants into the configuration."""
         check_values(self.config.get(str(self.subcommand), self.config))
         check_checkpoint(self._get(self.config, "ckpt_path"))
+        check_split((self._get(self.config, "data") or {}).get("init_args", {}).get("split"))
         if self._get(self.config, "server") is None:
             raise UserError("Expected --server to be a class, but got null; `rffl list servers` names all.")
         given = self._get(self.config, "ckpt_path")

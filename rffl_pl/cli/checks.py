@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from jsonargparse import Namespace
 from lightning.pytorch.profilers import PyTorchProfiler
 
 from rffl_pl.cli.mistakes import mistake_behind
+from rffl_pl.cli.own import why_not
+from rffl_pl.datamodules import Split
 from rffl_pl.errors import UserError, brief, check_folder, check_number, reason
 from rffl_pl.trainer import check_callbacks, check_whole_rounds
 
@@ -90,6 +93,31 @@ def check_checkpoint(given: str | None) -> None:
             f"Expected --ckpt_path to be a folder as runs leave it in checkpoints/, but got {given}; give "
             "runs/<name>/<date and time>/checkpoints/last.ckpt."
         )
+
+
+def check_split(given: Any) -> None:
+    """Say what keeps a split of one's own from being taken, of which the parser leaves no more than its name.
+
+    Raises:
+        UserError: If the name is an import path, and nothing was made of it.
+    """
+    if not isinstance(given, str) or "." not in given:
+        return
+    if why := why_not(given):
+        raise UserError(
+            f"Expected --data.split to be a class, but got {given}, {why}{'' if why.endswith('?') else '.'}"
+        )
+    kind = pkgutil.resolve_name(given)
+    if not (isinstance(kind, type) and issubclass(kind, Split)):
+        raise UserError(f"Expected --data.split to be a class derived from Split, but got {given}, which is none.")
+    if lacking := " and no ".join(sorted(kind.__abstractmethods__)):
+        raise UserError(
+            f"Expected --data.split to be a class that can be made, but {given} has no {lacking}; write it."
+        )
+    raise UserError(
+        f"Expected --data.split {given} with the options that it needs and no others, but some are not given or not "
+        f"there; see `rffl fit --data Digits --data.split.help {given}`."
+    )
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:

@@ -181,10 +181,16 @@ def _left_out(message: str) -> str | None:
     if found[1] and key:
         options = " and ".join(f"--{key}.{name}" for name in found[2].split(", "))
         package, _, name = found[1].rpartition(".")
-        see = f"see `rffl fit --{key}.help {_as_typed(package, name)}`"
+        see = _help_of(key, package, name)
         return f"Expected {options}, which {name} needs, but got none; {see}."
     options = " and ".join(f"--{name.partition('.')[2] or name}" for name in found[2].split(", "))
     return f"Expected {options}, which is required, but got none; `--config digits.yaml` for instance says it."
+
+
+def _help_of(key: str, package: str, name: str) -> str:
+    """Where a class's options are listed, behind the one that it is an option of."""
+    outer = {"data.split": "--data Digits ", "server.rule": "--server NNM ", "server.optimizer": "--server FedOpt "}
+    return f"see `rffl fit {outer.get(key, '')}--{key}.help {_as_typed(package, name)}`"
 
 
 def _abstract(message: str) -> str | None:
@@ -254,6 +260,8 @@ def _wrong_kind(message: str) -> str | None:
     if not kinds:
         return None
     given, key = _given(message), _key(message)
+    if key == "data.split" and (of_class := _no_such_option(message)):  # which is a name or a class
+        return of_class
     added = f"; give --adversaries '[{given}]'" if key == "adversaries" and re.fullmatch(r"[\w.]+", given) else ""
     return f"Expected --{key} to be {' or '.join(kinds)}, but got {given}{added}."
 
@@ -281,7 +289,7 @@ def _no_such_option(message: str) -> str | None:
                 "constructor passes no **kwargs on; add them."
             )
         near = catalogue.nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
-        rest = near or f"; see `rffl fit --{key}.help {_as_typed(package, name)}`."
+        rest = near or f"; {_help_of(key, package, name)}."
         return f"Expected --{key} {name} to have every option that is given, but got --{key}.{option[1]}{rest}"
     alone = re.search(r"(?:unrecognized arguments: |does not accept option ')((?:-*(\w+)\.\w+)?[^']*)", message, re.I)
     if alone is None:

@@ -25,11 +25,19 @@ def points_for(participants: Sequence[int]) -> int:
     return max(FEWEST_POINTS, min(MOST_POINTS, MOST_VALUES // max(lines, 1)))
 
 
-def thinned(rounds: Sequence[Round], points: int) -> list[Round]:
-    """At most so many of the rounds, evenly spread, the first and the last among them."""
-    if len(rounds) <= points:
+def thinned(rounds: Sequence[Round], points: int, longest: int) -> list[Round]:
+    """About so many of the rounds: the first and the last, and those that are shown of every run of a page.
+
+    Args:
+        rounds: A run's.
+        points: How many of the longest run's.
+        longest: How many that has.
+    """
+    if longest <= points:
         return list(rounds)
-    return [rounds[round(i * (len(rounds) - 1) / (points - 1))] for i in range(points)]
+    shown = {1 + round(i * (longest - 1) / (points - 1)) for i in range(points)}
+    ends = (rounds[0], rounds[-1]) if rounds else ()
+    return [entry for entry in rounds if entry.number in shown or entry in ends]
 
 
 def drawn(honest: int, total: int) -> list[int]:
@@ -46,14 +54,14 @@ def _spread(start: int, stop: int, count: int) -> list[int]:
     return sorted({start + round(i * (stop - start - 1) / max(count - 1, 1)) for i in range(count)})
 
 
-def curves(rounds: Sequence[Round], points: int) -> dict[str, Any]:
+def curves(rounds: Sequence[Round], points: int, longest: int) -> dict[str, Any]:
     """The mean accuracy of the honest and everybody's reputation, by the rounds that are shown.
 
     Returns:
         ``rounds``, ``accuracy`` (None where none was measured), ``who`` has a curve, and their ``reputation``, a list
         each, the weight under servers without, and empty where nobody communicates.
     """
-    shown = thinned(rounds, points)
+    shown = thinned(rounds, points, longest)
     if not shown:
         return {"rounds": [], "accuracy": [], "who": [], "reputation": []}
     who = drawn(shown[0].honest, len(shown[0].members))

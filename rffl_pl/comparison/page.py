@@ -72,7 +72,8 @@ def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
     every = [result.settings for result in results]
     differ = ordered(differing(every))
     points = points_for([len(result.summary.examples) for result in results if result.summary])
-    runs = [_run(result, differ, points) for result in results]
+    longest = max((result.summary.rounds for result in results if result.summary), default=0)
+    runs = [_run(result, differ, points, longest) for result in results]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(run["called"] for run in runs), 1)}
     known = [name for name in MEASURES if any(run["measures"][name] is not None for run in runs)]
     return {
@@ -101,7 +102,7 @@ def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
     }
 
 
-def _run(result: Result, differ: Sequence[str], points: int) -> Content:
+def _run(result: Result, differ: Sequence[str], points: int, longest: int) -> Content:
     folder, summary = RunFolder(result.path), result.summary
     assert summary is not None
     rounds = folder.rounds() if folder.metrics_file.is_file() else []
@@ -121,7 +122,7 @@ def _run(result: Result, differ: Sequence[str], points: int) -> Content:
         "honest": summary.honest,
         "measures": measured(summary, rounds, seconds(result.path)),
         "participants": _participants(summary),
-        "curves": curves(rounds, points),
+        "curves": curves(rounds, points, longest),
     }
 
 

@@ -144,7 +144,8 @@ def _rounds(study: Study, settings: Settings) -> int:
     limits = [number for number in said if number not in (None, -1)]
     if not limits:
         raise UserError(
-            f"Expected --trainer.max_epochs in {study.name} to be a number of rounds, but got {said[0] or 'null'}; give one."
+            f"Expected --trainer.max_epochs in {study.name} to be a number of rounds, but got {said[0] or 'null'}; "
+            "give one."
         )
     return int(min(limits))
 

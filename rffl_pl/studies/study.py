@@ -27,6 +27,7 @@ OURS = ("--run.name", "--run.root", "--seed_everything", "--ckpt_path")
 COALITION = "coalition"
 """The axis of every group of the players."""
 _MOST_PLAYERS = 12  # 4,096 coalitions
+_MOST_NAMED = 24  # labels in a message
 _TOLD = ("--help", "--print_config")
 """What ``rffl fit`` answers with a text instead of a run; a part of either is enough for it."""
 
@@ -170,6 +171,8 @@ class Study:
             UserError: If there is no such axis or label.
         """
         _check_known(axis, self.axes, f"{what} to name an axis of {self.name}")
+        if self.players and axis == COALITION and re.fullmatch(r"\d+(\+\d+)*", label):
+            label = coalition_name([*{int(player) for player in label.split("+")}])
         _check_known(label, self.axes[axis], f"{what} to name a label of the axis {axis}")
         return label
 
@@ -257,7 +260,8 @@ def _coalitions(players: int) -> dict[str, list[str]]:
 def _check_known(name: str, known: Iterable[str], what: str) -> None:
     known = list(known)
     if name not in known:
-        raise UserError(f"Expected {what} ({', '.join(known)}), but got {name}{nearest(name, known) or '.'}")
+        some = ", ".join(known if len(known) <= _MOST_NAMED else [*known[:3], "...", known[-1]])
+        raise UserError(f"Expected {what} ({some}), but got {name}{nearest(name, known) or '.'}")
 
 
 _LABELS = "labels with the words of each, as {RFFL: --server RFFL}"
@@ -289,8 +293,12 @@ def _words(value: Any, what: str) -> list[str]:
         words = shlex.split(value or "")
     except ValueError as error:
         raise UserError(f"Expected {what} to be words of a command line, but got {value!r}: {error}.") from error
+    if words and words[0] in ("fit", "rffl"):
+        raise UserError(f"Expected {what} to be the words behind rffl fit, but got {words[0]} at their beginning.")
     for word in words:
         option = word.partition("=")[0]
+        if option == "--ranks":
+            raise UserError(f"Expected {what} without --ranks, since every cell has one; for several at a time --jobs.")
         if option in OURS:
             raise UserError(f"Expected {what} to leave {word} to the study: seeds have a key, folders are its own.")
         if _only_tells(option):

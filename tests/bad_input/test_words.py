@@ -149,6 +149,17 @@ OPTIONS: dict[str, Row] = {
     "batch size null": (("--data.batch_size", "null"), "--data.batch_size to have a value, but got null"),
     "workers": (("--data.num_workers", HUGE), "--data.num_workers to be at most 4096, but got 1e+09."),
     "validation": (("--data.validation", 1.5), "--data.validation to lie between 0 and 1, but got 1.5"),
+    "a split that is not there": (("--data.split", "tests.extensions.Nix"), "and tests.extensions has no Nix"),
+    "a split without cut": (("--data.split", "tests.bad_input.own.NoCut"), "tests.bad_input.own.NoCut has no cut;"),
+    "a split that is none": (("--data.split", "tests.extensions.Echo"), "from Split, but got tests.extensions.Echo"),
+    "a split without its option": (
+        ("--data.split", "tests.bad_input.own.Cutting"),
+        "which Cutting needs, but got none; see `rffl fit --data Digits --data.split.help tests.bad_input.own.Cutting`",
+    ),
+    "an option that a split lacks": (
+        ("--data.split", "tests.bad_input.own.Cutting", "--data.split.pieces", 3),
+        "got --data.split.pieces; did you mean --data.split.piece?",
+    ),
     "unknown split": (("--data.split", "XYZ"), "--data.split to be one of UNI, POW, CLA, DIR, OWN"),
     "one data set is nobody's": (("--data.split", "OWN"), "its own part for --data.split OWN, but got one data set"),
     "local epochs": (("--model.local_epochs", 0), "--model.local_epochs to be at least 1, but got 0"),

@@ -53,16 +53,18 @@ def test_names_of_settings() -> None:
 
 
 def test_curves_are_thinned_to_what_a_page_holds() -> None:
-    """The first round and the last stay, the rest is spread evenly."""
-    assert [entry.number for entry in thinned(rounds(101), 11)] == list(range(1, 102, 10))
-    assert len(thinned(rounds(7), 11)) == 7
-    kept = curves(rounds(100), 10)
+    """The first round and the last stay, the rest is spread evenly, at the same rounds of longer and shorter runs."""
+    assert [entry.number for entry in thinned(rounds(101), 11, 101)] == list(range(1, 102, 10))
+    assert [entry.number for entry in thinned(rounds(36), 11, 101)] == [1, 11, 21, 31, 36]
+    assert len(thinned(rounds(7), 11, 11)) == 7
+    assert thinned([], 11, 101) == []
+    kept = curves(rounds(100), 10, 100)
     assert kept["rounds"][0] == 1
     assert kept["rounds"][-1] == 100
     assert kept["accuracy"] == [number / 10 for number in kept["rounds"]]
     assert kept["who"] == [0, 1]
     assert kept["reputation"] == [[0.5] * 10, [0.3333] * 10]
-    assert curves([], 10)["rounds"] == []
+    assert curves([], 10, 10)["rounds"] == []
 
 
 @pytest.mark.parametrize("participants", [[10] * 100, [10] * 3, [500] * 100])

@@ -159,14 +159,13 @@ def test_a_split_of_ones_own_on_two_ranks(rffl: Callable[..., Ended], tmp_path: 
     assert weights(only_run(tmp_path / "runs")) == weights(only_run(tmp_path / "two"))
 
 
-@pytest.mark.parametrize("name", ["XYZ", "my_package.MySplit"])
-def test_an_unknown_split(rffl: Callable[..., Ended], name: str) -> None:
+def test_an_unknown_split(rffl: Callable[..., Ended]) -> None:
     """One sentence with the known ones and how to name one's own."""
-    ended = rffl(*ROUND, "--data.split", name)
+    ended = rffl(*ROUND, "--data.split", "XYZ")
     assert ended.code == 2
     (error,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
     assert re.search(
-        rf"--data\.split to be one of UNI, POW, CLA, DIR, OWN, or .*my_package\.MySplit, but got {name}", error
+        r"--data\.split to be one of UNI, POW, CLA, DIR, OWN, or .*my_package\.MySplit, but got XYZ", error
     )
 
 
