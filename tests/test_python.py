@@ -177,6 +177,9 @@ def test_of_one_federation(tmp_path: Path) -> None:
     for other, expected in (
         (rffl_pl.Federation(participants=3, seed=2), "seed is 1 there and 2 here"),
         (rffl_pl.Federation(participants=4, seed=1), "honest is 3 there and 4 here"),
+        (rffl_pl.Federation(participants=3, adversaries=1, seed=1), "adversaries is 0 there and 1 here"),
+        (rffl_pl.Federation(participants=3, participation=0.5, seed=1), "participation is 1.0 there and 0.5 here"),
+        (rffl_pl.Federation(participants=3, coalition=[0], seed=1), "coalition is None there and"),
     ):
         trainer, module, data = small(RunFolder.make(tmp_path / "run"), data={"federation": other})
         with pytest.raises(UserError, match=f"of one Federation, but {expected}"):

@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,31 @@ def test_a_reference_is_of_one_network(tmp_path: Path) -> None:
         federate(FedAvg(), (), reference, rounds=1, network=partial(Functional, **options))
         counts.append(len(list(tmp_path.glob("*.json"))))
     assert counts == [1, 2, 3, 4, 4]
+
+
+def test_a_reference_is_of_one_schedule() -> None:
+    """Rounds, local epochs, learning rate, precision, engine and what is measured on each ask for another one."""
+    module = federate(FedAvg(), rounds=1)
+    trainer = module.trainer
+
+    def key() -> str:
+        return StandaloneReference()._key(trainer, module)
+
+    first, optimizer = key(), module.cohort.optimizers[0]
+    changes: dict[str, tuple[Any, str, Any]] = {
+        "rounds": (module, "round", module.round + 1),
+        "schedule": (module, "schedule", replace(module.schedule, epochs=module.schedule.epochs + 1)),
+        "learning rate": (optimizer, "defaults", {**optimizer.defaults, "lr": 0.123}),
+        "precision": (trainer.precision_plugin, "precision", "bf16-mixed"),
+        "test batches": (trainer, "limit_test_batches", 1),
+        "measurements": (module.data, "measurements", 6 * 10),
+        "engine": (module, "stacked", not module.stacked),
+    }
+    for name, (owner, attribute, value) in changes.items():
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setattr(owner, attribute, value)
+            assert key() != first, name
+    assert key() == first
 
 
 def test_a_reference_is_of_one_loss(tmp_path: Path) -> None:

@@ -58,10 +58,10 @@ def test_sigterm_ends_a_run_at_the_end_of_its_round(rffl: Run, tmp_path: Path) -
 
 def test_sigterm_after_the_last_round(rffl: Run, tmp_path: Path) -> None:
     """The standalone reference is not waited for; whoever goes on gets it, and no round is trained again."""
-    args = ("fit", "--config", "configs/digits.yaml", *QUICK[:4], "--trainer.max_epochs", 30, "--run.name", "stopped")
+    args = ("fit", "--config", "configs/digits.yaml", *QUICK[:4], "--trainer.max_epochs", 4, "--run.name", "stopped")
     ended = rffl(*args, TERMINATED, "--trainer.callbacks.at", "end")
     assert ended.code == 143, ended.err
-    assert "Stopped by SIGTERM after round 30" in ended.err
+    assert "Stopped by SIGTERM after round 4" in ended.err
     (stopped,) = (tmp_path / "runs" / "stopped").iterdir()
     assert rffl(*args, "--ckpt_path", "last").code == 0
     assert json.loads((stopped / "summary.json").read_text())["fairness"] is not None

@@ -25,11 +25,12 @@ def test_workers_end_with_the_process_that_reads_alone() -> None:
     _, processes = passes(shard, [5])
     subprocess.run(["kill", "-TERM", *map(str, processes)], check=True, timeout=60)
     assert passes(shard, [6])[1] == processes
-    for process in multiprocessing.active_children():
-        if process.pid in processes:
-            process.terminate()
-            process.join(60)
-            assert process.exitcode == 0
+    workers = [process for process in multiprocessing.active_children() if process.pid in processes]
+    assert len(workers) == 2
+    for process in workers:
+        process.terminate()
+        process.join(60)
+        assert process.exitcode == 0
 
 
 def test_workers_that_are_forked_with_a_thread() -> None:

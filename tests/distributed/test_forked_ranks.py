@@ -14,7 +14,7 @@ from rffl_pl.launch.fork import take_ranks
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, assert_same_bits
-from tests.conftest import Ended, only_run, torchrun
+from tests.conftest import Ended, only_run
 from tests.ranks import forked
 
 SIGNALLED = ("--trainer.callbacks+=tests.interruption.Signalled", "--trainer.callbacks.rank", 1)
@@ -64,12 +64,10 @@ def test_the_bits_of_one_process(tmp_path: Path, rffl: Callable[..., Ended]) -> 
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("launcher", ["--ranks", "torchrun"])
-def test_ranks_draw_one_seed(tmp_path: Path, launcher: str) -> None:
+def test_ranks_draw_one_seed(tmp_path: Path) -> None:
     """Each would draw its own, and train another network on other shards."""
     words = (*DIGITS, "--trainer.max_epochs", 1, "--seed_everything", "true")
-    forks = launcher == "--ranks"
-    ended = forked(1, *words, "--ranks", 2, root=tmp_path) if forks else torchrun(2, *words, root=tmp_path)
+    ended = forked(1, *words, "--ranks", 2, root=tmp_path)
     assert ended.code == 0, ended.err
     assert RunFolder(only_run(tmp_path)).config()["seed_everything"] > 1
 

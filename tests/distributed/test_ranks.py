@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, Ended, only_run, torchrun
 from tests.distributed.test_every_server import assert_same_bits
@@ -30,8 +31,8 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_ranks_give_the_bits_of_one_process(one_process: Path, tmp_path: Path) -> None:
-    """Unequal shards, six participants on four ranks, a removal on the way: models and reputations equal."""
-    ended = torchrun(4, *DIGITS, root=tmp_path)
+    """Unequal shards, six participants on two ranks, a removal on the way: models and reputations equal."""
+    ended = torchrun(2, *DIGITS, root=tmp_path)
     assert ended.code == 0, ended.err
     folder = only_run(tmp_path)
     alone, together = (read(path / "checkpoints" / "last.ckpt") for path in (one_process, folder))
@@ -151,10 +152,12 @@ def test_a_mistake_in_the_data_ends_all_ranks(tmp_path: Path) -> None:
 
 
 def test_a_failing_rank_ends_the_run(tmp_path: Path) -> None:
-    """No rank waits for one that is gone; what went wrong is shown."""
-    ended = torchrun(2, *DIGITS, "--trainer.callbacks+=tests.distributed.probe.Crash", root=tmp_path)
+    """No rank waits for one that is gone; what went wrong is shown. Both had drawn one seed."""
+    crash = ("--seed_everything", "true", "--trainer.callbacks+=tests.distributed.probe.Crash")
+    ended = torchrun(2, *DIGITS, *crash, root=tmp_path)
     assert ended.code != 0
     assert "rank 1 gave up" in ended.err
+    assert RunFolder(only_run(tmp_path)).config()["seed_everything"] > 1
 
 
 def test_one_participant_per_rank_is_the_default(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_what_the_server_learns() -> None:
 
 
 def test_a_run() -> None:
-    """Free-riders move the model, or a label-flipper is trusted like the others."""
+    """Free-riders move the model."""
     server = RecordedFLTrust()
     module = federate(server, [FreeRider(), LabelFlip()], rounds=8)
     assert server.round == 8

@@ -479,18 +479,18 @@ def test_removed_for_ever(preset: str) -> None:
     assert gone
 
 
-@presets
-def test_resumes_to_the_same_bits(preset: str) -> None:
+@pytest.mark.parametrize("options", [{"preset": preset} for preset in PRESETS] + [{"earned": True}], ids=str)
+def test_resumes_to_the_same_bits(options: dict[str, Any]) -> None:
     """A run that was interrupted after any round goes on otherwise than one that was not, or a saved state moves on."""
     rounds = [local_updates(7, 37, seed=now) for now in range(13)]
-    whole = started(shards(7), LAYERS[37], preset=preset, alpha=0.7)
+    whole = started(shards(7), LAYERS[37], alpha=0.7, **options)
     saved, verdicts = [whole.state_dict()], []
     for updates in rounds:
         verdicts.append(step(whole, updates))
         saved.append(whole.state_dict())
     assert not verdicts[-1].members.all()
     for done in (0, 1, 6, 11):
-        resumed = started(shards(7), LAYERS[37], preset=preset, alpha=0.7)
+        resumed = started(shards(7), LAYERS[37], alpha=0.7, **options)
         resumed.load_state_dict(through_file(saved[done]))
         for updates, verdict in zip(rounds[done:], verdicts[done:], strict=True):
             assert_equal(step(resumed, updates), verdict)

@@ -242,3 +242,27 @@ def test_how_an_optimizer_computes_its_steps_is_no_setting(tmp_path: Path) -> No
         study = Study(name="one", base=["--config", str(file)], axes={"axis": {"label": []}}, seeds=[])
         digests.append(settings_digest(study, {"axis": "label"}))
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_which_code_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell is another run with other code, but for that of rooms that no result depends on, and another torch."""
+    monkeypatch.setattr(cells, "PACKAGE", tmp_path)
+
+    def now() -> str:
+        cells.code.cache_clear()
+        return cells.code()
+
+    for room in ("functional", "stack", "cli", "studies"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "x.py").write_text("x = 1")
+    found = [now()]
+    for room in ("functional", "stack", "cli", "studies"):
+        (tmp_path / room / "x.py").write_text("x = 2")
+        found.append(now())
+    assert len({*found[:3]}) == 3
+    assert found[2] == found[3] == found[4]
+    cells.code.cache_clear()
+    before = digest("--config digits.yaml")
+    monkeypatch.setattr(cells.torch, "__version__", "another")
+    assert digest("--config digits.yaml") != before
+    cells.code.cache_clear()

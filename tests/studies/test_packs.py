@@ -572,6 +572,8 @@ def test_who_can_be_in_a_pack() -> None:
         "--model.local_epochs 2",
         "--model.lr_decay 1",
         "--trainer.precision bf16-mixed",
+        "--data tests.callbacks.own.Turned --data.after 1",
+        "--data tests.callbacks.own.Turned --data.after 2",
     ]
     alone = ["--run.wandb true", "--model.engine loop", "--trainer.logger CSVLogger --trainer.logger.save_dir x"]
     alone += [] if torch.cuda.is_available() else ["--model.engine auto"]
