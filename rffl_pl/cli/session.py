@@ -221,7 +221,7 @@ class Session:
                     self.seconds[cell.digest] = outcome.seconds
                     fresh.append(cell)
                     if time.monotonic() >= self._kept + _SHARE * self._keeping:
-                        self._keep(fresh)  # soon: whoever kills this process leaves results, and the rest in the folders
+                        self._keep(fresh)  # soon: whoever kills this process loses none, since folders have the rest
                         fresh = []
                 rest = (total - number) * (time.monotonic() - start) / number
                 done = "failed" if outcome.state == "failed" else f"{outcome.seconds:.1f} s"
