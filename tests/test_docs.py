@@ -17,6 +17,7 @@ import torch
 
 import rffl_pl
 from rffl_pl import RunFolder, adversaries, servers
+from rffl_pl.studies import Study
 from tests.conftest import QUICK, ROOT, Ended, only_run
 
 DOCS = ROOT / "docs"
@@ -148,6 +149,26 @@ def test_a_command_is_understood(user: Callable[..., Ended], page: Path) -> None
         words = shlex.split(line.replace("configs/", ""))
         if words[0] == "fit" and not re.search(r"/RUN/|my_\w+\.", line):  # these are run by the tests above
             assert "max_epochs" in user([*words, "--print_config"]).out
+
+
+@pytest.mark.parametrize(
+    "line", sorted({line for page in PAGES for line in commands(page) if line.startswith("study ")})
+)
+def test_a_command_of_a_study_is_understood(rffl: Callable[..., Ended], tmp_path: Path, line: str) -> None:
+    """The study is the repository's or the package's, its first cell can be run, and its options are taken."""
+    name, *asked = shlex.split(line)[1:]
+    if "--table" in asked:
+        ended = rffl("study", name, *asked, "--root", tmp_path)
+        assert "there are none; run the study first." in ended.err
+        return
+    file = next(
+        path for path in (Path(name), ROOT / "configs" / name, ROOT / f"configs/studies/{name}.yaml") if path.is_file()
+    )
+    first = [f"{axis}={next(iter(labels))}" for axis, labels in Study.read(file).axes.items()]
+    only = [word for label in first for word in ("--only", label)]
+    ended = rffl("study", name, *asked, "--root", tmp_path, "--seeds", 1, *only, "--dry-run")
+    assert ended.code == 0, ended.err
+    assert "1 cell, 1 to run" in ended.out
 
 
 @pytest.mark.parametrize(("folder", "room"), [("servers", servers), ("attacks", adversaries)])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from rffl_pl.errors import UserError, check_number, nearest
 from rffl_pl.studies import Study, results
-from rffl_pl.studies.study import CURVE_COLUMNS
+from rffl_pl.studies.study import CURVE_COLUMNS, lies_in
 
 if TYPE_CHECKING:
     from rffl_pl.studies.cells import Cell
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _SHARE = 20
 """Of the time that writing a study's results took, so many times goes by before they are written again."""
+_MANY = 200
+"""Combinations of labels whose options take so long to read that it is said."""
 _GPU = re.compile(r"\d{1,4}|(GPU|MIG)-[\w/-]+", re.ASCII)
 RunWords = Callable[[list[str]], None]
 
@@ -152,6 +154,9 @@ class Session:
         from rffl_pl.cli.resolve import Resolver
         from rffl_pl.studies.cells import cells_of
 
+        places = sum(lies_in(place, only) for place in study.places())
+        if places > _MANY:
+            print(f"{study.name}: reads the options of {places} combinations first, some 15 a second", flush=True)
         cells = cells_of(study, study.seeds, rounds, Resolver(), only)
         known = results.read(study, file) if file.exists() else []
         rows = results.rows_by_cell(cells, known, whatever_code)
@@ -165,7 +170,7 @@ class Session:
         if self.left:
             results.keep(self.study, self.file, [])  # now: not after hours of running
         print(
-            f"{self.study.name}: {len(self.cells)} cells, {len(self.cells) - len(self.left)} of them finished",
+            f"{self.study.name}: {_count(self.cells, 'cell')}, {len(self.cells) - len(self.left)} of them finished",
             flush=True,
         )
         if self.machine.pack > 1 and self.left:
@@ -200,11 +205,12 @@ class Session:
         packs = self.machine.packs(self.left)
         several = [len(pack) for pack in packs if len(pack) > 1]
         alone = len(packs) - len(several)
+        together = f"{sum(several)} cells train in {_count(several, 'pack')}"
         if not alone:
-            return f"{sum(several)} cells train in {len(several)} packs"
+            return together
         return (
-            f"{sum(several)} cells train in {len(several)} packs, {alone} alone: cells train together that share "
-            "network, schedule, data set and trainer, with --model.engine stacked and --run.wandb false"
+            f"{together}, {alone} alone: cells train together that share network, schedule, data set and trainer, with "
+            "--model.engine stacked and --run.wandb false"
         )
 
     def _play(self) -> list[tuple[Cell, str]]:
@@ -277,7 +283,7 @@ class Session:
         each, how = self._estimate(self.left[0]) if self.left else (0.0, "")
         total = each * len(self.left) / self.machine.jobs
         much = f", about {_time(total)} with --jobs {self.machine.jobs}{how}" if self.left else ""
-        print(f"{len(self.cells)} cells, {len(self.left)} to run{much}")
+        print(f"{_count(self.cells, 'cell')}, {len(self.left)} to run{much}")
         if self.machine.pack > 1 and self.left:
             print(f"{self._packs()}; the time is that of cells alone")
         return 0
@@ -307,6 +313,10 @@ class Session:
         if outcome.state == "failed":
             raise UserError(f"Expected {cell} to run, so as to measure it, but: {outcome.sentence}")
         return outcome.seconds
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
 
 
 def _time(seconds: float) -> str:

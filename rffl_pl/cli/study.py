@@ -115,6 +115,12 @@ def _check_table(given: argparse.Namespace) -> None:
 def _shown(study: Study, only: Mapping[str, set[str]], seeds: Sequence[int] | None, file: Path) -> list[results.Row]:
     """The results for a table; what was run with other words is left out, and stderr tells of it."""
     rows = [row for row in results.read(study, file) if lies_in(row, only)]
+    run = sorted({int(row["seed"]) for row in rows})
+    if run and seeds and not {*seeds} & {*run}:
+        raise UserError(
+            f"Expected --seeds of which there are results in {file}, {', '.join(map(str, run))}, but got "
+            f"{', '.join(map(str, seeds))}; run the study with them first."
+        )
     fitting, others = of_today(study, (row for row in rows if not seeds or int(row["seed"]) in seeds))
     if others and not fitting:
         raise UserError(

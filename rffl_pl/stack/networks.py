@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, linear
+from torch.overrides import TorchFunctionMode
 
 from rffl_pl.stack.optimizers import NotStackableError
 
@@ -30,6 +31,34 @@ class Draws:
         for row, stream, size in zip(drawn, self.streams, self.sizes, strict=True):
             row[:size].bernoulli_(share, generator=stream)
         return drawn.to(rows.device, non_blocking=True)
+
+
+class Lowered(TorchFunctionMode):
+    """Layers in autocast's precision, which does not see the operations that `torch.func.vmap` makes of them.
+
+    Args:
+        device: Where they compute.
+    """
+
+    LAYERS = frozenset(
+        {torch.conv1d, torch.conv2d, torch.conv3d, linear}
+        | {torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d}
+    )
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.dtype = torch.get_autocast_dtype(device.type)
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function in self.LAYERS:
+            args, kwargs = [self._lower(value) for value in args], {k: self._lower(v) for k, v in kwargs.items()}
+        return function(*args, **kwargs)
+
+    def _lower(self, value: Any) -> Any:
+        return value.to(self.dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def adapted(network: nn.Module, draws: Draws) -> nn.Module:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from contextvars import ContextVar
 
 import torch
@@ -29,7 +30,7 @@ from rffl_pl.stack.batches import (
     from_memory,
     index_of,
 )
-from rffl_pl.stack.networks import Draws, adapted, alike
+from rffl_pl.stack.networks import Draws, Lowered, adapted, alike
 from rffl_pl.stack.optimizers import NotStackableError, gathered, rule_of, steps_taken
 from rffl_pl.stack.rows import Rows, Turn
 
@@ -184,7 +185,8 @@ class Stack:
         """The loss of every example, ``[B]``: of one's own that of a batch of one."""
         if self._loss is cross_entropy:
             return cross_entropy(logits, y, reduction="none")
-        each: Tensor = vmap(lambda one, its: self._loss(one.unsqueeze(0), its.unsqueeze(0)))(logits, y)
+        # In single precision, as autocast has losses: it does not see what is computed for all examples at once.
+        each: Tensor = vmap(lambda one, its: self._loss(one.unsqueeze(0), its.unsqueeze(0)))(logits.float(), y)
         return each
 
     def _named(self, weights: Tensor) -> dict[str, Tensor]:
@@ -194,7 +196,9 @@ class Stack:
         return {name: part.unflatten(1, shape) if shape else part.squeeze(1) for (name, shape), part in named}
 
     def _logits(self, stacked: dict[str, Tensor], x: Tensor) -> Tensor:
-        logits: Tensor = vmap(lambda own, inputs: functional_call(self._network, own, (inputs,)))(stacked, x)
+        lower = torch.is_autocast_enabled(x.device.type)
+        with Lowered(x.device) if lower else nullcontext():
+            logits: Tensor = vmap(lambda own, inputs: functional_call(self._network, own, (inputs,)))(stacked, x)
         return logits
 
     def check(self, network: nn.Module, x: Tensor) -> None:

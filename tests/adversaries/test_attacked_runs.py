@@ -68,6 +68,20 @@ class Loud(OmniscientAdversary):
         return 100 * torch.randn(situation.honest.shape[1], generator=situation.generator).to(self.dtype)
 
 
+class Recalling(OmniscientAdversary):
+    """Keeps what it remembers of its last download."""
+
+    keeps_download = True
+
+    def __init__(self) -> None:
+        self.recalled: list[Tensor | None] = []
+
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        self.recalled.append(situation.download if situation.download is None else situation.download.clone())
+        return situation.honest[0]
+
+
 class Deaf(OmniscientAdversary):
     """An attack that has an `upload` as well."""
 
@@ -276,6 +290,20 @@ def test_omniscient_adversary(kind: type[Recorded]) -> None:
         assert torch.equal(attack.shown[round_index], uploads[finite])
         forged = 100 * torch.randn(uploads.shape[1], generator=stream(5, round_index))
         torch.testing.assert_close(uploads[5], as_sent(server, forged))
+
+
+@simulates
+def test_omniscient_adversary_recalls_its_download() -> None:
+    """Of each round the step that was its own: the mean of all that was uploaded in the last one, by examples."""
+    server, attack = RecordedFedAvg(), Recalling()
+    federate(server, [attack], rounds=3)
+    first, *later = attack.recalled
+    assert first is None
+    assert len(later) == 2
+    for download, (uploads, _) in zip(later, server.seen, strict=False):
+        assert download is not None
+        shares = torch.tensor(server.task.examples) / sum(server.task.examples)
+        torch.testing.assert_close(download, shares @ uploads)
 
 
 @every_server

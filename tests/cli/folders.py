@@ -24,7 +24,9 @@ def weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def assert_same_bits(a: Path, b: Path) -> None:
-    assert weights(a).keys() == weights(b).keys()
-    for name, state in weights(a).items():
+    one, other = weights(a), weights(b)
+    assert one.keys() == other.keys()
+    for name, state in one.items():
+        assert state.keys() == other[name].keys()
         for key, value in state.items():
-            assert torch.equal(value, weights(b)[name][key]), (name, key)
+            assert torch.equal(value, other[name][key]), (name, key)

@@ -103,7 +103,7 @@ def test_rounds_that_other_code_left(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "the folders of 1 are gone" in capsys.readouterr().err
     results.keep_curves(read, file, [old | {"round": "1"}])
     assert Session.of(read, only, None, machine, file, whatever_code=True).play() == 0
-    assert capsys.readouterr() == ("both-reduced: 1 cells, 1 of them finished\n", "")
+    assert capsys.readouterr() == ("both-reduced: 1 cell, 1 of them finished\n", "")
 
 
 def test_a_round_that_diverged(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rffl_pl.cli import session
 from rffl_pl.studies import play
 from tests.cli.folders import Run, assert_same_bits
 from tests.conftest import QUICK, ROOT, only_run
@@ -67,12 +68,14 @@ def test_a_study_runs_every_cell_once_and_keeps_its_results(rffl: Run, tmp_path:
     assert not (root / "cells").exists()
 
 
-def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path) -> None:
-    """Every cell is listed; the time is that of rounds that were played."""
+def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell is listed; the time is that of rounds that were played; of many it is said what is done first."""
+    monkeypatch.setattr(session, "_MANY", 2)
     ended = rffl("study", study(tmp_path), "--root", tmp_path / "studies", "--dry-run", "--rounds", 9)
     assert ended.code == 0, ended.err
     assert "server=RFFL split=POW seed=2: 9 rounds, to run\n" in ended.out
     assert "measured on three rounds of server=RFFL split=UNI seed=1" in ended.out
+    assert ended.out.startswith("small: reads the options of 3 combinations first, ")
     about = ended.out.partition("6 cells, 6 to run, about ")[2].split()
     assert float(about[0]) > 0
     assert not (tmp_path / "studies").exists()

@@ -188,6 +188,7 @@ def test_a_table_in_csv_and_latex(rffl: Run, tmp_path: Path, made: tuple[Path, V
         (("--table", "server", "server"), "the axis of the rows and another of the columns"),
         (("--table", "server", "--measure", "acuracy"), "but got acuracy; did you mean accuracy"),
         (("--table", "server", "--rounds", 6), "--rounds to be a number of rounds that made has, 5, but got 6"),
+        (("--table", "server", "--seeds", 8, 9), "results.csv, 1, 2, 3, but got 8, 9; run the study with them first"),
     ],
 )
 def test_a_table_that_cannot_be(
