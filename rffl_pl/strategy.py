@@ -175,7 +175,7 @@ class FederatedStrategy(DDPStrategy):
     def setup_distributed(self) -> None:
         """As the base class does; alone it meets itself in memory, not on a port that may be taken."""
         checks: list[Check] = [stopped_late(self.grace)]
-        if launch.identity() is not None:
+        if launch.launched():
             checks.append(orphaned())
         _watch(checks)
         if not dist.is_initialized():

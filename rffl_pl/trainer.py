@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch import callbacks as lightnings
+from lightning.pytorch.plugins import CheckpointIO
+from lightning.pytorch.profilers import PyTorchProfiler
 
 from rffl_pl import launch
 from rffl_pl.callbacks import (
@@ -19,7 +22,7 @@ from rffl_pl.callbacks import (
     StandaloneReference,
 )
 from rffl_pl.callbacks.metrics_file import MetricsFile
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
 from rffl_pl.strategy import FederatedStrategy
@@ -39,18 +42,58 @@ WHOLE_ROUNDS = {
 """Lightning's options that count a trainer's batches, with the value that changes nothing and what does as meant."""
 
 
-def check_whole_rounds(options: Mapping[str, Any]) -> None:
-    """See that no option is to divide a round: Lightning, to whom it is one batch, would do nothing.
+_OWN_STEPS = "every participant trains with an optimizer of its own, and Lightning sees none of its steps; "
+NOT_OF_ONE_MODEL: dict[str, tuple[tuple[object, ...], str]] = {
+    "gradient_clip_val": (
+        (None, 0), f"{_OWN_STEPS}give --model.optimizer one of your own that clips, as uploads are by --server.gamma"
+    ),
+    "gradient_clip_algorithm": ((None,), f"{_OWN_STEPS}leave it out"),
+    "accumulate_grad_batches": ((1,), f"{_OWN_STEPS}for larger batches give --data.batch_size"),
+    "sync_batchnorm": ((False,), "participants have models of their own, whose statistics stay with them"),
+    "barebones": ((False,), "a round is recorded; for less of it give --run.wandb, --run.figures and "
+                            "--trainer.enable_checkpointing false"),
+    "fast_dev_run": ((False, True), "a trial plays one round, and that is one batch; give true"),
+}  # fmt: skip
+"""Lightning's options that mean the one model of a trainer, with the values that are taken and what to do."""
+ROUNDS = 10_000_000
+"""More than any run plays."""
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """See that Lightning's trainer is told what a federation can do; what is not said is left as Lightning has it.
 
     Raises:
-        UserError: If one is.
+        UserError: If one of the options is to divide a round, to Lightning one batch, which would do nothing, or means
+            the one model of a trainer.
     """
+    for name in ("max_epochs", "max_steps"):
+        if options.get(name) not in (None, -1):
+            check_number(f"--trainer.{name}", options[name], 1, ROUNDS, "a round is one of them")
     for name, (without, instead) in WHOLE_ROUNDS.items():
         given = options.get(name)
-        if isinstance(given, int | float) and given != without:
+        if given is not None and given != without:
             raise UserError(
-                f"Expected --trainer.{name} to be left alone, but got {given:g}: a round is one batch; {instead}."
+                f"Expected --trainer.{name} to be left alone, but got {_typed(given)}: a round is one batch; {instead}."
             )
+    for name, (taken, instead) in NOT_OF_ONE_MODEL.items():
+        if name in options and options[name] not in taken:
+            raise UserError(f"Expected --trainer.{name} to be left alone, but got {options[name]}: {instead}.")
+    profiler, plugins = options.get("profiler"), options.get("plugins") or []
+    if profiler == "pytorch" or isinstance(profiler, PyTorchProfiler):
+        raise UserError(
+            "Expected --trainer.profiler to be simple or advanced, but got that of torch, which cannot be copied as a "
+            "trainer is here; for torch's own run torch.profiler around trainer.fit in a program."
+        )
+    for plugin in plugins if isinstance(plugins, Sequence) else [plugins]:
+        if isinstance(plugin, CheckpointIO):
+            raise UserError(
+                f"Expected no --trainer.plugins that write checkpoints, but got {type(plugin).__name__}: a checkpoint "
+                "of a federation is written by participants; leave it out."
+            )
+
+
+def _typed(given: object) -> str:
+    return f"{given:g}" if isinstance(given, float) else str(given)
 
 
 def check_callbacks(given: Any) -> None:
@@ -70,18 +113,61 @@ def check_callbacks(given: Any) -> None:
                 f"Expected --trainer.callbacks.mode max for {callback.monitor}, which is the better the higher, but "
                 f"{type(callback).__name__} has min, Lightning's default; give it."
             )
-        if getattr(callback, "save_weights_only", False):
-            raise UserError(
-                "Expected --trainer.callbacks whose checkpoints can be gone on from, but got "
-                f"{type(callback).__name__} with save_weights_only; leave that out, since a run "
-                "leaves its weights in weights/ anyway."
-            )
         if isinstance(callback, lightnings.OnExceptionCheckpoint) or getattr(callback, "save_on_exception", False):
             raise UserError(
                 f"Expected --trainer.callbacks that save whole rounds, but got {type(callback).__name__} that saves "
                 "after a failure, when other ranks do not come to write their part; leave that out, since every round "
                 "leaves a checkpoint anyway."
             )
+        if isinstance(callback, lightnings.ModelCheckpoint):
+            _check_checkpoints(callback)
+
+
+def _check_checkpoints(given: lightnings.ModelCheckpoint) -> None:
+    """See that checkpoints are whole, of whole rounds, and lie where a run that goes on looks for them.
+
+    Raises:
+        UserError: If not.
+    """
+    kind = type(given).__name__
+    if given.save_weights_only:
+        raise UserError(
+            f"Expected --trainer.callbacks whose checkpoints can be gone on from, but got {kind} with "
+            "save_weights_only; leave that out, since a run leaves its weights in weights/ anyway."
+        )
+    often = {
+        "every_n_train_steps": given._every_n_train_steps,
+        "train_time_interval": given._train_time_interval,
+        "save_on_train_epoch_end false": given._save_on_train_epoch_end is False,
+    }
+    for option, asked in often.items():
+        if asked:
+            raise UserError(
+                f"Expected --trainer.callbacks that save at the end of a round, with its record, but got {kind} with "
+                f"{option}; give every_n_epochs in its place."
+            )
+    if given.dirpath is not None:
+        raise UserError(
+            f"Expected --trainer.callbacks.dirpath to be left alone, but got {given.dirpath}: a run keeps its "
+            "checkpoints in its folder, where --ckpt_path last finds them; for the folder of all runs give --run.root."
+        )
+    name = given.filename or ""
+    if "/" in (name if given.auto_insert_metric_name else re.sub(r"\{.*?\}", "", name)):
+        raise UserError(
+            f"Expected --trainer.callbacks.filename to make names without /, but got {name}; with "
+            "--trainer.callbacks.auto_insert_metric_name false a value stands without its metric's name."
+        )
+
+
+def keep_in(folder: RunFolder, callbacks: Iterable[Callback]) -> None:
+    """Have checkpoints of a user's own lie in the run folder, each written when the round has its record.
+
+    Lightning would take a logger's folder, and save after validation where not every round has one.
+    """
+    for callback in callbacks:
+        if isinstance(callback, lightnings.ModelCheckpoint):
+            callback.dirpath = str(folder.checkpoints.resolve())
+            callback._save_on_train_epoch_end = True
 
 
 def _check_kinds(server: object, folder: object, exchange: object, options: Mapping[str, Any]) -> None:
@@ -122,13 +208,14 @@ def federated_trainer(
             ``logger`` goes beside ``metrics.csv``.
 
     Raises:
-        UserError: If an option is to divide a round or to start ranks, a callback is for the one model of a trainer, or
-            something is of another kind.
+        UserError: If an option is to divide a round or to start ranks, an option or a callback is for the one model of
+            a trainer, or something is of another kind.
     """
-    check_whole_rounds(options)
+    check_options(options)
     _check_kinds(server, folder, exchange, options)
     own = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
     check_callbacks(own)
+    keep_in(folder, own)
     logger = options.pop("logger", None)
     given = [] if logger in (None, True, False) else [*logger] if isinstance(logger, Iterable) else [logger]
     strategy = FederatedStrategy(options.pop("accelerator", "auto"), exchange=exchange)

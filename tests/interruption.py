@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 
 
@@ -25,6 +26,13 @@ class PowerCut(Callback):
         assert isinstance(pl_module, FederatedModule)
         if pl_module.round == self.after:
             raise self.exception
+
+
+class Unmade(Perceptron):
+    """A network in the making of which the user loses patience."""
+
+    def __init__(self) -> None:
+        raise KeyboardInterrupt
 
 
 class ControlC(PowerCut):

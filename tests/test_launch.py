@@ -195,3 +195,14 @@ def test_lightning_hears_of_one_launch(monkeypatch: pytest.MonkeyPatch, variable
     for name, value in {"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     assert (heard.node_rank(), heard.global_rank(), heard.local_rank(), heard.world_size()) == (2, 5, 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({"SLURM_JOB_ID": "7"}, False), ({"TORCHELASTIC_RUN_ID": "none"}, True), ({"WORLD_SIZE": "2"}, True), ({}, False)],
+)
+def test_who_has_a_launcher(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: bool) -> None:
+    """A run in the background of a job's shell ends with the shell, or one of torchrun's outlives it."""
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    assert launch.launched() == expected

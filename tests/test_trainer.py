@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging
+from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 from rffl_pl import RFFL, FederatedModule, Federation, Perceptron, RunFolder, UserError, federated_trainer
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.strategy import leave_process_group
-from tests.conftest import ROOT, Ended
+from tests.conftest import QUICK, ROOT, Ended, only_run
 from tests.runs import digits
 
 
@@ -54,6 +56,38 @@ def test_a_callback_that_watches_for_the_wrong_end(tmp_path: Path, callback: Cal
     federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), callbacks=EarlyStopping("accuracy/mean", mode="max"))
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"sync_batchnorm": True}, r"--trainer\.sync_batchnorm to be left alone, but got True"),
+        ({"profiler": "pytorch"}, r"--trainer\.profiler to be simple or advanced"),
+        ({"max_epochs": 0}, r"--trainer\.max_epochs to be at least 1, but got 0"),
+        ({"val_check_interval": "00:00:01:00"}, r"--trainer\.val_check_interval to be left alone"),
+        ({"plugins": AsyncCheckpointIO()}, r"--trainer\.plugins that write checkpoints, but got AsyncCheckpointIO"),
+        ({"callbacks": ModelCheckpoint("elsewhere")}, r"--trainer\.callbacks\.dirpath to be left alone"),
+    ],
+)
+def test_options_that_the_command_line_refuses(tmp_path: Path, options: dict[str, Any], expected: str) -> None:
+    """They would do nothing, or end in an exception of a library's."""
+    with pytest.raises(UserError, match=expected):
+        federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), accelerator="cpu", **options)
+
+
+def test_checkpoints_of_ones_own_have_every_round(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Also where models are not measured in every round, and beside a logger; who goes on has all."""
+    words = (
+        "fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.check_val_every_n_epoch", 2,
+        "--trainer.callbacks+=ModelCheckpoint", "--trainer.logger", "CSVLogger", "--trainer.logger.save_dir",
+        tmp_path / "logs",
+    )  # fmt: skip
+    for rounds in (3, 5):
+        ended = rffl(*words, "--trainer.max_epochs", rounds, "--ckpt_path", "last")
+        assert ended.code == 0, ended.err
+    run = only_run(tmp_path / "runs")
+    assert [json.loads(line)["number"] for line in (run / "rounds.jsonl").open()] == [1, 2, 3, 4, 5]
+    assert list((run / "checkpoints").glob("*.ckpt"))
+
+
 def test_options_that_divide_nothing(tmp_path: Path) -> None:
     """Lightning's own values are taken."""
     whole = {"limit_train_batches": 1.0, "overfit_batches": 0.0, "val_check_interval": 1.0}
@@ -85,4 +119,5 @@ def test_a_rehearsal_of_lightnings_opens_nothing(
         "--standalone.enabled", "false", "--trainer.enable_progress_bar", "false",
     )  # fmt: skip
     assert ended.code == 0, ended.err
+    assert "measured on 1 batch at most, as the trainer is told" in ended.out
     assert not list(tmp_path.rglob("*.wandb"))

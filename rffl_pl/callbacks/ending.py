@@ -7,8 +7,11 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, Timer
 
-from rffl_pl.callbacks.find import find
+from rffl_pl.callbacks.find import every, find
 from rffl_pl.module import FederatedModule
+
+_EARLY = ("monitor", "mode", "patience", "min_delta", "stopping_threshold", "divergence_threshold")
+"""What ends training by EarlyStopping, by its attributes."""
 
 
 class EndTogether(Callback):
@@ -54,10 +57,36 @@ def cut_short(trainer: Trainer, module: FederatedModule) -> list[str]:
 
 def limits(trainer: Trainer) -> dict[str, Any]:
     """What ends training, as the user gave it: whoever gives something else goes on training."""
-    timer, early = find(trainer, Timer), find(trainer, EarlyStopping)
+    timer = find(trainer, Timer)
     return {
         "epochs": [trainer.min_epochs, trainer.max_epochs],
         "steps": [trainer.min_steps, trainer.max_steps],
         "seconds": timer and timer._duration,
-        "early": early is not None,
+        "early": [[getattr(early, name) for name in _EARLY] for early in every(trainer, EarlyStopping)],
     }
+
+
+def remedies(trainer: Trainer) -> str:
+    """The options that say when training ends, as they are typed."""
+    named = ["a higher --trainer.max_epochs"]
+    if find(trainer, EarlyStopping) is not None:
+        named.insert(0, "a higher --trainer.callbacks.patience")
+    if find(trainer, Timer) is not None:
+        named.insert(0, "a longer --trainer.max_time")
+    return " or ".join(named)
+
+
+class Patience:
+    """What the user says of EarlyStopping, which takes its patience from the checkpoint of a run that goes on.
+
+    Args:
+        trainer: The user's, before a checkpoint is read.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._given = [(early, early.patience) for early in every(trainer, EarlyStopping)]
+
+    def put_back(self) -> None:
+        """Have the callbacks go by what the user says."""
+        for early, patience in self._given:
+            early.patience = patience

@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from rffl_pl.callbacks.ending import limits
+from rffl_pl.callbacks.ending import Patience, limits, remedies
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.strategy import FederatedStrategy
@@ -32,16 +32,18 @@ class Interruption(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Hear the signal, before Lightning does."""
         self._agreed, self._stopped, self._limits = False, False, None
+        self._patience = Patience(trainer)
         STOP.listen()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Train no further where training had come to its end, unless the user gives it another one."""
         assert isinstance(pl_module, FederatedModule)
+        self._patience.put_back()
         if self._limits == limits(trainer):
             trainer.should_stop = True
             rank_zero_warn(
                 f"Training came to its end after round {pl_module.round} and is not gone on with; to train on, give "
-                "another limit, a higher --trainer.max_epochs say."
+                f"another limit: {remedies(trainer)}."
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

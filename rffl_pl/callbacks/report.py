@@ -20,7 +20,6 @@ from rffl_pl.callbacks.find import every, find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.callbacks.stopwatch import Stopwatch
-from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import GO_ON, ones_own
 from rffl_pl.launch.stopping import Stopped
 from rffl_pl.module import FederatedModule
@@ -123,7 +122,8 @@ class RunReport(Callback):
         self.folder.write_summary(summary)
         advice = self._stopwatch.advice(trainer.check_val_every_n_epoch)
         ended = cut_short(trainer, module)
-        print("\n".join(["", *self._faults.ongoing(), summary.table(), *ended, *_share(data), *advice]))
+        share = [*_share(data.test_sample, "test", data.apart("test")), *_limited(trainer.limit_test_batches)]
+        print("\n".join(["", *self._faults.ongoing(), summary.table(), *ended, *share, *advice]))
         print(f"run folder: {self.folder.path}", flush=True)
         pictures: list[Path] = []
         if self.draw:
@@ -189,22 +189,35 @@ class RunReport(Callback):
         lines = ["participant  accuracy    loss"]
         lines += [f"{i:>11}  {percent(float(accuracy[i])):>8}  {float(loss[i]):.4f}" for i in fitting(range(honest))]
         mean, maximum = accuracy.mean().item(), accuracy.max().item()
-        print("\n".join([*lines, f"mean {percent(mean)}  maximum {percent(maximum)}"]), flush=True)
+        data, test = pl_module.data, trainer.state.fn == TrainerFn.TESTING
+        sample = data.test_sample if test else data.watched_sample
+        share = _share(sample, "test" if test else data.watch, data.apart("test" if test else data.watch))
+        share += _limited(trainer.limit_test_batches if test else trainer.limit_val_batches)
+        print("\n".join([*lines, f"mean {percent(mean)}  maximum {percent(maximum)}", *share]), flush=True)
         self.folder.write_scores(
             {
                 "command": trainer.state.fn.value,
                 "checkpoint": str(Path(trainer.ckpt_path).resolve()) if trainer.ckpt_path else None,
                 "round": pl_module.round,
+                "examples": sample[0],
                 "scores": {name: [defined(x) for x in values.tolist()] for name, values in measured.items()},
             }
         )
         print(f"scores: {self.folder.scores_file}", flush=True)
 
 
-def _share(data: FederatedDataModule) -> list[str]:
+def _limited(limit: float) -> list[str]:
+    """What is said where not every batch is evaluated, as in a trial by ``fast_dev_run``."""
+    if isinstance(limit, float) and limit == 1:  # one batch is a whole number
+        return []
+    much = f"{limit} batch{'es' * (limit != 1)}" if isinstance(limit, int) else f"{limit:.0%} of the batches"
+    return [f"measured on {much} at most, as the trainer is told"]
+
+
+def _share(sample: tuple[int, int], which: str, apart: bool) -> list[str]:
     """What is said where not everything is measured."""
-    measured, there = data.test_sample
+    measured, there = sample
     if measured == there:
         return []
-    most = "at most " if data.apart("test") else ""
-    return [f"measured on {most}{measured} of {most}{there} test examples each; --data.measurements null takes all"]
+    most = "at most " if apart else ""
+    return [f"measured on {most}{measured} of {most}{there} {which} examples each; --data.measurements null takes all"]

@@ -50,6 +50,7 @@ from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
+from rffl_pl.trainer import keep_in
 
 
 def _tensor(numbers: Any) -> torch.Tensor:
@@ -205,7 +206,9 @@ class FederatedCLI(LightningCLI):
         elif given:  # the user's own, and what the run folder is read by
             decided["logger"] = [*(given if isinstance(given, list) else [given]), MetricsFile(folder)]
         # Before anybody begins an evaluation, or logs.
-        decided["callbacks"] = [Interruption(), Opening(later), *(config["callbacks"] or [])]
+        own = config["callbacks"] or []
+        keep_in(RunFolder(folder), own)
+        decided["callbacks"] = [Interruption(), Opening(later), *own]
         # These come last: the report needs what the exchange and the reference leave.
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}
@@ -221,10 +224,10 @@ class FederatedCLI(LightningCLI):
     def _set_seed(self) -> None:
         """As the base class does, once the seed is known to be one; it would take 0 where one is to be drawn."""
         seed = self._get(self.config, "seed_everything")
-        self._drawn = seed is True
+        self._drawn = isinstance(seed, bool)  # false too: a run that nobody seeds is one that nobody can repeat
         if self._drawn:
             self.config.get(str(self.subcommand), self.config)["seed_everything"] = launch.random_seed()
-        if not isinstance(seed, bool):
+        else:
             check_number("--seed_everything", seed, 0, 2**32 - 1)
         super()._set_seed()
 

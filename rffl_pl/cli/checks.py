@@ -11,29 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from jsonargparse import Namespace
-from lightning.pytorch.profilers import PyTorchProfiler
 
 from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.cli.own import why_not
 from rffl_pl.datamodules import Split
 from rffl_pl.errors import UserError, brief, check_folder, check_number, reason
-from rffl_pl.trainer import check_callbacks, check_whole_rounds
-
-ROUNDS = 10_000_000
-"""More than any run plays."""
-
-_OWN_STEPS = "every participant trains with an optimizer of its own, and Lightning sees none of its steps; "
-NOT_OF_ONE_MODEL: dict[str, tuple[tuple[object, ...], str]] = {
-    "gradient_clip_val": (
-        (None, 0), f"{_OWN_STEPS}give --model.optimizer one of your own that clips, as uploads are by --server.gamma"
-    ),
-    "gradient_clip_algorithm": ((None,), f"{_OWN_STEPS}leave it out"),
-    "accumulate_grad_batches": ((1,), f"{_OWN_STEPS}for larger batches give --data.batch_size"),
-    "sync_batchnorm": ((False,), "participants have models of their own, whose statistics stay with them"),
-    "barebones": ((False,), "a round is recorded; for less of it give --run.wandb, --run.figures and "
-                            "--trainer.enable_checkpointing false"),
-}  # fmt: skip
-"""Lightning's options that mean the one model of a trainer, with the values that change nothing and what to do."""
+from rffl_pl.trainer import check_callbacks, check_options
 
 
 def check_values(given: Any, option: str = "-") -> None:
@@ -126,27 +109,15 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     Raises:
         UserError: If not.
     """
-    for name in ("max_epochs", "max_steps"):
-        if config[name] not in (None, -1):
-            check_number(f"--trainer.{name}", config[name], 1, ROUNDS, "a round is one of them")
     if config["check_val_every_n_epoch"] is not None:
         check_number("--trainer.check_val_every_n_epoch", config["check_val_every_n_epoch"], 1)
     if config["log_every_n_steps"] is not None:
         check_number("--trainer.log_every_n_steps", config["log_every_n_steps"], 0)
-    check_whole_rounds(config)
-    for name, (without, instead) in NOT_OF_ONE_MODEL.items():
-        if config[name] not in without:
-            raise UserError(f"Expected --trainer.{name} to be left alone, but got {config[name]}: {instead}.")
+    check_options(config)
     if config["default_root_dir"] is not None:
         raise UserError(
             f"Expected --trainer.default_root_dir to be left alone, but got {config['default_root_dir']}; for the "
             "folder of all runs give --run.root."
-        )
-    profiler = config["profiler"]
-    if profiler == "pytorch" or isinstance(profiler, PyTorchProfiler):
-        raise UserError(
-            "Expected --trainer.profiler to be simple or advanced, but got that of torch, which cannot be copied as a "
-            "trainer is here; for torch's own run torch.profiler around trainer.fit in a program."
         )
     check_callbacks(config["callbacks"] or [])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 
 from rffl_pl import launch
 from rffl_pl.cli import catalogue, help
@@ -20,8 +21,18 @@ def main(args: list[str] | None = None) -> None:
     """
     outlast_readers()
     args = sys.argv[1:] if args is None else args
-    if os.getcwd() not in sys.path:  # `rffl` finds a user's own classes in the folder, as `python -m` does
-        sys.path.insert(0, os.getcwd())
+    with suppress(OSError):  # of a folder that has been deleted
+        if os.getcwd() not in sys.path:  # `rffl` finds a user's own classes in the folder, as `python -m` does
+            sys.path.insert(0, os.getcwd())
+    try:
+        _obey(args)
+    except KeyboardInterrupt:  # before or behind what a run answers itself
+        launch.tell("Interrupted.")
+        sys.exit(130)
+
+
+def _obey(args: list[str]) -> None:
+    """Answer at once, or run."""
     try:
         answer = help.answer(args)
         if answer is None and args[0] == "compare":
@@ -62,6 +73,7 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str], ranks: int = 1) -> None:
     """Run one command line, on so many ranks if more than one; the process group stays open for another."""
     from rffl_pl.cli.arguments import command_line
+    from rffl_pl.cli.linked import check_linked
     from rffl_pl.cli.mistakes import check_words, interrupted, mistake_behind, sentence
     from rffl_pl.launch.stopping import STOP, Stopped
     from rffl_pl.strategy import end, store_at
@@ -72,7 +84,9 @@ def run(args: list[str], ranks: int = 1) -> None:
         become_ranks(ranks, store_at)
     try:
         check_words(args)
-        command_line(catalogue.with_files(args))
+        words = catalogue.with_files(args)
+        check_linked(words)
+        command_line(words)
     except Stopped as stopped:
         end(stopped.code)
     except SystemExit as exit_:

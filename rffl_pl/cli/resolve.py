@@ -7,6 +7,7 @@ from typing import Any
 
 from rffl_pl.cli import catalogue
 from rffl_pl.cli.arguments import FederatedCLI, made
+from rffl_pl.cli.linked import check_linked
 from rffl_pl.cli.mistakes import mistake_behind, sentence
 from rffl_pl.cli.process import be_quiet
 from rffl_pl.errors import UserError
@@ -47,6 +48,7 @@ class Resolver:
         be_quiet()
         try:
             full = catalogue.with_files(["fit", *words])
+            check_linked(full)
             if self._cli is None:
                 self._cli = made(_Parsed, full)
             config = self._cli.parser.parse_args(full)

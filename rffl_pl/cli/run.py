@@ -47,7 +47,7 @@ class Run:
         figures: Draw pictures at the end.
         checkpoint_every: Leave a checkpoint every so many rounds, and after the last one.
         checkpoint_errors: Whether a checkpoint that cannot be written ends the run (``stop``) or not (``warn``).
-        patience: After how many seconds without a sign of life another rank is given up, and the run ends.
+        patience: After how many seconds without a sign of life another rank is given up, and the run ends; at least 5.
         grace: How many seconds a round may go on after SIGTERM; a little less than the launcher waits before it kills.
         study: The study that the run is a cell of; `rffl study` says so.
 
@@ -74,7 +74,7 @@ class Run:
                 f"Expected --run.name to be a folder below --run.root, but got {self.name}; give its place with "
                 "--run.root."
             )
-        check_number("--run.patience", self.patience, 0)
+        check_number("--run.patience", self.patience, 5)  # ranks look at each other once a second
         check_number("--run.grace", self.grace, 0)
         check_number(
             "--run.checkpoint_every", self.checkpoint_every, 1,
@@ -138,8 +138,8 @@ def check_rounds(checkpoint: str | Path, asked: Mapping[str, int | None]) -> Non
     for option, rounds in asked.items():
         if rounds is not None and -1 < rounds < reached:
             raise UserError(
-                f"Expected {option} above {reached}, the rounds that {checkpoint} has, but got {rounds}; give more of "
-                "them, or leave out --ckpt_path to begin anew."
+                f"Expected {option} of at least {reached}, the rounds that {checkpoint} has, but got {rounds}; give "
+                "more of them, or leave out --ckpt_path to begin anew."
             )
 
 
@@ -296,11 +296,27 @@ def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> l
     if command == "predict":
         chosen.append(PredictionWriter(folder))
     given = any(isinstance(callback, ModelCheckpoint) for callback in config["callbacks"] or [])
+    if command == "fit" and (given or config["enable_checkpointing"] is False):
+        _check_no_cadence(run)
     if not given:  # that a run goes on in a folder of its own costs only those who keep the best rounds
         warnings.filterwarnings("ignore", message=".*dirpath has changed.*")
     if command == "fit" and config["enable_checkpointing"] is not False and not given:
         chosen.append(RoundCheckpoint(folder / "checkpoints", run.checkpoint_every, run.checkpoint_errors))
     return chosen
+
+
+def _check_no_cadence(run: Run) -> None:
+    """See that nobody says when checkpoints are written that are not the package's.
+
+    Raises:
+        UserError: If somebody does.
+    """
+    for name, default in (("checkpoint_every", 1), ("checkpoint_errors", "stop")):
+        if getattr(run, name) != default:
+            raise UserError(
+                f"Expected --run.{name} without a ModelCheckpoint of your own and with --trainer.enable_checkpointing, "
+                f"but got {getattr(run, name)}, which nothing would go by; leave it out."
+            )
 
 
 def wandb_loggers(config: dict[str, Any], run: Run, folder: Path) -> list[Logger]:

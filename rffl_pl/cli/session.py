@@ -306,7 +306,8 @@ class Session:
         from rffl_pl.studies.play import play
 
         reference = ["--standalone.cache_dir", str(root / "standalone")]
-        short = [*cell.words, "--trainer.max_epochs", str(min(rounds, cell.rounds)), *reference]
+        length = ["--trainer.max_epochs", str(min(rounds, cell.rounds)), "--run.wandb", "false"]
+        short = [*cell.words, *length, *reference]
         outcome = play(replace(cell, words=short), root, self.machine.run)
         if outcome.state == "interrupted":
             raise KeyboardInterrupt

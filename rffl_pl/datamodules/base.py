@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,10 @@ from typing import Any, Literal, cast, get_args
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset
 
 from rffl_pl.configured import Configured
-from rffl_pl.datamodules.border import Part
+from rffl_pl.datamodules.border import Part, tensors_of
 from rffl_pl.datamodules.inputs import digest_of_inputs, spread
 from rffl_pl.datamodules.measuring import Measuring
 from rffl_pl.datamodules.own import Holding, Holdings, Own, is_own
@@ -182,8 +183,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         if self._own and not self._told:
             mine = [(which, i, *astuple(told)) for which, own in self._own.items() for i, told in own.told.items()]
             self._learn(sorted(chain.from_iterable(everybodys(mine))))
-        if stage in ("fit", "test"):
-            together(self._check_test_limit)
+        which = {"fit": "test", "validate": "val", "test": "test", "predict": "predict"}[stage]
+        together(partial(self._check_limit, which))
 
     def _set_up(self) -> None:
         if self.mistake is not None:
@@ -235,7 +236,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     @cached_property
     def _inputs(self) -> str:
         """Of the inputs that are everybody's and lie in memory."""
-        held = [part.dataset.tensors[0] for part in self._parts.values() if isinstance(part.dataset, TensorDataset)]
+        held = [tensors[0] for part in self._parts.values() if (tensors := tensors_of(part.dataset)) is not None]
         return digest_of_inputs(held) if held else ""
 
     @cached_property
@@ -303,8 +304,16 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     @property
     def test_sample(self) -> tuple[int, int]:
         """On how many test examples everybody is measured, of how many; where all have their own, who has most."""
-        sizes = self._sizes("test")
-        return min(max(sizes), self._measuring.room(sum(sizes))), max(sizes)
+        return self._sample(self._sizes("test"))
+
+    @property
+    def watched_sample(self) -> tuple[int, int]:
+        """Likewise of the examples that are watched during training."""
+        if self.watch == "test":
+            return self._sample(self._sizes("test"), part=2)
+        if self.apart("validation") or "validation" in self._parts:
+            return self._sample(self._sizes("validation"), part=2)
+        return self._sample([len(self.held_out)] * self.federation.total, part=2)
 
     def predict_dataloader(self) -> Evaluated:
         """The test set, or each participant's own, in its order."""
@@ -345,6 +354,10 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             return self._measuring.apart(self._own[which].readers, self._sizes(which), which, part)
         return self._measuring.common(self._readers[which], torch.arange(len(self._parts[which])), which, part)
 
+    def _sample(self, sizes: Sequence[int], part: int = 1) -> tuple[int, int]:
+        """On how many of examples everybody is measured who has so many."""
+        return min(max(sizes), self._measuring.room(sum(sizes), part)), max(sizes)
+
     def _sizes(self, which: str) -> list[int]:
         """How many such examples every participant can be measured on."""
         if self.apart(which):
@@ -353,12 +366,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def _take_in(self, sources: Sources) -> None:
         """Check the datasets and make what reads them."""
-        classes = getattr(self, "num_classes", None)
-        if not isinstance(classes, int) or classes < 1:
-            raise UserError(
-                f"Expected {type(self).__name__} to say its number of classes, but got {classes}; set num_classes in "
-                "the class."
-            )
+        self._take_number_of_classes()
         if not isinstance(sources, Sources):
             raise UserError(
                 f"Expected load() of {type(self).__name__} to return Sources(train=..., test=...), but got "
@@ -374,6 +382,20 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self._readers = {
             which: Reader(part.dataset, self.num_workers, part.check) for which, part in self._parts.items()
         }
+
+    def _take_number_of_classes(self) -> None:
+        """Have it be a number of Python's, also where NumPy or torch counted the classes."""
+        given = getattr(self, "num_classes", None)
+        said = f"Expected {type(self).__name__} to say its number of classes, but got"
+        try:
+            classes = int(operator.index(given))  # type: ignore[arg-type]  # what has none is told so
+            if type(given) is not int:
+                self.num_classes = classes
+        except (TypeError, AttributeError) as error:  # no whole number, or a property that gives none of Python's
+            got = given if given is None else f"one of type {type(given).__name__}"
+            raise UserError(f"{said} {got}; set num_classes in the class to an int.") from error
+        if classes < 1:
+            raise UserError(f"{said} {classes}; set num_classes in the class.")
 
     def _hold(self, own: Mapping[str, Own], *, brought: bool) -> None:
         """Read the hosted participants' own examples; whether there are validation examples, theirs or everybody's."""
@@ -444,12 +466,19 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         adversaries, each = self.federation.adversaries, self.adversary_examples
         self.shards = honest + adversaries_shards(adversaries, each, rest, honest, generator)
 
-    def _check_test_limit(self) -> None:
-        """Final accuracies are measured in the end: without a batch there would be none."""
-        limit = 1.0 if self.trainer is None else self.trainer.limit_test_batches
-        count = len(self.test_dataloader())
+    def _check_limit(self, which: str) -> None:
+        """See that something is left of what is asked for, final accuracies after training: they are measured last.
+
+        Args:
+            which: ``test``, ``val`` or ``predict``.
+
+        Raises:
+            UserError: If nothing is.
+        """
+        limit = 1.0 if self.trainer is None else getattr(self.trainer, f"limit_{which}_batches")
+        count = len(getattr(self, f"{which}_dataloader")())
         if limit == 0 or (isinstance(limit, float) and limit * count < 1):
             raise UserError(
-                f"Expected --trainer.limit_test_batches to leave at least one of {count} test batches, but got "
+                f"Expected --trainer.limit_{which}_batches to leave at least one of {count} {which} batches, but got "
                 f"{limit:g}; give a number from 1 on, or leave it out."
             )

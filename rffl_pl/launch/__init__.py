@@ -101,6 +101,11 @@ def _unnamed() -> str:
     return "none"
 
 
+def launched() -> bool:
+    """Whether a launcher started this process and sees to its end; a shell in a job of Slurm's is none."""
+    return world_size() > 1 or "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def random_seed() -> int:
     """A number of 32 bits that nobody knows before, and that all ranks of this launch have in common.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,6 +18,9 @@ from rffl_pl.runs.records import Round
 
 Mark = dict[str, int]
 """How far a checkpoint's copy of the file is its own: the number of ``rounds`` and the ``crc`` of their lines."""
+
+
+_TEXT_OR_INFINITY = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")|(?P<sign>-?)Infinity')
 
 
 class History:
@@ -44,7 +49,7 @@ class History:
         if self.last is None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self.file.unlink(missing_ok=True)
-        line = json.dumps(vars(entry)).encode() + b"\n"
+        line = _line(entry)
         with self.file.open("ab") as file:
             file.write(line)
         self.last = entry
@@ -56,7 +61,7 @@ class History:
     def __iter__(self) -> Iterator[Round]:
         if self._count:
             with self.file.open("rb") as file:
-                yield from (Round(**json.loads(line)) for line in islice(file, self._count))
+                yield from (Round(**_entry(line)) for line in islice(file, self._count))
 
     def mark(self) -> Mark:
         """How far the file goes now."""
@@ -90,4 +95,22 @@ def read_shared(file: Path, mark: Mark) -> list[dict[str, Any]]:
             f"Expected --ckpt_path {file.parent} to be a whole checkpoint, but {file.name} is truncated or damaged; "
             "take an earlier one."
         )
-    return [json.loads(line) for line in lines]
+    return [_entry(line) for line in lines]
+
+
+def _line(entry: Round) -> bytes:
+    """A round as JSON, which has null in place of NaN, and as infinity a number beyond all that a double holds."""
+    measures = {
+        name: [None if math.isnan(value) else value for value in values] for name, values in entry.measures.items()
+    }
+    text = json.dumps({**vars(entry), "measures": measures})
+    return _TEXT_OR_INFINITY.sub(lambda found: found["text"] or f"{found['sign']}1e999", text).encode() + b"\n"
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """What `_line` wrote, or an earlier release, whose NaN stands as such."""
+    entry: dict[str, Any] = json.loads(line)
+    measures = entry.get("measures", {}).items()
+    return entry | {
+        "measures": {name: [math.nan if value is None else value for value in values] for name, values in measures}
+    }

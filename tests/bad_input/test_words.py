@@ -207,6 +207,18 @@ OPTIONS: dict[str, Row] = {
     "overfitting": (("--trainer.overfit_batches", 1), "--trainer.overfit_batches to be left alone, but got 1"),
     "another root": (("--trainer.default_root_dir", "x"), "--trainer.default_root_dir to be left alone, but got x;"),
     "validated within a round": (("--trainer.val_check_interval", 5), "--trainer.val_check_interval to be left alone"),
+    "validated by the clock": (
+        ("--trainer.val_check_interval", "00:00:01:00"), "--trainer.val_check_interval to be left alone, but got 00:"
+    ),
+    "a trial of several rounds": (("--trainer.fast_dev_run", 3), "--trainer.fast_dev_run to be left alone, but got 3"),
+    "checkpoints of Lightning's": (("--trainer.plugins", "AsyncCheckpointIO"), "write checkpoints, but got AsyncCheck"),
+    "impatient": (("--run.patience", 4), "--run.patience to be at least 5, but got 4.0"),
+    "a federation for the data": (
+        ("--data.federation.participants", 9),
+        "--federation alone to say what data.federation is, but got --data.federation.participants, which nothing goes",
+    ),
+    "adversaries for the model": (("--model.adversaries", "[Mimic]"), "--adversaries alone to say what model.adver"),
+    "a seed for the federation": (("--federation.seed", 4), "--seed_everything alone to say what federation.seed is"),
     "no such time": (("--trainer.max_time", "soon"), "`Timer(duration='soon')` is not a valid duration"),
     "precision": (("--trainer.precision", "64-true"), "--trainer.precision to be 32-true or bf16-mixed, but got 64"),
     "no such accelerator": (("--trainer.accelerator", "tpu"), "--trainer.accelerator to be auto, gpu, cuda or cpu"),
@@ -221,6 +233,30 @@ OPTIONS: dict[str, Row] = {
     "weights alone": (
         ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.save_weights_only", "true"),
         "--trainer.callbacks whose checkpoints can be gone on from, but got ModelCheckpoint with save_weights_only",
+    ),
+    "checkpoints elsewhere": (
+        ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.dirpath", "there"),
+        "--trainer.callbacks.dirpath to be left alone, but got ",
+    ),
+    "checkpoints in folders by metric": (
+        ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.filename", "{epoch}-{accuracy/mean:.3f}"),
+        "--trainer.callbacks.filename to make names without /, but got {epoch}-{accuracy/mean:.3f}; with --trainer",
+    ),
+    "checkpoints within a round": (
+        ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_train_steps", 1),
+        "save at the end of a round, with its record, but got ModelCheckpoint with every_n_train_steps; give every_n_",
+    ),
+    "checkpoints before a round's record": (
+        ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.save_on_train_epoch_end", "false"),
+        "but got ModelCheckpoint with save_on_train_epoch_end false; give every_n_epochs",
+    ),
+    "a cadence of one's own checkpoints": (
+        ("--trainer.callbacks+=ModelCheckpoint", "--run.checkpoint_every", 3),
+        "--run.checkpoint_every without a ModelCheckpoint of your own and with --trainer.enable_checkpointing, but go",
+    ),
+    "errors of no checkpoints": (
+        ("--trainer.enable_checkpointing", "false", "--run.checkpoint_errors", "warn"),
+        "--run.checkpoint_errors without a ModelCheckpoint",
     ),
     "attacks that nobody plays": (
         ("--adversaries+=ALIE", "--adversaries+=Mimic"),
@@ -286,6 +322,26 @@ def test_an_option_that_cannot_be(rffl: Run, here: Path, mistake: str) -> None:
     words, expected = OPTIONS[mistake]
     assert_refused(rffl(*FIT, *words), expected)
     assert below(here) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "federation: {seed: 9}",
+        "model: {adversaries: [Mimic]}",
+        "data: {init_args: {federation: {participants: 9}}}",
+        "data:\n  federation: {seed: 2}",
+        "reputation: {server: FedAvg}",
+        "fit:\n  model: {federation: {seed: 2}}",
+    ],
+)
+def test_a_configuration_of_what_follows(rffl: Run, here: Path, text: str) -> None:
+    """The parser takes it, nothing goes by it, and another experiment is run than was written."""
+    (here / "own.yaml").write_text(text)
+    for given in (("--config", here / "own.yaml"), (f"--config={here / 'own.yaml'}",)):
+        assert_refused(rffl(*FIT, *given), f"in {here / 'own.yaml'}, which nothing goes by; leave that out.")
+    (here / "own.yaml").write_text("federation: {seed: null}")
+    assert "max_epochs" in rffl(*FIT, "--config", here / "own.yaml", "--print_config").out
 
 
 @pytest.mark.parametrize("name", KNOWN_AS)

@@ -44,7 +44,7 @@ def test_a_launch_that_ended_before_it_wrote_begins_where_it_began(
 
 
 def test_a_seed_that_is_drawn(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run has another one, and who goes on, or repeats it by its configuration, has the same."""
+    """Every run has another one, also without any; who goes on, or repeats it by its configuration, has the same."""
     args = (*DIGITS, "--seed_everything", "true", "--trainer.max_epochs")
 
     def seed(name: str) -> int:
@@ -53,8 +53,8 @@ def test_a_seed_that_is_drawn(rffl: Run, tmp_path: Path, monkeypatch: pytest.Mon
         assert read(folder / "checkpoints" / "last.ckpt")["federation"]["identity"]["federation"]["seed"] == str(drawn)
         return int(drawn)
 
-    for name in ("a", "b"):
-        assert rffl(*args, 1, "--run.name", name).code == 0
+    assert rffl(*args, 1, "--run.name", "a").code == 0
+    assert rffl(*args, 1, "--run.name", "b", "--seed_everything", "false").code == 0
     assert len({seed("a"), seed("b"), 0, 1}) == 4
     first = seed("a")
     assert rffl(*args, 2, "--run.name", "a", "--ckpt_path", "last").code == 0

@@ -249,3 +249,32 @@ def test_a_profiler_reports(rffl: Run, caplog: pytest.LogCaptureFixture) -> None
     ended = rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 1, "--trainer.profiler", "simple")
     assert ended.code == 0
     assert "FIT Profiler Report" in ended.err + caplog.text
+
+
+def test_an_evaluation_says_how_much_it_measured(rffl: Run, trained: Path) -> None:
+    """Of some examples it looks like one of all, and of none like one that worked."""
+    given = ("--config", trained / "config.yaml", "--ckpt_path", trained / "checkpoints", "--data.measurements", 300)
+    for command, told in (("test", "50 of 359 test"), ("validate", "25 of 144 validation")):
+        ended = rffl(command, *given)
+        assert f"measured on {told} examples each; --data.measurements null takes all" in ended.out
+        folder = max(trained.parent.glob(f"*-{command}"))
+        assert json.loads((folder / "scores.json").read_text())["examples"] == int(told.split()[0])
+    for command, option in (("validate", "val"), ("predict", "predict")):
+        ended = rffl(command, *given, f"--trainer.limit_{option}_batches", 0)
+        assert ended.code == 2
+        assert f"Expected --trainer.limit_{option}_batches to leave at least one of " in ended.err
+
+
+def test_control_c_before_a_run(rffl: Run) -> None:
+    """A traceback, or another exit code than in a round."""
+    ended = rffl(*DIGITS, "--model.network", "tests.interruption.Unmade")
+    assert (ended.code, ended.err.splitlines()[-1]) == (130, "Error: Interrupted.")
+
+
+def test_a_folder_that_has_been_deleted(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever only asks for the version needs no folder."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    ended = rffl("--version")
+    assert (ended.code, ended.err) == (0, "")

@@ -88,7 +88,9 @@ def test_sigterm_after_a_last_round_that_was_not_the_last_epoch(
     assert again.code == 0, again.err
     assert len(rows(stopped / "metrics.csv")) == json.loads((stopped / "summary.json").read_text())["rounds"] == 2
     assert_same_bits(whole(rffl, tmp_path, 2), stopped)
-    more = ("--trainer.max_steps", 3) if limit is STEPS else ("--trainer.max_epochs", 7)
+    told = "to train on, give another limit: a higher --trainer.callbacks.patience or a higher --trainer.max_epochs."
+    assert (told in again.err) == (limit is EARLY)
+    more = ("--trainer.max_steps", 3) if limit is STEPS else ("--trainer.callbacks.patience", 2)
     assert rffl(*args, "--ckpt_path", "last", *more).code == 0
     assert [row["round"] for row in rows(stopped / "metrics.csv")] == ["1", "2", "3"]
 
@@ -222,7 +224,9 @@ def test_a_finished_run_is_left_as_it_is(rffl: Run, tmp_path: Path, monkeypatch:
     before = contents(run)
     fewer = rffl(*args, "--trainer.max_epochs", 2, "--ckpt_path", "last")
     assert fewer.code == 2
-    expected = f"Error: Expected --trainer.max_epochs above 3, the rounds that {run / 'checkpoints'} has, but got 2; "
+    expected = (
+        f"Error: Expected --trainer.max_epochs of at least 3, the rounds that {run / 'checkpoints'} has, but got 2; "
+    )
     assert fewer.err.startswith(expected)
     others = ("--server.gamma", 0.9, "--model.optimizer.lr", 0.5, "--standalone.enabled", "true")
     again = rffl(*args, "--trainer.max_epochs", 3, *others, "--ckpt_path", "last")
@@ -255,10 +259,12 @@ def test_a_checkpoint_of_more_rounds_is_refused(rffl: Run, tmp_path: Path) -> No
     checkpoint = run / "checkpoints" / "last.ckpt"
     ended = rffl(*DIGITS, "--run.name", "new", "--trainer.max_epochs", 1, "--ckpt_path", checkpoint)
     assert ended.code == 2
-    assert ended.err.startswith(f"Error: Expected --trainer.max_epochs above 2, the rounds that {checkpoint} has, but")
+    assert ended.err.startswith(
+        f"Error: Expected --trainer.max_epochs of at least 2, the rounds that {checkpoint} has, but"
+    )
     steps = rffl(*DIGITS, "--run.name", "new", "--trainer.max_steps", 1, "--ckpt_path", checkpoint)
     assert steps.code == 2
-    assert steps.err.startswith("Error: Expected --trainer.max_steps above 2, the rounds that")
+    assert steps.err.startswith("Error: Expected --trainer.max_steps of at least 2, the rounds that")
     assert not (tmp_path / "runs" / "new").exists()
 
 

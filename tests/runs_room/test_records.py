@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rffl_pl.runs.history import History
 from rffl_pl.runs.records import Round, Summary
 
 NAN = float("nan")
@@ -260,3 +263,20 @@ def test_a_round_survives_a_checkpoint() -> None:
     """What a checkpoint keeps of a round makes the same round again."""
     full = replace(measuring(train_loss=[0.1, 0.2, 0.3], energy=[0.9, 0.7, 0.1]), silent=[1], set_aside=[0])
     assert Round(**asdict(full)) == full
+
+
+def test_a_round_is_json(tmp_path: Path) -> None:
+    """Programs that are not Python's refuse NaN and Infinity, and an earlier release wrote them."""
+    values = [math.nan, math.inf, -math.inf, 0.25]
+    entry = Round(number=1, honest=3, members=[True] * 4, measures={"a, Infinity, b": values, "loss": values[1:]})
+    history = History(tmp_path / "rounds.jsonl", [entry])
+    line = (tmp_path / "rounds.jsonl").read_text()
+
+    def refused(constant: str) -> None:
+        raise AssertionError(constant)
+
+    assert json.loads(line, parse_constant=refused)["measures"]["loss"] == values[1:]
+    (again,) = history
+    assert str(again) == str(entry)
+    (tmp_path / "rounds.jsonl").write_text(json.dumps(vars(entry)) + "\n")
+    assert str(next(iter(history))) == str(entry)
