@@ -92,6 +92,7 @@ class Cohort:
         loss: What a mini-batch is trained by; a module is copied. By default cross-entropy.
         stacked: Whether all train at once (`rffl_pl.stack`), which changes results by rounding alone; the network and
             the optimizer must allow it.
+        channels_last: Whether images are given to the network with channels last, or as they come.
 
     Raises:
         UserError: If the network has no parameters to train or some that are not float32.
@@ -115,8 +116,10 @@ class Cohort:
         *,
         loss: nn.Module | None = None,
         stacked: bool = False,
+        channels_last: bool = True,
     ) -> None:
         self.participants = list(participants)
+        self.channels_last = channels_last
         self.row = {participant: index for index, participant in enumerate(self.participants)}
         layer_sizes(network)  # refuses what cannot be hosted
         self.weights = aligned_rows(flat_parameters(network).to(device), len(self.participants))
@@ -262,12 +265,9 @@ class Cohort:
         return logits
 
     def placed(self, x: Tensor) -> Tensor:
-        """Inputs on the device; images with channels last, which convolutions run up to twice as fast on."""
+        """Inputs on the device, images as the network takes them."""
         x = x.to(self.weights.device, non_blocking=True)
-        if x.dim() != 4 or _has_channels_last(x):
-            return x
-        # `contiguous` would leave one-channel images with strides that convolutions read as channels first.
-        return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
+        return channels_last(x) if self.channels_last else x
 
     def distinct(self) -> list[int]:
         """For every hosted participant the first whose model equals its own, so that each model is evaluated once."""
@@ -390,8 +390,16 @@ def loss_on(device: torch.device, loss: nn.Module | None) -> Loss:
     return cross_entropy if loss is None else copy.deepcopy(loss).to(device)
 
 
+def channels_last(x: Tensor) -> Tensor:
+    """Images with channels last, which convolutions run up to twice as fast on; other inputs as they are."""
+    if x.dim() != 4 or _has_channels_last(x):
+        return x
+    # `contiguous` would leave one-channel images with strides that convolutions read as channels first.
+    return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
+
+
 def _has_channels_last(x: Tensor) -> bool:
-    """Whether images already lie as `Cohort.placed` leaves them; with one channel their strides must say so too."""
+    """Whether images already lie as `channels_last` leaves them; with one channel their strides must say so too."""
     return x.stride() == (x.shape[1:].numel(), 1, x.shape[1] * x.shape[3], x.shape[1])
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary
 from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated
 from rffl_pl.errors import GO_ON, UserError, ones_own, reason
+from rffl_pl.functional.streams import random_stream
 from rffl_pl.metrics import ParticipantScores
 from rffl_pl.round import Precision
 from rffl_pl.runs.records import SHARES, Summary
@@ -111,11 +112,13 @@ class Evaluation:
 
     def _measure(self, indices: Sequence[int], batch: Batch, cohort: Cohort) -> None:
         """What these models make of a batch."""
-        x, y = cohort.placed(batch[0]), batch[1].to(cohort.weights.device, torch.int64)
+        device = cohort.weights.device
+        given, y = batch[0].to(device, non_blocking=True), batch[1].to(device, torch.int64)
+        x = cohort.placed(given)
         probes = {}
         for probing in dict.fromkeys(attack for _, attack in self.measures.values() if attack is not None):
             with ones_own(probing, "--adversaries", "make the examples that its success is measured on", GO_ON):
-                probes[probing] = _placed(probing.probe(x, y), cohort)
+                probes[probing] = _placed(probing.probe(given, y), given, x, cohort)
         for index in indices:
             logits = cohort.logits(x, index).float()
             self._scores.update(index, logits, y)
@@ -152,26 +155,27 @@ class Validation:
     """The model of a server that validates: the participants' network with its initial buffers.
 
     Args:
-        network: The network; it is copied.
+        made: Makes a cohort of one, with the participants' network.
         batches: The server's validation examples.
         limit: How many of the batches count, or which share of them; all where it is 0.
-        device: Where it is computed.
-        precision: In which precision.
+        seed: Of what the examples draw at random: the same for all weights, which are compared.
+        precision: In which precision is computed.
     """
 
     def __init__(
-        self, network: nn.Module, batches: Batches, limit: float, device: torch.device, precision: Precision
+        self, made: Callable[[], Cohort], batches: Batches, limit: float, seed: int, precision: Precision
     ) -> None:
-        self.network, self.batches, self.limit, self.device, self.precision = network, batches, limit, device, precision
+        self.made, self.batches, self.limit, self.seed, self.precision = made, batches, limit, seed, precision
         self._model: Cohort | None = None
 
     def accuracy(self, weights: Tensor) -> float:
         """Accuracy of weights ``[D]``."""
         if self._model is None:
-            self._model = Cohort(self.network, [0], torch.optim.SGD, self.device)
+            self._model = self.made()
         correct, count = 0, 0
         self._model.weights[0] = weights
-        with torch.inference_mode(), self.precision.val_step_context():
+        stream = random_stream(self.seed, self._model.weights.device)
+        with torch.inference_mode(), self.precision.val_step_context(), stream:
             for x, y in limited(self.batches, self.limit or 1.0):
                 correct += int((self._model.logits(x, 0).argmax(1).cpu() == y.cpu()).sum())
                 count += len(y)
@@ -188,8 +192,9 @@ def how_many(batches: Evaluated, limit: float) -> int:
     return min(len(batches), limit) if isinstance(limit, int) else max(1, int(limit * len(batches)))
 
 
-def _placed(examples: tuple[Tensor, Tensor], cohort: Cohort) -> tuple[Tensor, Tensor]:
-    return cohort.placed(examples[0]), examples[1]
+def _placed(examples: tuple[Tensor, Tensor], given: Tensor, x: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
+    """The examples of a probe as they are measured: where it leaves inputs alone those that all are measured on."""
+    return x if examples[0] is given else cohort.placed(examples[0]), examples[1]
 
 
 def _number(name: str, metric: Metric) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ from rffl_pl.rehearsal import (
     check_step,
     check_trainer,
     check_training_mode,
+    takes_channels_last,
 )
 from rffl_pl.root import Root
 from rffl_pl.runs.checkpoint import sound
@@ -148,6 +149,7 @@ class FederatedModule(Configured, LightningModule):
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, personal=self.pull > 0)
         check_state(self.network)
+        self.channels_last = True  # until a network is met that does not take images so
         tried = self._check_network(self.data.test_dataloader(), "test")
         if self.data.sources is not None and self.data.sources.validation is not None:
             with random_stream(0, self.exchange.device):
@@ -156,6 +158,8 @@ class FederatedModule(Configured, LightningModule):
             for i in self.exchange.hosted:
                 for which, (x, y) in self.data.own_examples(i).items():
                     self._check_batch(x, y, f"the {which} set's of participant {i}")
+        for which, (x, y) in self.data.extreme_sentences():
+            self._check_batch(x, y, f"the {which} set's")
         self.stacked = False
         if stage == "fit":
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
@@ -225,8 +229,13 @@ class FederatedModule(Configured, LightningModule):
 
     def new_cohort(self) -> Cohort:
         """This rank's participants with the initial weights."""
-        hosted, device = self.exchange.hosted, self.exchange.device
-        return Cohort(self.network, hosted, self.optimizer, device, loss=self.loss, stacked=self.stacked)
+        return self._cohort_of(self.exchange.hosted, stacked=self.stacked)
+
+    def _cohort_of(self, participants: Sequence[int], *, stacked: bool = False) -> Cohort:
+        return Cohort(
+            self.network, participants, self.optimizer, self.exchange.device,
+            loss=self.loss, stacked=stacked, channels_last=self.channels_last,
+        )  # fmt: skip
 
     @property
     def loss(self) -> nn.Module | None:
@@ -272,17 +281,16 @@ class FederatedModule(Configured, LightningModule):
         held_out, trainer = self.data.held_out_dataloader(), self.trainer
         if not isinstance(held_out, Batches):
             return None
-        device = trainer.strategy.root_device
-        return Validation(self.network, held_out, trainer.limit_val_batches, device, trainer.precision_plugin).accuracy
+        made, seed = partial(self._cohort_of, [0]), self.federation.seed_for("validation")
+        return Validation(made, held_out, trainer.limit_val_batches, seed, trainer.precision_plugin).accuracy
 
     def _root(self) -> Root | None:
         """What the server learns itself from validation examples that are everybody's; None without any."""
         examples = self.data.root_examples()
         if examples is None:
             return None
-        device, precision = self.trainer.strategy.root_device, self.trainer.precision_plugin
-        made = partial(Cohort, self.network, [0], self.optimizer, device, loss=self.loss)
-        return Root(made, examples, self.schedule, partial(self.federation.seed_for, "root training"), precision)
+        made, seed = partial(self._cohort_of, [0]), partial(self.federation.seed_for, "root training")
+        return Root(made, examples, self.schedule, seed, self.trainer.precision_plugin)
 
     def configure_optimizers(self) -> None:
         """Lightning steps no optimizer: every participant has its own."""
@@ -422,17 +430,34 @@ class FederatedModule(Configured, LightningModule):
                 shape = list(logits.shape)
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
-                f"Expected --model.network {name} to take inputs of shape {list(x.shape)}, {whose}, but it "
-                f"fails: {' '.join(str(error).split())}; give a network for these inputs."
+                f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but "
+                f"it fails: {' '.join(str(error).split())}; {_remedy(x)}."
             ) from error
         finally:
             self.network.train(training)
+        self.channels_last &= takes_channels_last(self.network, x)
         if shape != [len(x), classes]:
             raise UserError(
                 f"Expected --model.network {name} to give logits of shape {[len(x), classes]} for inputs "
                 f"of shape {list(x.shape)}, {whose}, but got {shape}; give it {classes} outputs."
             )
         return logits.float(), y.long()
+
+
+def _kind_of(x: Tensor) -> str:
+    """What is told of inputs beside their shape."""
+    if x.dtype == torch.int64 and x.numel():
+        return f" with numbers up to {int(x.max())}"
+    return "" if x.dtype == torch.float32 else f" and of {x.dtype}"
+
+
+def _remedy(x: Tensor) -> str:
+    """What to do about inputs that a network does not take."""
+    if x.dtype == torch.uint8:
+        return "give x.float() / 255, or a network for these inputs"
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return "give x.float(), or a network for these inputs"
+    return "give a network for these inputs"
 
 
 def _personal(state: dict[str, Any]) -> dict[str, Any]:

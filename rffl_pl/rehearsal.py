@@ -10,7 +10,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rffl_pl.cohort import OptimizerFactory, make_optimizer
+from rffl_pl.cohort import OptimizerFactory, channels_last, make_optimizer
 from rffl_pl.errors import UserError, reason
 from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
@@ -146,6 +146,23 @@ def _drawn(loss: nn.Module, logits: Tensor, y: Tensor) -> Any:
     """What a loss makes of a batch, drawing the same each time."""
     with random_stream(0, logits.device):
         return loss(logits, y)
+
+
+def takes_channels_last(network: nn.Module, x: Tensor) -> bool:
+    """Whether a network takes images with channels last, as `view` of what a convolution makes of them does not.
+
+    Args:
+        network: It is left as it is.
+        x: Inputs ``[B, ...]`` that it takes.
+    """
+    if x.dim() != 4:
+        return True
+    try:
+        with torch.inference_mode():
+            _copied(network).eval()(channels_last(x[:2]))
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError):
+        return False
+    return True
 
 
 def check_training_mode(network: nn.Module, x: Tensor) -> None:

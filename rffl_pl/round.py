@@ -96,7 +96,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     # 1. Ask who takes part, and bring those up to date who missed rounds.
     _ask(table, number)
     # 2. Measure: what participants report before they train.
-    reports = _measure(table, examples) if server.hears_losses else None
+    reports = _measure(table, examples, number) if server.hears_losses else None
     # 3. Train, on one's own examples or on those that one's attack makes of them; models of one's own first.
     personal_losses = _train_personal(table, table.personal, examples, number) if table.personal is not None else {}
     losses = _train(table, examples, number)
@@ -149,10 +149,15 @@ def bring_up_to_date(table: Table) -> None:
     _hand_over(table)
 
 
-def _measure(table: Table, examples: Mapping[int, Examples]) -> dict[int, float]:
-    """The mean loss of everybody asked on its own examples, before training."""
-    with table.precision.val_step_context():
-        return {i: table.cohort.loss(k, examples[i]) for k, i in _hosted(table) if i in table.exchange.asked}
+def _measure(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
+    """The mean loss of everybody asked on its own examples, before training; what those draw is the participant's."""
+    losses = {}
+    for index, participant in _hosted(table):
+        if participant in table.exchange.asked:
+            seed = table.federation.seed_for("report", participant, number)
+            with table.precision.val_step_context(), random_stream(seed, table.cohort.weights.device):
+                losses[participant] = table.cohort.loss(index, examples[participant])
+    return losses
 
 
 def _train(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -32,6 +35,23 @@ class OneByOne(FederatedDataModule):
 
     def load(self) -> Sources:
         return Sources(train=Halves(80), test=Halves(20))
+
+
+class Jittered(Halves):
+    """Moved a little each time that they are read, as augmented images are."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        point, label = super().__getitem__(index)
+        return point + 0.2 * torch.rand(2) + 0.2 * random.random() + 0.2 * float(np.random.rand()), label
+
+
+class Augmented(FederatedDataModule):
+    """Training examples that draw at random from every stream that there is."""
+
+    num_classes = 2
+
+    def load(self) -> Sources:
+        return Sources(train=Jittered(80), test=Halves(20))
 
 
 class OneBroken(FederatedDataModule):

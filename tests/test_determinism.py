@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from tests.cli.folders import assert_same_bits
@@ -35,3 +36,22 @@ def test_a_run_again(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     assert_same_bits(fresh, again)
     assert (fresh / "metrics.csv").read_bytes() == (again / "metrics.csv").read_bytes()
     assert (fresh / "metrics.csv").read_bytes() != (other / "metrics.csv").read_bytes()
+
+
+@pytest.mark.parametrize("server", ["QFFL", "CFFL", "FedAvg"])
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_examples_that_draw_at_random(rffl: Callable[..., Ended], tmp_path: Path, server: str, engine: str) -> None:
+    """Reports, validation or training read them from streams that are elsewhere in a run that goes on."""
+    line = (
+        "fit", "--data", "tests.own_data.Augmented", "--model.network", "Perceptron", "--model.network.inputs", 2,
+        "--model.network.classes", 2, "--model.optimizer", "SGD", "--model.optimizer.lr", 0.1, *QUICK,
+        "--federation.participants", 3, "--server", server, "--model.engine", engine,
+    )  # fmt: skip
+    assert rffl(*line, "--trainer.max_epochs", 3, "--run.name", "whole").code == 0
+    random.seed(5)
+    np.random.seed(5)
+    assert rffl(*line, "--trainer.max_epochs", 1, "--run.name", "parts").code == 0
+    ended = rffl(*line, "--trainer.max_epochs", 3, "--run.name", "parts", "--ckpt_path", "last")
+    assert ended.code == 0, ended.err
+    whole, parts = (only_run(tmp_path / "runs", name) for name in ("whole", "parts"))
+    assert_same_bits(whole, parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from rffl_pl.cohort import Cohort, Examples, OptimizerFactory, Schedule
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.functional.streams import random_stream
+from rffl_pl.functional.streams import others_state, random_stream, untouched
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
@@ -24,6 +26,7 @@ from rffl_pl.stack import Loss, Stack, Turn, refusal
 from tests.cli.folders import DIGITS, Run, weights
 from tests.cohorts import CPU, Shuffled, batchnorm, mlp, seeded, sgd
 from tests.conftest import only_run
+from tests.own_data import Jittered
 
 SIZES = (5, 37, 64, 20, 1)
 
@@ -242,6 +245,24 @@ def test_frozen_parameters_are_shared_and_stay() -> None:
         assert torch.equal(next(net.parameters()), next(network.parameters()))
 
 
+def test_examples_that_draw_at_random() -> None:
+    """Each draws from its participant's streams, Python's and NumPy's too, whoever trains beside it."""
+    reader = Reader(Jittered(60), 0)
+    examples: dict[int, Examples] = {i: Shard(reader, torch.arange(10 * i, 10 * i + 9), 4) for i in range(5)}
+    before = others_state()
+    network = seeded(lambda: Perceptron(2, 8, 2))
+    one, other = (trained(network, sgd, examples, stacked=stacked)[0].weights for stacked in (False, True))
+    torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
+    assert untouched(before)
+
+
+class Tossed(nn.Linear):
+    """Draws from a stream that all participants would have in common."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1 + random.random())
+
+
 class Noisy(nn.Linear):
     """Draws in its forward pass what no other engine knows of."""
 
@@ -309,6 +330,7 @@ def test_rare_networks(network: nn.Module) -> None:
         (idle(), decaying, "weights decay, but nothing uses idle"),
         (batchnorm(), sgd, "BatchNorm1d keeps statistics while it trains"),
         (Noisy(6, 3), sgd, "randomness"),
+        (Tossed(6, 3), sgd, "it draws random numbers of Python's or NumPy's"),
         (mlp(), lambda p: torch.optim.RMSprop(p), "RMSprop with these options is none that is written for several"),
         (mlp(), lambda p: torch.optim.SGD(p, momentum=0.9, dampening=0.1), "SGD with these options"),
         (mlp(), lambda p: torch.optim.Adam(p, amsgrad=True), "Adam with these options"),

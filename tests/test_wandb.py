@@ -149,6 +149,19 @@ def test_runs_are_found_by_what_they_are(offline: Callable[..., tuple[Path, list
     assert found.items() <= config.items()
 
 
+def test_a_server_is_logged_with_what_makes_it_another(
+    offline: Callable[..., tuple[Path, list[Record]]],
+) -> None:
+    """As options are resolved and not as they are typed: a chart of FedOpt would average over its optimizers."""
+    server = ("--server", "FedOpt", "--server.rule", "Median", "--server.optimizer", "Adam", "--model.proximal", 0.1)
+    _, every = offline(*server, *QUICK[2:], "--trainer.max_epochs", 1)
+    run = of_kind(every, "run")[0].run
+    named = "FedOpt Adam of Median proximal 0.1"
+    assert configured(every)["server_name"] == named
+    assert run.run_group == f"Digits POW {named} FreeRider 5+1"
+    assert list(run.tags) == ["Digits", "POW", "FedOpt", named, "FreeRider", "seed 1"]
+
+
 def test_the_environment_decides_first(
     offline: Callable[..., tuple[Path, list[Record]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

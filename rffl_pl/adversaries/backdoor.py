@@ -56,7 +56,7 @@ class Backdoor(Adversary):
         return torch.cat([triggered, x[count:]]), torch.cat([target, y[count:]])
 
     def measures(self, num_classes: int) -> dict[str, Metric]:
-        """Backdoor success: how many triggered test images of the other classes are read as `target`."""
+        """Backdoor success: how many triggered images of the other classes are read as `target`."""
         return {"backdoor_success": ReadAs(self.target, self.target)}  # which is what `probe` calls them all
 
     def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

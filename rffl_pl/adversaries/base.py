@@ -47,7 +47,7 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
 
     An attack of your own overrides `labels` or `poison`, or `upload`, and is given by class path:
     ``--adversaries+=my_package.MyAttack``. One that needs the honest uploads is an `OmniscientAdversary`. One that
-    has a success of its own to report offers `measures`, on the test examples that `probe` makes.
+    has a success of its own to report offers `measures`, on the examples that `probe` makes.
     """
 
     trains: ClassVar[bool] = True
@@ -84,7 +84,10 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
         return {}
 
     def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The examples that its measures see, made from a batch of the test set: by default the batch itself."""
+        """The examples that its measures see, made from a batch: by default the batch itself.
+
+        During training it is one of what is watched (``--data.watch``), at the end of the test set.
+        """
         return x, y
 
 

@@ -52,7 +52,7 @@ const facetOf = (every, columns, width) => ({
   facet: { field: "group", type: "nominal", sort: every.map(title), header: { labelLimit: width + 20 } }, columns, spacing: { row: 26, column: spacing },
 });
 
-/** An interval as it is drawn: of a share it ends at 0 and 100 %. */
+/** An interval as it is drawn: of a part of a whole it ends at 0 and 100 %. */
 function band(value, half, unit) {
   const [low, high] = [value - half, value + half];
   return unit === "percent" ? { low: Math.max(0, low), high: Math.min(100, high) } : { low, high };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -28,16 +29,21 @@ def points_for(participants: Sequence[int]) -> int:
 def thinned(rounds: Sequence[Round], points: int, longest: int) -> list[Round]:
     """About so many of the rounds: the first and the last, and those that are shown of every run of a page.
 
+    Where one of the latter is not among them, as of rounds with an accuracy, the next that is stands for it: runs that
+    are measured equally often have the same.
+
     Args:
-        rounds: A run's.
+        rounds: A run's, or those of them that have a value, ascending.
         points: How many of the longest run's.
         longest: How many that has.
     """
-    if longest <= points:
+    if longest <= points or not rounds:
         return list(rounds)
-    shown = {1 + round(i * (longest - 1) / (points - 1)) for i in range(points)}
-    ends = (rounds[0], rounds[-1]) if rounds else ()
-    return [entry for entry in rounds if entry.number in shown or entry in ends]
+    numbers = [entry.number for entry in rounds]
+    shown = (1 + round(i * (longest - 1) / (points - 1)) for i in range(points))
+    next_ones = {bisect.bisect_left(numbers, number) for number in shown}
+    kept = next_ones & set(range(len(rounds))) | {0, len(rounds) - 1}
+    return [rounds[place] for place in sorted(kept)]
 
 
 def drawn(honest: int, total: int) -> list[int]:
@@ -58,17 +64,20 @@ def curves(rounds: Sequence[Round], points: int, longest: int) -> dict[str, Any]
     """The mean accuracy of the honest and everybody's reputation, by the rounds that are shown.
 
     Returns:
-        ``rounds``, ``accuracy`` (None where none was measured), ``who`` has a curve, and their ``reputation``, a list
+        ``measured``, the rounds of the ``accuracy``; ``rounds``, ``who`` has a curve, and their ``reputation``, a list
         each, the weight under servers without, and empty where nobody communicates.
     """
     shown = thinned(rounds, points, longest)
     if not shown:
-        return {"rounds": [], "accuracy": [], "who": [], "reputation": []}
+        return {"measured": [], "accuracy": [], "rounds": [], "who": [], "reputation": []}
+    # Accuracies may be measured in few of the rounds: thinned with the others, most of them would be lost.
+    measured = thinned([entry for entry in rounds if math.isfinite(entry.mean_accuracy)], points, longest)
     who = drawn(shown[0].honest, len(shown[0].members))
     named = [entry for entry in shown if "reputation" in entry.measures]
     return {
+        "measured": [entry.number for entry in measured],
+        "accuracy": [short(entry.mean_accuracy) for entry in measured],
         "rounds": [entry.number for entry in shown],
-        "accuracy": [short(entry.mean_accuracy) for entry in shown],
         "who": who if named else [],
         "reputation": [[short(entry.measures["reputation"][i]) for entry in shown] for i in who] if named else [],
     }

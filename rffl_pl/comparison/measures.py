@@ -21,7 +21,8 @@ class Measure:
     Attributes:
         name: As a heading.
         says: What it is, one sentence.
-        unit: ``percent``, ``points`` (a difference of percentages), ``number``, ``bytes`` or ``seconds``.
+        unit: ``percent`` (of a whole, from 0 to 100), ``ratio`` (shown in % too, but of what may be smaller, or have
+            the other sign), ``points`` (a difference of percentages), ``number``, ``bytes`` or ``seconds``.
         better: ``higher`` or ``lower``; None where neither is.
         of: Of a summary; None of what is measured on the way.
     """
@@ -94,7 +95,7 @@ MEASURES = {
     "taken_share": Measure(
         "Adversaries' share",
         "The most that an adversary took, as a share of what the honest participant with the fewest examples gains.",
-        "percent", "lower", lambda s: s.taken_share,
+        "ratio", "lower", lambda s: s.taken_share,
     ),
     "bytes_up": Measure("Bytes up", "Sent to the server by all, in all rounds.", "bytes", "lower"),
     "bytes_down": Measure("Bytes down", "Sent to the participants, in all rounds.", "bytes", "lower"),

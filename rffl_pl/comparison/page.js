@@ -97,10 +97,10 @@ function tell() {
   const rest = page.unknown.length ? `The settings of ${page.unknown.join(", ")} are not known: there is no config.yaml.` : page.settings.length ? "All other settings are the same." : "";
   if (rest) by("differ").append(element("p", { class: "note" }, rest));
   const most = Math.max(...page.runs.map((run) => run.rounds));
-  const thin = most > page.points ? `Curves are thinned: of all runs the same rounds are kept, at most ${page.points}, evenly spread, and of each its last. ` : "";
+  const thin = most > page.points ? `Curves are thinned: of all runs the same rounds are kept, at most ${page.points}, evenly spread, and of each its last; where a run has no accuracy of such a round, its next one is shown. ` : "";
   const crowd = page.runs.some((run) => run.participants.examples.length > page.lines) ? `Of more than ${page.lines} participants, ${page.lines} have a curve of their reputation. ` : "";
   by("about").append(
-    element("p", {}, `${thin}${crowd}Curves and what single participants have are rounded to four digits. In charts, intervals of shares are cut at 0 and 100 %. Accuracies over the rounds are measured on ${watched()}, all others on the test set.`),
+    element("p", {}, `${thin}${crowd}Curves and what single participants have are rounded to four digits. In charts, intervals of what cannot be below 0 or above 100 % are cut there. Accuracies over the rounds are measured on ${watched()}, all others on the test set.`),
     element("p", {}, "A group's number is the same in all tables and charts. Colours only repeat what numbers, shapes and dashes say."),
     ...(page.left_out.length ? [element("p", {}, "Left out:"), element("ul", {}, ...page.left_out.map((text) => element("li", {}, text)))] : []),
     element("p", { class: "note" }, `Written by rffl_pl ${page.version} on ${page.made}.`),

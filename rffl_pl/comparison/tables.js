@@ -173,23 +173,23 @@ function participantRows(every) {
 /** Of the first groups, whoever has both accuracies. */
 const comparedRows = (every) => participantRows(every.slice(0, FIRST)).filter((row) => known([row.alone, row.final]).length === 2);
 
-/** By round the estimate over seeds of a curve. */
-function overRounds(runs, curveOf) {
-  const rounds = [...new Set(runs.flatMap((run) => run.curves.rounds))].sort((a, b) => a - b);
+/** By round the estimate over seeds of a curve; at which of them it has values is the curves' own list. */
+function overRounds(runs, list, curveOf) {
+  const rounds = [...new Set(runs.flatMap((run) => run.curves[list]))].sort((a, b) => a - b);
   return rounds.flatMap((round) => {
-    const found = estimate(perSeed(runs, (run) => curveOf(run)?.[run.curves.rounds.indexOf(round)]));
+    const found = estimate(perSeed(runs, (run) => curveOf(run)?.[run.curves[list].indexOf(round)]));
     return found ? [{ round, found }] : [];
   });
 }
 
-const accuracyOf = (group) => overRounds(group.runs, (run) => run.curves.accuracy);
+const accuracyOf = (group) => overRounds(group.runs, "measured", (run) => run.curves.accuracy);
 
 function reputationRows(every) {
   return every.flatMap((group) => {
     const everybody = [...new Set(group.runs.flatMap((run) => run.curves.who))];
     return everybody.flatMap((who) => {
       const about = { number: group.number, group: title(group), who, role: who < group.runs[0].honest ? "honest" : "adversary" };
-      const curve = overRounds(group.runs, (run) => run.curves.reputation[run.curves.who.indexOf(who)]);
+      const curve = overRounds(group.runs, "rounds", (run) => run.curves.reputation[run.curves.who.indexOf(who)]);
       return curve.map(({ round, found }) => ({ ...about, round, value: found.mean }));
     });
   });

@@ -6,7 +6,7 @@ import hashlib
 import operator
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -25,6 +25,7 @@ from rffl_pl.datamodules.own import Holding, Holdings, Own, is_own
 from rffl_pl.datamodules.preparing import called, held
 from rffl_pl.datamodules.reading import Batch, Evaluated, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard
+from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.shards import adversaries_shards, shards_of
 from rffl_pl.datamodules.splits import DIR, OWN, Pool, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
@@ -291,6 +292,13 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         """Of the examples that are a hosted participant's own so many evenly spread of each kind, as a batch."""
         held = {which: own.readers[participant] for which, own in self._own.items()}
         return {which: reader.batch(spread(len(reader.dataset), count)) for which, reader in held.items()}  # type: ignore[arg-type]  # map-style
+
+    def extreme_sentences(self) -> Iterator[tuple[str, Batch]]:
+        """Of the sentences of each kind that lie in memory the longest, and one with the largest id, as a batch."""
+        own = ((which, reader) for which, held in self._own.items() for reader in held.readers.values())
+        for which, reader in (*self._readers.items(), *own):
+            if isinstance(reader.dataset, Sentences):
+                yield which, reader.batch(reader.dataset.extremes())
 
     def common_examples(self, count: int) -> list[Batch]:
         """Of everybody's examples so many evenly spread of each kind that does not lie in memory, one by one."""

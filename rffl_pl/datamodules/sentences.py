@@ -46,3 +46,8 @@ class Sentences(Dataset[tuple[Tensor, Tensor]]):
     def by_length(self, order: Tensor) -> Tensor:
         """The indices ``order`` ``[n]`` from short to long sentences; equally long ones stay in their order."""
         return order[self.lengths[order].argsort(stable=True)]
+
+    def extremes(self) -> Tensor:
+        """The indices of the longest sentence and of one with the largest id."""
+        largest = torch.stack([sentence.max() for sentence in self.tokens])
+        return torch.stack([self.lengths.argmax(), largest.argmax()])

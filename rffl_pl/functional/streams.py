@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,3 +32,47 @@ def random_stream(seed: int, device: torch.device) -> Iterator[None]:
     finally:
         random.setstate(pythons)
         np.random.set_state(numpys)
+
+
+class Stream:
+    """A stream of random numbers that goes on whenever it is entered again: on the CPU, Python's and NumPy's too.
+
+    Args:
+        seed: As of `random_stream`, which draws the same.
+
+    Attributes:
+        generator: Torch's.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+        self._others = random.Random(seed).getstate(), np.random.RandomState(seed % 2**32).get_state()
+        self._outside = self._others
+        self._generators = self.generator.get_state()
+
+    def __enter__(self) -> None:
+        self._outside, self._generators = others_state(), torch.default_generator.get_state()
+        torch.default_generator.set_state(self.generator.get_state())
+        _go_on_with(self._others)
+
+    def __exit__(self, *_: object) -> None:
+        self.generator.set_state(torch.default_generator.get_state())
+        self._others = others_state()
+        torch.default_generator.set_state(self._generators)
+        _go_on_with(self._outside)
+
+
+def others_state() -> tuple[Any, Any]:
+    """Where Python's and NumPy's streams are."""
+    return random.getstate(), np.random.get_state()
+
+
+def untouched(states: tuple[Any, Any]) -> bool:
+    """Whether nobody has drawn from Python's and NumPy's streams since they were there."""
+    pythons, numpys = others_state()
+    return bool(pythons == states[0]) and all(map(np.array_equal, numpys, states[1]))
+
+
+def _go_on_with(states: tuple[Any, Any]) -> None:
+    random.setstate(states[0])
+    np.random.set_state(states[1])

@@ -7,6 +7,14 @@ from typing import Any
 
 from rffl_pl.federation import coalition_name
 
+_RULES = {"NNM": "Median", "ARC": "Median", "Bucketing": "Median", "FedOpt": "FedAvg"}
+"""What servers around another rule have inside by default."""
+_VARIANTS = {"variant": "fedavg", "setting": "tuned", "weights": "full", "scale": "mean", "summation": "mean"}
+"""Options of servers that choose by a word which of two rules they are, and what they are by default."""
+_OPTIMIZER = "SGD"
+_TERMS = ("proximal", "personal")
+"""Of the participants' training: FedAvg with them is FedProx, or Ditto."""
+
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     """A resolved configuration in a few flat words, each a class's own name or a number.
@@ -18,12 +26,15 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         ``dataset``, ``split``, ``server_name`` (``server`` is the configuration's own), ``preset`` where the server
         has one, ``attack`` (``none``, or all kinds in turn), ``participants``, ``adversaries``, ``coalition`` (``0+2``,
         or ``nobody``) where only some take part, ``seed``, ``rounds``, and ``study`` where the run is a cell of one.
+
+    A server's name says what makes it another one, but for what is its default: its variant, the kind of its optimizer,
+    the rule inside and the proximal terms, as ``FedOpt Adam``, ``NNM of MultiKrum`` or ``FedAvg proximal 0.1``.
     """
     server, federation = config["server"], config["federation"]
     found = {
         "dataset": _name(config["data"]),
         "split": _name(config["data"].get("init_args", {}).get("split")),
-        "server_name": _name(server),
+        "server_name": " ".join([_rule(server), *_terms(config)]),
         "preset": (server.get("init_args") or {}).get("preset"),
         "attack": " + ".join(kinds(config)) or "none",
         "participants": federation["participants"],
@@ -52,15 +63,43 @@ def group(config: Mapping[str, Any]) -> str:
 
 
 def tags(config: Mapping[str, Any]) -> list[str]:
-    """Data set, split, server, its preset, each attack, the seed, and the study if there is one."""
+    """Data set, split, server, its preset, each attack, the seed, and the study if there is one.
+
+    A server that is named by more than its class is found by its class, too.
+    """
     known = facts(config)
-    words = [known.get(name) for name in ("dataset", "split", "server_name", "preset")]
+    servers = dict.fromkeys([_name(config["server"]), known["server_name"]])
+    words = [known.get("dataset"), known.get("split"), *servers, known.get("preset")]
     every = [*(word for word in words if word), *(kinds(config) or ["no attack"]), f"seed {known['seed']}"]
     every += [f"study {known['study']}"] if "study" in known else []
     return [tag[:64] for tag in every]  # likewise
 
 
+def _rule(given: Any) -> str:
+    """A server, or a rule inside one, by its class and what makes it another one."""
+    name, options = _name(given) or "", _options(given)
+    chosen = [(options.get(option), default) for option, default in _VARIANTS.items()]
+    words = [word for word, default in chosen if isinstance(word, str) and word != default]
+    optimizer = _name(options.get("optimizer"))
+    if optimizer not in (None, _OPTIMIZER):
+        words.append(optimizer)
+    inside = _rule(options["rule"]) if _name(options.get("rule")) else None
+    if inside not in (None, _RULES.get(name)):
+        words.append(f"of {inside}")
+    return " ".join([name, *words])
+
+
+def _terms(config: Mapping[str, Any]) -> list[str]:
+    """The proximal terms that participants train with, with their weights."""
+    model = config.get("model") or {}
+    return [f"{name} {model[name]:g}" for name in _TERMS if model.get(name)]
+
+
+def _options(given: Any) -> Mapping[str, Any]:
+    return (given.get("init_args") or {}) if isinstance(given, Mapping) else {}
+
+
 def _name(given: Any) -> str | None:
     """A class by its last name, whether it stands with its options or alone."""
     path = given.get("class_path") if isinstance(given, Mapping) else given
-    return str(path).rpartition(".")[2] if path else None
+    return path.rpartition(".")[2] if isinstance(path, str) and path else None

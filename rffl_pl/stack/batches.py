@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Protocol, runtime_checkable
@@ -11,6 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+from rffl_pl.functional.streams import Stream
 
 Batch = tuple[Tensor, Tensor]
 
@@ -117,14 +118,14 @@ def from_memory(held: Held, orders: Sequence[Sequence[Tensor]]) -> Iterator[Stac
 
 
 def as_drawn(
-    walks: Sequence[Iterator[Batch]], streams: Sequence[torch.Generator], device: torch.device
+    walks: Sequence[Iterator[Batch]], streams: Sequence[Stream], device: torch.device
 ) -> Iterator[StackedBatch]:
     """Mini-batches as they come, each from its participant's stream, until nobody has another."""
     rest = dict(enumerate(walks))
     while rest:
         found: dict[int, Batch] = {}
         for k, walk in rest.items():
-            with drawing_from(streams[k]):
+            with streams[k]:
                 batch = next(walk, None)
             if batch is not None:
                 found[k] = batch
@@ -158,18 +159,6 @@ def beside(
             torch.cat(_filled_up([getattr(part, name) for part, _ in found], 1))[where] for name in ("x", "y", "weight")
         )
         yield StackedBatch([active[k] for k in ascending], x, y, weight, [sizes[k] for k in ascending])
-
-
-@contextmanager
-def drawing_from(stream: torch.Generator) -> Iterator[None]:
-    """Have what draws from the default generator draw from this one."""
-    before = torch.default_generator.get_state()
-    torch.default_generator.set_state(stream.get_state())
-    try:
-        yield
-    finally:
-        stream.set_state(torch.default_generator.get_state())
-        torch.default_generator.set_state(before)
 
 
 def _filled_up(parts: Sequence[Tensor], first: int = 0) -> list[Tensor]:

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy, pad
 from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
+from rffl_pl.functional.streams import Stream, others_state, untouched
 from rffl_pl.stack.batches import (
     Batch,
     Held,
@@ -26,7 +27,6 @@ from rffl_pl.stack.batches import (
     StackedBatch,
     as_drawn,
     beside,
-    drawing_from,
     from_memory,
     index_of,
 )
@@ -102,7 +102,7 @@ class Stack:
         """Whether both have the same examples in memory, which come in the same batches."""
         firsts, orders = [], []
         for each in (turn, other):
-            with drawing_from(torch.Generator().manual_seed(turn.seed)):
+            with Stream(turn.seed):
                 found = each.examples.epoch()
             firsts.append(self._first(found, turn.weights.device))
             orders.append(list(found.order) if isinstance(found, Indexed) else [])
@@ -116,12 +116,13 @@ class Stack:
         order = sorted(range(len(turns)), key=lambda k: -len(turns[k].examples))
         turns = [turns[k] for k in order]
         rows = Rows(turns, self.rule.slots)
-        streams = [torch.Generator().manual_seed(turn.seed) for turn in turns]
+        streams = [Stream(turn.seed) for turn in turns]
         losses = rows.weights.new_zeros(len(turns))
         for rate in rates:
             totals, counts = rows.weights.new_zeros(len(turns)), rows.weights.new_zeros(len(turns))
             for batch in self._epoch(turns, streams, rows.weights.device):
-                self._draws.streams, self._draws.sizes = [streams[k] for k in batch.active], batch.sizes
+                self._draws.streams = [streams[k].generator for k in batch.active]
+                self._draws.sizes = batch.sizes
                 means = self._step(rows, batch, rate)
                 where, sizes = index_of(batch.active), batch.weight.sum(1)
                 totals[where] += means * sizes
@@ -145,14 +146,12 @@ class Stack:
             rows.take(batch.active, part)
         return means.detach()
 
-    def _epoch(
-        self, turns: Sequence[Turn], streams: Sequence[torch.Generator], device: torch.device
-    ) -> Iterator[StackedBatch]:
+    def _epoch(self, turns: Sequence[Turn], streams: Sequence[Stream], device: torch.device) -> Iterator[StackedBatch]:
         """One pass of everybody: from memory those whose examples lie there as tensors, the others as they draw."""
         passes: list[Iterable[Batch]] = []
         walks: list[Iterator[Batch]] = []
         for turn, stream in zip(turns, streams, strict=True):
-            with drawing_from(stream):
+            with stream:
                 passes.append(turn.examples.epoch())
                 walks.append(iter(passes[-1]))
         numbered, rest = [], []
@@ -211,7 +210,10 @@ class Stack:
         leaves = {name: part.detach().requires_grad_() for name, part in self._named(weights).items()}
         self._draws.streams, self._draws.sizes = [torch.Generator(), torch.Generator()], [len(x), len(x)]
         before = {name: (buffer, buffer._version) for name, buffer in self._network.named_buffers()}
+        outside = others_state()
         logits = self._logits(leaves, torch.stack([x, x]))
+        if not untouched(outside):
+            raise NotStackableError("it draws random numbers of Python's or NumPy's, of which all would have the same")
         self._check_filling(leaves, x)
         self._check_loss(logits.shape[-1], x.device)
         for name, buffer in self._network.named_buffers():

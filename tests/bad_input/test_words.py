@@ -9,6 +9,7 @@ import pytest
 from rffl_pl.cli.mistakes import KNOWN_AS
 from tests.bad_input.refusal import FIT, Row, assert_refused, below
 from tests.cli.folders import Run
+from tests.conftest import QUICK
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -366,3 +367,16 @@ def test_a_checkpoint_that_cannot_be(rffl: Run, here: Path, command: str, checkp
     given = () if checkpoint is None else ("--ckpt_path", checkpoint)
     assert_refused(rffl(command, "--config", "digits.yaml", *given), "ckpt_path")
     assert below(here) == set()
+
+
+def test_a_vocabulary_that_is_too_small(rffl: Run, here: Path) -> None:
+    """The batch that is tried first has the shortest sentences, and the largest number comes rounds later."""
+    rows = "".join(f"{'good' if i % 2 else 'bad'} w{i % 50} {'and' * (i > 60)},{i % 2}\n" for i in range(120))
+    (here / "reviews.csv").write_text("text,label\n" + rows)
+    (here / "test.csv").write_text("text,label\ngood and good,1\nbad and good,0\n")
+    words: tuple[object, ...] = ("--data", "TextFile", "--data.train_file", here / "reviews.csv")
+    words += ("--data.test_file", here / "test.csv", "--model.network", "TextCNN")
+    words += ("--model.network.classes", 2, "--model.optimizer", "Adam", "--model.optimizer.lr", 0.001)
+    ended = rffl("fit", *words, "--model.network.vocabulary", 54, "--federation.participants", 2, *QUICK)
+    assert_refused(ended, " with numbers up to 54, the training set")
+    assert "the training set's, but it fails: index out of range" in ended.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -161,6 +162,55 @@ def test_every_chart_has_marks_and_a_table(browser: Browser, page_file: Path, fo
         row = rows(page, "[data-table=reputation] table")[0]
         assert (row["Group"], row["Role"], row["Participant"]) == ("1 · RFFL · FreeRider", "honest", "0")
         assert float(row["Round 4"]) == pytest.approx((last + other) / 2, abs=1e-4)
+
+
+def test_an_interval_beyond_a_hundred_percent_is_drawn_whole(
+    browser: Browser, folders: list[Path], tmp_path: Path
+) -> None:
+    """Adversaries may take more than an honest participant gains, or lose: cut, a line would not reach its own dot."""
+    shares = [1.2, 1.8]
+    for number, (folder, share) in enumerate(zip(folders, shares, strict=False)):
+        one = copy(folder, tmp_path / str(number) / folder.name)
+        summary = json.loads((one / "summary.json").read_text())
+        (one / "summary.json").write_text(json.dumps(summary | {"taken_share": share}))
+    write(*chosen([f"{tmp_path}/*"]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        assert rows(page, f"{RESULTS} >> nth=1")[0]["Adversaries' share, %"] == said(shares)
+        page.get_by_label("One measure, all groups").select_option(label="Adversaries' share")
+        expect(page.locator("[data-chart=dots]")).to_contain_text("Adversaries' share, %")
+        marks = page.locator("[data-chart=dots] .role-mark")
+        line, dot = (marks.locator(mark).last.bounding_box() for mark in ("line", "path"))
+        assert line
+        assert dot
+        assert line["x"] + line["width"] / 2 == pytest.approx(dot["x"] + dot["width"] / 2, abs=1)
+        assert line["width"] > 5 * dot["width"]
+        page.get_by_label("Measure", exact=True).select_option(label="Adversaries' share")
+        assert "Adversaries' share, %" in " ".join(page.locator("#worst .caption").inner_text().split())
+        assert " ".join(rows(page, "#worst table")[0]["worst case"].split()).startswith(said(shares))
+
+
+def test_accuracies_have_rounds_of_their_own(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """Where only some rounds measure them, values of the others' places would be those of other rounds."""
+    one = copy(folders[0], tmp_path / "a" / folders[0].name)
+    with (one / "metrics.csv").open(newline="") as file:
+        kept = list(csv.DictReader(file))
+    for row in kept[::2]:
+        row.update({name: "" for name in row if name.startswith("accuracy/")})
+    with (one / "metrics.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, kept[0].keys())
+        writer.writeheader()
+        writer.writerows(kept)
+    write(*chosen([str(one)]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        open_all(page)
+        (accuracies,) = rows(page, "[data-table=accuracy] table")
+        expected = {f"Round {row['round']}": said([float(row["accuracy/mean"])]) for row in kept[1::2]}
+        assert {name: value for name, value in accuracies.items() if name != "Group"} == expected
+        assert len(expected) == 2
+        first = rows(page, "[data-table=reputation] table")[0]
+        for row in kept:
+            value = float(row["reputation/participant_0"])
+            assert float(first[f"Round {row['round']}"]) == pytest.approx(value, abs=1e-4)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])

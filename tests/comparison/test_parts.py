@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -11,13 +12,17 @@ from rffl_pl.comparison.settings import called, differing, ordered, plain
 from rffl_pl.runs import Round
 
 
-def rounds(count: int) -> list[Round]:
+def rounds(count: int, measured_every: int = 1) -> list[Round]:
     return [
         Round(
-            number=n, honest=1, members=[True, True], measures={"accuracy": [n / 10, 0.0], "reputation": [0.5, 1 / 3]}
+            number=n, honest=1, members=[True, True],
+            measures={
+                "accuracy": [math.nan if n % measured_every else n / 10, 0.0],
+                "reputation": [0.5, 1 / 3],
+            },
         )
         for n in range(1, count + 1)
-    ]
+    ]  # fmt: skip
 
 
 def test_what_differs() -> None:
@@ -61,10 +66,38 @@ def test_curves_are_thinned_to_what_a_page_holds() -> None:
     kept = curves(rounds(100), 10, 100)
     assert kept["rounds"][0] == 1
     assert kept["rounds"][-1] == 100
+    assert kept["measured"] == kept["rounds"]
     assert kept["accuracy"] == [number / 10 for number in kept["rounds"]]
     assert kept["who"] == [0, 1]
     assert kept["reputation"] == [[0.5] * 10, [0.3333] * 10]
-    assert curves([], 10, 10)["rounds"] == []
+    assert not any(curves([], 10, 10).values())
+
+
+@pytest.mark.parametrize("every", [2, 3, 5, 7, 20, 200])
+def test_accuracies_of_some_rounds_are_kept(every: int) -> None:
+    """Thinned with the reputations, a curve measured in every fifth round would lose all but the rounds of both."""
+    kept = curves(rounds(200, measured_every=every), 40, 200)
+    measured = list(range(every, 201, every))
+    assert len(kept["rounds"]) == 40
+    assert kept["accuracy"] == [number / 10 for number in kept["measured"]]
+    assert {measured[0], measured[-1]} <= set(kept["measured"]) <= set(measured)
+    assert len(kept["measured"]) >= min(len(measured), 39)
+    apart = [b - a for a, b in itertools.pairwise(kept["measured"])]
+    assert max(apart, default=0) - min(apart, default=0) <= every
+
+
+def test_accuracies_of_shorter_runs_are_of_the_same_rounds() -> None:
+    """Seeds are averaged by round: those of a run that ended early must be those of the others, but for its last."""
+    long, short_one = (curves(rounds(count, measured_every=3), 40, 200)["measured"] for count in (200, 100))
+    assert short_one[:-1] == [number for number in long if number < short_one[-1]]
+    assert short_one[-1] == 99
+
+
+def test_without_accuracies_there_are_reputations() -> None:
+    """A run that measures none on the way has a curve of the others all the same."""
+    kept = curves(rounds(100, measured_every=1000), 10, 100)
+    assert (kept["measured"], kept["accuracy"]) == ([], [])
+    assert len(kept["rounds"]) == len(kept["reputation"][0]) == 10
 
 
 @pytest.mark.parametrize("participants", [[10] * 100, [10] * 3, [500] * 100])

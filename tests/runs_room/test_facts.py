@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from copy import deepcopy
 from typing import Any
 
 import pytest
+import yaml
 
+from rffl_pl import servers
 from rffl_pl.runs.facts import facts, group, tags
+from tests.conftest import ROOT
 
 CONFIG: dict[str, Any] = {
     "seed_everything": 3,
@@ -35,6 +39,80 @@ def test_facts() -> None:
     }  # fmt: skip
     assert group(CONFIG) == "MNIST CLA RFFL paper FreeRider + LabelFlip 10+2"
     assert tags(CONFIG) == ["MNIST", "CLA", "RFFL", "paper", "FreeRider", "LabelFlip", "seed 3"]
+
+
+def server(name: str, **options: Any) -> dict[str, Any]:
+    """A server, or a rule inside one, as a configuration has it."""
+    return {"class_path": f"rffl_pl.servers.{name}", "init_args": options}
+
+
+ADAM = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.03}}
+SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 1.0, "momentum": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (server("FedAvg", variant="fedavg"), "FedAvg"),
+        (server("FedAvg", variant="released"), "FedAvg released"),
+        (server("NNM", rule=None, tolerated=None), "NNM"),
+        (server("NNM", rule={"class_path": "rffl_pl.servers.Median"}), "NNM"),
+        (server("NNM", rule=server("MultiKrum", selected=1)), "NNM of MultiKrum"),
+        (server("ARC", rule=server("NNM", rule=server("TrimmedMean"))), "ARC of NNM of TrimmedMean"),
+        (server("FedOpt", rule=server("FedAvg", variant="fedavg"), optimizer=None), "FedOpt"),
+        (server("FedOpt", rule=None, optimizer=SGD), "FedOpt"),
+        (server("FedOpt", rule=None, optimizer=ADAM), "FedOpt Adam"),
+        (server("FedOpt", rule=server("Median"), optimizer=ADAM), "FedOpt Adam of Median"),
+        (server("QFFL", q=0.1, weights="sampled"), "QFFL sampled"),
+        ({"class_path": "my.Own", "init_args": {"rule": 3, "weights": [1, 2]}}, "Own"),
+        ({"class_path": "my.Own", "init_args": {"rule": {"class_path": "my.Inner"}}}, "Own of Inner"),
+    ],
+)
+def test_a_server_is_named_by_what_makes_it_another(given: dict[str, Any], named: str) -> None:
+    """A dashboard averages over all of one name: two rules or optimizers under one would be shown as a third."""
+    config = changed(server=given)
+    assert facts(config)["server_name"] == named
+    assert group(config) == f"MNIST CLA {named} FreeRider + LabelFlip 10+2"
+    name = given["class_path"].rpartition(".")[2]
+    assert tags(config)[2:-3] == ([name] if name == named else [name, named])  # the class alone finds all of them
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ({"proximal": 0.0, "personal": 0.0}, "FedAvg"),
+        ({"proximal": 0.1, "personal": 0.0}, "FedAvg proximal 0.1"),
+        ({"proximal": 1e-05, "personal": 2.0}, "FedAvg proximal 1e-05 personal 2"),
+    ],
+)
+def test_proximal_terms_are_another_framework(model: dict[str, float], named: str) -> None:
+    """FedProx and Ditto are what they are compared with, FedAvg, but for a number; presets stay a key of their own."""
+    assert facts(changed(server=server("FedAvg"), model=model))["server_name"] == named
+    rffl = facts(changed(model=model))
+    assert (rffl["server_name"], rffl["preset"]) == (named.replace("FedAvg", "RFFL"), "paper")
+
+
+CLASSES = [
+    one for one in map(vars(servers).get, servers.__all__)
+    if isinstance(one, type) and issubclass(one, servers.Server) and not inspect.isabstract(one)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("one", CLASSES)
+def test_a_server_with_its_defaults_is_named_by_its_class(one: type[servers.Server]) -> None:
+    """Whether they are left out or given: a default that is not known here would part what is the same."""
+    every = {name: given.default for name, given in inspect.signature(one).parameters.items()}
+    assert facts(changed(server=server(one.__name__, **every)))["server_name"] == one.__name__
+    if "rule" in every:
+        inside = server(type(one().inner).__name__)  # type: ignore[attr-defined]
+        assert facts(changed(server=server(one.__name__, rule=inside)))["server_name"] == one.__name__
+
+
+def test_the_configurations_of_servers_have_a_name_each() -> None:
+    """Two that a user takes for different would be one line of a dashboard."""
+    files = sorted((ROOT / "configs" / "servers").glob("*.yaml"))
+    found = [facts(changed(**yaml.safe_load(file.read_text()))) for file in files]
+    assert len({(known["server_name"], known.get("preset")) for known in found}) == len(files) > 20
 
 
 def test_a_cell_says_its_study() -> None:
