@@ -358,7 +358,7 @@ def leave_process_group() -> None:
         leave(0)
 
 
-def end(code: int) -> NoReturn:
+def end(code: int | str | None) -> NoReturn:
     """End this process without waiting for the other ranks.
 
     Connections that are still open would abort it on the way out.

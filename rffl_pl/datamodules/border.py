@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
+from rffl_pl.datamodules.byte_images import ByteImages
+from rffl_pl.datamodules.inputs import spread
 from rffl_pl.errors import UserError
 from rffl_pl.functional.finite import all_finite
+from rffl_pl.functional.streams import Stream
+
+_LOOKED_AT = 32
+"""Examples that are read to see whether a dataset's `targets` are their classes."""
 
 
 class Part:
@@ -39,17 +46,18 @@ class Part:
         self.dataset, self.which, self.owner, self.num_classes = dataset, which, owner, num_classes
         if count == 0:
             raise UserError(f"Expected {owner} to have {which} examples, but there is none; give it at least one.")
-        if isinstance(dataset, TensorDataset) and len(dataset.tensors) != 2:
+        tensors = tensors_of(dataset)
+        if tensors is not None and len(tensors) != 2:
             raise UserError(
                 f"Expected {which} examples of {owner} to be pairs (x, y), but its TensorDataset has "
-                f"{len(dataset.tensors)} tensor(s); give it two."
+                f"{len(tensors)} tensor(s); give it two."
             )
         self.labels = labels_of(dataset, f"{which} example", owner)
         everything = torch.arange(count)
         self._check_labels(everything, self.labels)
         self.check(everything[:1], collected(dataset, [0]))
-        if isinstance(dataset, TensorDataset):
-            self._check_inputs(everything, dataset.tensors[0])
+        if tensors is not None:
+            self._check_inputs(everything, tensors[0])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -73,7 +81,7 @@ class Part:
             if isinstance(failure, Odd):
                 blamed, reason = f"{self.which} example {failure.example}", f" ({failure.reason})"
             elif failure is not None:
-                reason = f" ({type(failure).__name__}: {' '.join(str(failure).split())})"
+                reason = f" ({_said(failure)})"
             raise UserError(
                 f"Expected {self.which} examples of {self.owner} to be pairs (x, y) of a tensor and a class number, "
                 f"every x of one shape, but {blamed} is not{reason}; convert them in its dataset."
@@ -100,12 +108,22 @@ class Part:
             )
 
 
+def tensors_of(dataset: Dataset[Any] | None) -> tuple[Tensor, ...] | None:
+    """Its tensors, inputs and classes, where they lie in memory and an index into them is all that reading is.
+
+    Of a subclass that makes something else of them, a transform for one, they are not its examples.
+    """
+    reads = getattr(type(dataset), "__getitem__", None)
+    known = reads in (TensorDataset.__getitem__, ByteImages.__getitem__)
+    return dataset.tensors if known and isinstance(dataset, TensorDataset) else None
+
+
 class Odd(Exception):
-    """Examples that make no batch, since one of them is unlike most.
+    """Examples that make no batch, since one of them is unlike most or cannot be read.
 
     Args:
         example: Its number.
-        reason: What is unlike about it.
+        reason: What is unlike about it, or why it cannot be.
     """
 
     def __init__(self, example: int, reason: str) -> None:
@@ -121,7 +139,28 @@ def collected(dataset: Dataset[Any], indices: list[int]) -> Any:
         examples = together(indices) if together else [dataset[i] for i in indices]
         return default_collate(examples)
     except Exception as error:  # whatever files meet, and torch in things that it cannot stack
-        return _odd(indices, examples) or error
+        return (_unread(dataset, indices, error) if examples is None else _odd(indices, examples)) or error
+
+
+def _unread(dataset: Dataset[Any], indices: list[int], error: Exception) -> Exception | None:
+    """Why the first of the examples that cannot be read cannot, with its number; None if each by itself can."""
+    if isinstance(error, UserError):
+        return None  # its sentence names what cannot be read
+    for index in indices:
+        try:
+            dataset[index]
+        except UserError as mistake:
+            return mistake
+        except Exception as failure:  # as above
+            odd = Odd(index, _said(failure))
+            odd.__cause__ = failure
+            return odd
+    return None
+
+
+def _said(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _odd(indices: list[int], examples: Any) -> Odd | None:
@@ -150,18 +189,23 @@ def _kind(example: Any) -> str:
 def labels_of(dataset: Dataset[Any], which: str = "example", owner: str | None = None) -> Tensor:
     """The class of every example, ``[n]`` int64: from ``targets`` or ``labels`` if the dataset has them.
 
+    Where they are not what examples come with, or there are none, all examples are read. A dataset that says
+    ``exact_targets`` is believed.
+
     Raises:
         UserError: If there is none, or one that is no whole number; ``which`` and ``owner`` are how it is called.
     """
     owner = owner or type(dataset).__name__
     count = _length(dataset)
-    given = [dataset.tensors[1]] if isinstance(dataset, TensorDataset) else []
-    for candidate in [*given, getattr(dataset, "targets", None), getattr(dataset, "labels", None)]:
+    tensors = tensors_of(dataset)
+    if tensors is not None and tensors[1].shape == (count,):
+        return whole(tensors[1], which, owner)
+    for candidate in (getattr(dataset, "targets", None), getattr(dataset, "labels", None)):
         try:
             labels = torch.as_tensor(candidate)
         except (TypeError, ValueError, RuntimeError):
             continue  # names of classes, say
-        if labels.shape == (count,):
+        if labels.shape == (count,) and _read_alike(labels, dataset):
             return whole(labels, which, owner)
     try:
         numbers = [_number(dataset[i][1]) for i in range(count)]
@@ -173,6 +217,23 @@ def labels_of(dataset: Dataset[Any], which: str = "example", owner: str | None =
             f"{type(error).__name__}: {error}."
         ) from error
     return whole(torch.tensor(numbers), which, owner)
+
+
+def _read_alike(labels: Tensor, dataset: Dataset[Any]) -> bool:
+    """Whether examples come with these labels, by a few of them.
+
+    torchvision keeps `targets` as they were before a ``target_transform``, which may map a class that is rare.
+    """
+    if getattr(dataset, "exact_targets", False):
+        return True
+    if getattr(dataset, "target_transform", None) is not None:
+        return False
+    with Stream(0):  # they may draw at random: the run's own stream stays
+        for i in spread(len(labels), _LOOKED_AT).tolist():
+            with suppress(Exception):  # one that cannot be read shows nothing here; whoever needs it says so
+                if _number(dataset[i][1]) != labels[i].item():
+                    return False
+    return True
 
 
 def whole(labels: Tensor, which: str, owner: str, indices: Tensor | None = None) -> Tensor:

@@ -99,6 +99,9 @@ class Images(Dataset[tuple[Tensor, int]]):
         pixels: Makes an input of an image.
     """
 
+    exact_targets = True
+    """None need be decoded to see it."""
+
     def __init__(self, part: Labelled, column: str, pixels: Pixels) -> None:
         self.rows, self.column, self.pixels = part.rows.select_columns([column]), column, pixels
         self.targets = torch.tensor(part.labels)

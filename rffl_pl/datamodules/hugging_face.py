@@ -71,7 +71,7 @@ class HuggingFaceData(FederatedDataModule):
                 f"Expected --data.test or --data.test_share, but got both, {test} and {test_share}; leave one out."
             )
         self.path, self.configuration, self.label, self.test_share = path, name, label, test_share
-        self.split_names = {"train": train, "test": test or "test", "val": val}
+        self.split_names = {"train": train, "test": None if test_share is not None else test or "test", "val": val}
 
     @property
     @abstractmethod
@@ -153,11 +153,7 @@ class HuggingFaceData(FederatedDataModule):
                 f"Expected --data.{which} to be a split of --data.path {self.path}, but got {name} and it has "
                 f"{', '.join(found)}{_nearest(name, found)} one with --data.{which}{share}."
             )
-        if which != "train" and name == self.split_names["train"]:
-            raise UserError(
-                f"Expected --data.{which} to be another split than --data.train, but both are {name}; a model would "
-                "be measured on what it was trained on."
-            )
+        self._check_apart(which, name)
         rows = found[name]
         for column, option in {**self.columns, self.label: "--data.label"}.items():
             if column not in rows.column_names:
@@ -167,6 +163,20 @@ class HuggingFaceData(FederatedDataModule):
                     f"and it has {', '.join(rows.column_names)}{near} yours with {option}."
                 )
         return rows
+
+    def _check_apart(self, which: str, name: str) -> None:
+        """See that no two of training, validation and test examples are the same."""
+        harm = {
+            "train": "a model would be measured on what it was trained on",
+            "test": "a server that trains on what is watched, or scores by it, would be tested on it",
+        }
+        earlier = {"train": (), "test": ("train",), "val": ("train", "test")}
+        for other in earlier[which]:
+            if name == self.split_names[other]:
+                raise UserError(
+                    f"Expected --data.{which} to be another split than --data.{other}, but both are {name}; "
+                    f"{harm[other]}; name another."
+                )
 
     def _names(self, train: Any) -> Sequence[Any]:
         """What the classes are called."""

@@ -139,6 +139,9 @@ class ImageFolder(FederatedDataModule):
 class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has no types
     """The images of a folder; of given classes some may have none, else those there are."""
 
+    exact_targets = True
+    """None need be decoded to see it, of each of many participants."""
+
     def __init__(self, folder: Path, classes: Sequence[str] | None, whose: str, **options: Any) -> None:
         self._given, self._whose = classes, whose
         super().__init__(str(folder), allow_empty=classes is not None, **options)

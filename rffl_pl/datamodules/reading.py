@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
-from rffl_pl.datamodules.border import collected
+from rffl_pl.datamodules.border import collected, tensors_of
 from rffl_pl.datamodules.byte_images import ByteImages
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.errors import UserError
+from rffl_pl.functional.streams import Stream
 
 Batch = tuple[Tensor, Tensor]
 
@@ -26,7 +27,8 @@ Batch = tuple[Tensor, Tensor]
 class Reader:
     """Reads mini-batches of one dataset, in whatever order it is asked for.
 
-    What lies in memory is indexed a whole batch at a time, which is many times faster than collating single examples.
+    What lies in memory is indexed a whole batch at a time, which is many times faster than collating single examples;
+    a subclass with a ``__getitem__`` of its own, a transform for one, takes no more than one number.
     Worker processes stay alive from one pass to the next: starting them takes longer than most passes.
 
     Args:
@@ -39,7 +41,8 @@ class Reader:
         self, dataset: Dataset[Any], num_workers: int = 0, check: Callable[[Tensor, Any], None] | None = None
     ) -> None:
         self.dataset, self.check = dataset, check
-        self.in_memory = isinstance(dataset, TensorDataset | Sentences)
+        sentences = getattr(type(dataset), "__getitem__", None) is Sentences.__getitem__
+        self.in_memory = sentences or tensors_of(dataset) is not None
         self.num_workers = 0 if self.in_memory else num_workers
         self._idle: list[DataLoader[Any]] = []
 
@@ -121,8 +124,7 @@ class Batches:
     @property
     def tensors(self) -> tuple[Tensor, ...] | None:
         """All examples of the dataset, inputs and classes, where they lie in memory as tensors; else None."""
-        dataset = self.reader.dataset
-        return dataset.tensors if isinstance(dataset, TensorDataset) else None
+        return tensors_of(self.reader.dataset)
 
     @property
     def prepare(self) -> Callable[[Tensor], Tensor] | None:
@@ -157,7 +159,7 @@ class Joint:
 
     def __iter__(self) -> Iterator[dict[int, Batch]]:
         seed = int(torch.empty((), dtype=torch.int64).random_())
-        streams = {i: _Stream((seed + i) % 2**63) for i in self.batches}
+        streams = {i: Stream((seed + i) % 2**63) for i in self.batches}
         walks = {}
         for i, batches in self.batches.items():
             with streams[i]:
@@ -241,33 +243,6 @@ def _await_own_end() -> None:
     while signal.sigwaitinfo([signal.SIGTERM]).si_pid != os.getppid():
         pass
     os._exit(0)
-
-
-class _Stream:
-    """A random stream of its own, torch's, Python's and NumPy's, which goes on whenever it is entered again."""
-
-    def __init__(self, seed: int) -> None:
-        drawn = torch.Generator().manual_seed(seed).get_state()
-        self._here = drawn, random.Random(seed).getstate(), np.random.RandomState(seed % 2**32).get_state()
-        self._elsewhere = _streams()
-
-    def __enter__(self) -> None:
-        self._elsewhere = _streams()
-        _go_on_with(self._here)
-
-    def __exit__(self, *_: object) -> None:
-        self._here = _streams()
-        _go_on_with(self._elsewhere)
-
-
-def _streams() -> tuple[Any, ...]:
-    return torch.random.get_rng_state(), random.getstate(), np.random.get_state()
-
-
-def _go_on_with(states: tuple[Any, ...]) -> None:
-    torch.random.set_rng_state(states[0])
-    random.setstate(states[1])
-    np.random.set_state(states[2])
 
 
 def _start_streams(seed: int) -> None:

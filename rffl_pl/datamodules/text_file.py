@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -80,6 +81,7 @@ class TextFile(TextDataModule):
         self.given_classes = given_classes(classes)
 
     def read(self) -> tuple[Texts | OwnTexts, None, Texts | OwnTexts]:
+        self._check_apart()
         if isinstance(self.split, OWN):
             return self._read_apart()
         numbered = [file for file in (self.train_file, self.test_file) if file is not None and NUMBER in file]
@@ -98,6 +100,24 @@ class TextFile(TextDataModule):
         if not test:
             raise UserError(f"Expected test sentences in --data.test_file {self.test_file}, but it has none.")
         return self._texts(train, given), None, self._texts(test, f"--data.test_file {self.test_file}")
+
+    def _check_apart(self) -> None:
+        """See that no file, whosever it is, is for training and for the test."""
+        if self.test_file is None:
+            return
+        trained, tested = self._places_of(self.train_file), self._places_of(self.test_file)
+        both = next((place for place in tested if place in trained), None)
+        if both is not None:
+            raise UserError(
+                f"Expected --data.test_file to be another file than --data.train_file, but both are {both}; a model "
+                "would be measured on what it was trained on; give another"
+                f"{'' if isinstance(self.split, OWN) else ', or leave it out'}."
+            )
+
+    def _places_of(self, file: str) -> dict[str, None]:
+        """Where it lies, or each participant's of that name, however it is written."""
+        everybodys = range(self.federation.total) if NUMBER in file else range(1)
+        return dict.fromkeys(_place(file.replace(NUMBER, str(i))) for i in everybodys)
 
     def _read_apart(self) -> tuple[OwnTexts, None, Texts | OwnTexts]:
         """Of each participant the training sentences when they are asked for; test sentences likewise or at once."""
@@ -211,6 +231,14 @@ class TextFile(TextDataModule):
         if not isinstance(row, dict):
             raise UserError(f"Expected a JSON object in {where}, but got {type(row).__name__}.")
         return row
+
+
+def _place(file: str) -> str:
+    """A file's own path, without links."""
+    try:
+        return os.path.realpath(file)
+    except ValueError:  # what no file can be called, as reading it says
+        return file
 
 
 def _known(encoding: str) -> bool:

@@ -47,7 +47,7 @@ LOADED = {
     "names of classes": "with y a class number, but got",
     "words as inputs": "pairs (x, y) of a tensor and a class number",
     "a torn file": "but got OSError: disk gone",
-    "a torn file found late": "a batch with example 0 is not (OSError: disk gone)",
+    "a torn file found late": "but test example 30 is not (OSError: disk gone)",
     "no file": "load() of Data to read the data, but FileNotFoundError: [Errno 2] No such file or",
     "a bug": "load() of Data to read the data, but KeyError: 'rings' (own.py, line ",
 }
@@ -179,7 +179,9 @@ def test_that_a_rank_is_gone_is_nobodys_mistake(monkeypatch: pytest.MonkeyPatch)
 def test_data_without_a_number_of_classes(rffl: Run, here: Path) -> None:
     """Nobody would know how many outputs a network needs."""
     ended = rffl(*DATA, "--data", f"{OWN}.Unnumbered", "--data.what", "no examples")
-    assert_refused(ended, "Unnumbered to say its number of classes, but got None; set num_classes in the class.")
+    assert_refused(
+        ended, "Unnumbered to say its number of classes, but got None; set num_classes in the class to an int."
+    )
     assert below(here) == set()
 
 

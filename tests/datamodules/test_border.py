@@ -16,6 +16,7 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset
 from rffl_pl.datamodules import FederatedDataModule, Sources
 from rffl_pl.datamodules.border import labels_of
 from rffl_pl.datamodules.reading import Reader
+from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended
@@ -59,8 +60,32 @@ def test_labels_of_every_kind_of_data_set() -> None:
         assert labels_of(dataset).dtype == torch.int64
 
 
+class Counted(Plain):
+    """Counts how often an example is read."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.read = 0
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        self.read += 1
+        return super().__getitem__(index)
+
+
 def test_targets_save_reading_every_example() -> None:
-    """With `targets`, no example is read for its label."""
+    """With `targets`, few examples are read for their labels: else images on a disk are all decoded before a run."""
+    dataset = Counted(1000)
+    dataset.targets = torch.arange(1000) % CLASSES  # type: ignore[attr-defined]
+    assert torch.equal(labels_of(dataset), torch.arange(1000) % CLASSES)
+    assert dataset.read <= 32
+    dataset.exact_targets = True  # type: ignore[attr-defined]
+    before = dataset.read
+    labels_of(dataset)
+    assert dataset.read == before
+
+
+def test_targets_of_examples_that_cannot_be_read() -> None:
+    """A damaged image ends setup without its number, or has every other one read."""
 
     class Unreadable(Plain):
         targets: ClassVar[list[int]] = [3, 1, 2]
@@ -69,6 +94,75 @@ def test_targets_save_reading_every_example() -> None:
             raise AssertionError(index)
 
     assert labels_of(Unreadable(3)).tolist() == [3, 1, 2]
+
+
+class Mapped(Plain):
+    """Examples that come with other classes than its `targets` are."""
+
+    def __init__(self, n: int, classes: Callable[[int], int], **attributes: Any) -> None:
+        super().__init__(n)
+        self.targets = [i % CLASSES for i in range(n)]
+        self.classes = classes
+        vars(self).update(attributes)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        x, _ = super().__getitem__(index)
+        return x, self.classes(index)
+
+
+def test_labels_are_those_that_training_sees() -> None:
+    """Splits and checks go by other classes than training, where a data set maps its `targets` as it is read."""
+    data = with_part("train", Mapped(TRAIN, lambda i: i % CLASSES // 2))
+    data.setup("fit")
+    assert torch.equal(data._parts["training"].labels, torch.arange(TRAIN) % CLASSES // 2)
+    assert data.classes == [2, 2]
+    data = with_part("test", Mapped(TEST, lambda i: i % CLASSES + 1))
+    with pytest.raises(UserError, match=r"but test example 3 has label 4 \(9 of 37 are outside\)"):
+        data.setup("fit")
+
+
+def test_a_target_transform_has_every_label_read() -> None:
+    """A class that is rare and mapped to another is among none of a few examples."""
+    dataset = Mapped(1000, lambda i: 0 if i == 7 else i % CLASSES, target_transform=None)
+    assert labels_of(dataset)[7] == 7 % CLASSES
+    dataset.target_transform = int  # type: ignore[attr-defined]
+    assert labels_of(dataset)[7] == 0
+
+
+class Halved(TensorDataset):
+    """Tensors with a transform of one example, as people add it: a batch of them it does not take."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        x, y, *_ = self.tensors
+        return x[index] / 2, y[int(index)] // 2
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_tensors_with_a_transform_are_read_one_by_one(count: int) -> None:
+    """It would be given many numbers at once, or be left out, and labels be those before it."""
+    rows = torch.arange(40)
+    data = with_part("train", Halved(rows.float().unsqueeze(1), rows % CLASSES, *[rows] * (count - 2)))
+    data.num_workers = 1
+    data.setup("fit")
+    assert data.classes == [2, 2]
+    reader = data._readers["training"]
+    assert (reader.in_memory, reader.num_workers, reader.batches(rows, 8).tensors) == (False, 1, None)
+    x, y = reader.batch(torch.tensor([5, 2, 39]))
+    assert (x.tolist(), y.tolist()) == ([[2.5], [1.0], [19.5]], [0, 1, 1])
+    everything = with_part("train", TensorDataset(rows.float().unsqueeze(1), rows % CLASSES // 2))
+    everything.setup("fit")
+    assert data.identity()["shards"] == everything.identity()["shards"]
+    assert data.identity()["inputs"] != everything.identity()["inputs"]  # of the test set alone
+
+
+def test_tensors_under_another_name() -> None:
+    """A class of one's own that reads as its base would be slowed down for its name."""
+
+    class Named(TensorDataset):
+        pass
+
+    assert Reader(Named(*tensors(9).tensors)).in_memory
+    assert Reader(Sentences([[2], [3, 4]], [0, 1])).in_memory
 
 
 class Given(FederatedDataModule):
@@ -184,15 +278,15 @@ def test_data_sets_of_another_kind() -> None:
 
 
 BROKEN = {
-    "NaN": ((torch.tensor([float("nan")]), 1), "finite inputs of Given, but training example 13 has NaN"),
-    "another label": ((torch.zeros(1), 0.5), "whole numbers, but training example 13 has label 0.5"),
-    "another class": ((torch.zeros(1), 7), "in 0 .. 3, but training example 13 has label 7"),
+    "NaN": ((torch.tensor([float("nan")]), 1), "finite inputs of Given, but training example 14 has NaN"),
+    "another label": ((torch.zeros(1), 0.5), "whole numbers, but training example 14 has label 0.5"),
+    "another class": ((torch.zeros(1), 7), "in 0 .. 3, but training example 14 has label 7"),
     "another shape": (
         (torch.zeros(2), 1),
-        "every x of one shape, but training example 13 is not (it is of shape [2], most are of shape [1]);",
+        "every x of one shape, but training example 14 is not (it is of shape [2], most are of shape [1]);",
     ),
-    "no tensor": ((object(), 1), "training example 13 is not (it is of type object, most are of shape [1]);"),
-    "no pair": (torch.zeros(1), "training example 13 is not (it is no pair, most are of shape [1]);"),
+    "no tensor": ((object(), 1), "training example 14 is not (it is of type object, most are of shape [1]);"),
+    "no pair": (torch.zeros(1), "training example 14 is not (it is no pair, most are of shape [1]);"),
 }
 
 
@@ -201,7 +295,7 @@ BROKEN = {
 def test_an_example_that_is_read_later(fault: str, num_workers: int) -> None:
     """What setup does not see is said, in one sentence, by the pass that reads it, in whichever process."""
     example, expected = BROKEN[fault]
-    data = with_part("train", Altered(TRAIN, 13, example, targets=True))
+    data = with_part("train", Altered(TRAIN, 14, example, targets=True))
     data.setup("fit")
     reader = Reader(data._parts["training"].dataset, num_workers, data._parts["training"].check)
     walked: list[Any] = []
@@ -212,6 +306,30 @@ def test_an_example_that_is_read_later(fault: str, num_workers: int) -> None:
     assert len(walked) == 1
     del caught  # and with its traceback the pass that was left, whose workers the next one takes over
     assert len(list(reader.batches(torch.arange(20, 60), 8))) == 5
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("together", [False, True])
+def test_an_example_that_cannot_be_read(num_workers: int, together: bool) -> None:
+    """A user would mend the first one of its batch, with which nothing is wrong."""
+
+    class Torn(Altered):
+        def __getitem__(self, index: int) -> Any:
+            if index == self.index:
+                raise OSError("disk gone")
+            return super().__getitem__(index)
+
+    dataset = Torn(TRAIN, 14, None, targets=True)
+    if together:
+        dataset.__getitems__ = lambda indices: [dataset[i] for i in indices]  # type: ignore[attr-defined]
+    data = with_part("train", dataset)
+    data.setup("fit")
+    reader = Reader(dataset, num_workers, data._parts["training"].check)
+    with pytest.raises(UserError, match=r"but training example 14 is not \(OSError: disk gone\); convert") as caught:
+        list(reader.batches(torch.tensor([4, 5, 14, 6]), 4))
+    reader.close()
+    if not num_workers:
+        assert isinstance(caught.value.__cause__.__cause__, OSError)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("order", "named"), [([13, 4, 5], 13), ([4, 13], None), ([4, 13, 5], 13)])
@@ -247,18 +365,50 @@ def test_testing_on_nothing(limit: float, stage: str) -> None:
 
 def test_labels_are_read_once() -> None:
     """A data set without `targets` is read whole in setup alone, not again for classes or every checkpoint."""
-
-    class Counted(Plain):
-        read = 0
-
-        def __getitem__(self, index: int) -> tuple[Tensor, int]:
-            Counted.read += 1
-            return super().__getitem__(index)
-
-    data = with_part("train", Counted(TRAIN))
+    dataset = Counted(TRAIN)
+    data = with_part("train", dataset)
     data.setup("fit")
-    after_setup = Counted.read
+    after_setup = dataset.read
     assert TRAIN <= after_setup <= TRAIN + 1
     assert data.identity() == data.identity()
     assert data.classes == data.classes
-    assert Counted.read == after_setup
+    assert dataset.read == after_setup
+
+
+@pytest.mark.parametrize("given", [np.int64(4), torch.tensor(4), torch.tensor([4]), np.array(4)], ids=repr)
+def test_a_number_of_classes_that_was_counted(given: Any) -> None:
+    """`y.max() + 1` is refused, or is no number that a checkpoint or a network's size can take."""
+    data = with_part("train", tensors(TRAIN))
+    data.num_classes = given
+    data.setup("fit")
+    assert (type(data.num_classes), data.num_classes) == (int, 4)
+    assert data.identity()["classes"] == "4"
+
+
+class Property(Given):
+    """Counts its classes whenever it is asked."""
+
+    num_classes = property(lambda self: np.int64(4))
+
+
+@pytest.mark.parametrize(
+    ("given", "what"), [(4.0, "float"), (np.float64(4), "float64"), (torch.ones(2, 2), "Tensor"), ("4", "str")]
+)
+def test_a_number_of_classes_that_is_no_whole_number(given: Any, what: str) -> None:
+    """The sentence shows a 4 and says that it is none."""
+    data = with_part("train", tensors(TRAIN))
+    data.num_classes = given
+    assert told(data) == (
+        f"Expected Given to say its number of classes, but got one of type {what}; set num_classes in the class to an "
+        "int."
+    )
+    counted = Property(Sources(train=tensors(TRAIN), test=tensors(TEST)))
+    assert "Expected Property to say its number of classes, but got one of type int64;" in told(counted)
+
+
+@pytest.mark.parametrize("given", [0, -2])
+def test_no_classes(given: int) -> None:
+    """Nobody would know how many outputs a network needs."""
+    data = with_part("train", tensors(TRAIN))
+    data.num_classes = given
+    assert f"to say its number of classes, but got {given}; set" in told(data)

@@ -168,6 +168,8 @@ def test_a_split_for_watching(tmp_path: Path) -> None:
     data = ready(HFDataset, path, inputs="width", val="dev")
     assert sum(len(y) for _, y in data.held_out_dataloader()) == 30
     assert sum(data.shard_sizes) == 60
+    data = ready(HFDataset, path, inputs="width", val="test", test_share=0.2)  # nobody is tested on that split
+    assert sum(len(y) for _, y in data.held_out_dataloader()) == 20
 
 
 @pytest.mark.parametrize(
@@ -193,6 +195,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no such split": ({"inputs": "width", "train": "training"}, r"--data.train to be a split .*did you mean train\?"),
     "no split to watch": ({"inputs": "width", "val": "dev"}, "--data.val to be a split .*but got dev"),
     "the same split twice": ({"inputs": "width", "test": "train"}, "to be another split than --data.train"),
+    "the training split to watch": (
+        {"inputs": "width", "val": "train"},
+        "--data.val to be another split than --data.train, but both are train; .*; name another.",
+    ),
+    "the test split to watch": (
+        {"inputs": "width", "val": "test"},
+        "--data.val to be another split than --data.test, but both are test; .*; name another.",
+    ),
     "a share and a split": ({"inputs": "width", "test": "test", "test_share": 0.1}, "but got both, test and 0.1"),
     "share": ({"inputs": "width", "test_share": 1.5}, "--data.test_share to lie between 0 and 1, but got 1.5"),
     "text as numbers": ({"inputs": "review"}, "column review .* holds Value.*string.*--data HFText"),

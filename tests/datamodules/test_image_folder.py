@@ -12,8 +12,10 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
+from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
-from rffl_pl.datamodules import ImageFolder
+from rffl_pl.datamodules import ImageFolder, image_folder
+from rffl_pl.datamodules.border import labels_of
 from rffl_pl.datamodules.reading import first_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -117,6 +119,27 @@ def test_images_of_ones_own(rffl: Callable[..., Ended], divided: Path) -> None:
         "--federation.participants", 2, "--data.split", "OWN",
     )  # fmt: skip
     assert ended.code == 0, ended.err
+
+
+def test_no_image_is_decoded_for_its_label(divided: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many participants a run begins minutes later."""
+    read, decode = [], image_folder._input
+
+    def noted(*given: Any) -> Any:
+        read.append(given)
+        return decode(*given)
+
+    monkeypatch.setattr(image_folder, "_input", noted)
+    made(divided, split="OWN")
+    assert len(read) == 4  # the first of each of two participants, of val and of test
+
+
+def test_targets_of_torchvision(folder: Path) -> None:
+    """Its `targets` stay what they were before a `target_transform`."""
+    plain: Any = TorchvisionImageFolder(str(folder / "train"))
+    turned: Any = TorchvisionImageFolder(str(folder / "train"), target_transform=lambda label: 1 - label)
+    assert labels_of(plain).tolist() == [0] * 30 + [1] * 30
+    assert labels_of(turned).tolist() == [1] * 30 + [0] * 30
 
 
 def test_no_images_to_watch(divided: Path) -> None:

@@ -173,6 +173,17 @@ def test_what_is_missing(folder: Path) -> None:
     assert said in refused(folder)
 
 
+@pytest.mark.parametrize(
+    ("test_file", "both"), [("train_{participant}.csv", 0), ("train_2.csv", 2), ("../files/train_{participant}.csv", 0)]
+)
+def test_one_file_for_training_and_test(folder: Path, test_file: str, both: int) -> None:
+    """A participant is tested on what it, or another one, trained on."""
+    said = refused(folder, test_file=str(folder / test_file), classes=["yes", "no"])
+    expected = f"another file than --data.train_file, but both are {folder.resolve()}/train_{both}.csv; a model would"
+    assert expected in said
+    assert said.endswith("; give another.")
+
+
 class Notes(TextDataModule):
     """A user's own, of whose participants one has nothing to read."""
 

@@ -263,6 +263,20 @@ def test_a_test_file(tmp_path: Path) -> None:
         loaded(train, test_file=str(write(tmp_path / "c.csv", [("a film", "maybe")])))
 
 
+@pytest.mark.parametrize("again", ["a.csv", "folder/../a.csv", "link.csv"])
+def test_one_file_for_training_and_test(tmp_path: Path, again: str) -> None:
+    """Accuracies of sentences that were trained on are taken for those of others."""
+    train = write(tmp_path / "a.csv", ROWS)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.csv").symlink_to(train)
+    with pytest.raises(UserError) as caught:
+        loaded(train, test_file=str(tmp_path / again))
+    assert str(caught.value) == (
+        f"Expected --data.test_file to be another file than --data.train_file, but both are {train}; a model would be "
+        "measured on what it was trained on; give another, or leave it out."
+    )
+
+
 @pytest.mark.parametrize("examples", [1, 2])
 def test_a_rare_class_is_trained_on(tmp_path: Path, examples: int) -> None:
     """Whatever the seed, an example of every class stays for training, and as many are tested on."""
