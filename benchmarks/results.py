@@ -9,7 +9,10 @@ import contextlib
 import io
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from rffl_pl.studies import Study, results
 
 RESULTS = Path(__file__).parent.parent / "RESULTS.md"
 _BLOCK = re.compile(r"(<!-- rffl (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -34,5 +37,23 @@ def _output(words: list[str]) -> str:
     return said.getvalue().strip()
 
 
+@contextlib.contextmanager
+def each_file_read_once() -> Iterator[None]:
+    """Around several commands: files of results are large."""
+    every, known = results._every, {}
+
+    def once(study: Study, file: Path, columns: Sequence[str]) -> list[results.Row]:
+        if (file, *columns) not in known:
+            known[file, *columns] = every(study, file, columns)
+        return known[file, *columns]
+
+    results._every = once
+    try:
+        yield
+    finally:
+        results._every = every
+
+
 if __name__ == "__main__":
-    RESULTS.write_text(renewed(RESULTS.read_text()))
+    with each_file_read_once():
+        RESULTS.write_text(renewed(RESULTS.read_text()))

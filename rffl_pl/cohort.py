@@ -391,7 +391,7 @@ def loss_on(device: torch.device, loss: nn.Module | None) -> Loss:
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Images with channels last, which convolutions run up to twice as fast on; other inputs as they are."""
+    """Images with channels last, on which convolutions on CPUs are up to twice as fast; other inputs as they are."""
     if x.dim() != 4 or _has_channels_last(x):
         return x
     # `contiguous` would leave one-channel images with strides that convolutions read as channels first.

@@ -253,9 +253,12 @@ class FederatedModule(Configured, LightningModule):
         if self.engine == "loop" or (self.engine == "auto" and device.type == "cpu"):
             return False
         network = copy.deepcopy(self.network).to(device)
-        why = refusal(network, make_optimizer(self.optimizer, network), x.to(device), loss_on(device, self.loss))
-        if why is not None and self.engine == "stacked":
-            rank_zero_warn(f"Participants train one after another in spite of --model.engine stacked, since {why}.")
+        precision = self.trainer.precision_plugin.train_step_context
+        loss = loss_on(device, self.loss)
+        why = refusal(network, make_optimizer(self.optimizer, network), x.to(device), loss, precision)
+        if why is not None:
+            asked = "in spite of --model.engine stacked" if self.engine == "stacked" else "on this GPU"
+            rank_zero_warn(f"Participants train one after another {asked}, since {why}.")
         return why is None
 
     def task(self) -> Task:

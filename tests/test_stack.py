@@ -455,6 +455,83 @@ def test_every_layer_of_a_stack_is_in_the_precision_of_autocast(name: str) -> No
     assert all(0 < loss < 3 for loss in losses.values())
 
 
+class Careful(nn.Linear):
+    """Computes in single precision whatever surrounds it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(x.float())
+
+
+class Attentive(nn.Module):
+    """Attends to six tokens of one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(1, 1, batch_first=True)
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.unsqueeze(2)
+        logits: Tensor = self.linear(self.attention(tokens, tokens, tokens, need_weights=False)[0].flatten(1))
+        return logits
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(Careful(6, 8), nn.ReLU(), nn.Linear(8, 3)),
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.PReLU(), Careful(8, 3)),
+        lambda: nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), nn.PReLU(), nn.Flatten(), nn.Linear(16, 3)),
+        Attentive,
+    ],
+)
+def test_layers_under_autocast(make: Callable[[], nn.Module]) -> None:
+    """In a stack each is in the precision that it has one after another, or meets weights that it does not take."""
+    noted: dict[bool, list[torch.dtype]] = {False: [], True: []}
+    weights = {}
+    examples: dict[int, Examples] = {i: Shuffled(torch.randn(20, 6), torch.arange(20) % 3) for i in range(5)}
+    for stacked, seen in noted.items():
+        network = seeded(make)
+        for module in network.children():
+            module.register_forward_hook(
+                lambda layer, given, found, seen=seen: seen.append(
+                    (found if isinstance(found, Tensor) else found[0]).dtype
+                )
+            )
+        with torch.autocast("cpu", torch.bfloat16):
+            assert refusal(network, sgd(network.parameters()), torch.randn(4, 6)) is None
+            seen.clear()
+            weights[stacked] = trained(network, sgd, examples, stacked=stacked, rounds=1, epochs=1)[0].weights
+    layers = len(list(network.children()))
+    assert noted[True][:layers] == noted[False][:layers]
+    torch.testing.assert_close(weights[True], weights[False], rtol=0.05, atol=0.01)
+
+
+def test_a_card_without_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains as many at once as it has room for, and says so once; one that has room for none says so too."""
+    examples = shards(NETWORKS["Perceptron"][1]())
+    whole, room, tried = Stack.trained, [2], []
+
+    def short(self: Stack, turns: Any, rates: Any) -> Any:
+        tried.append(len(turns))
+        if len(turns) > room[0]:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        return whole(self, turns, rates)
+
+    network = seeded(NETWORKS["Perceptron"][0])
+    one, alone = trained(network, OPTIMIZERS["Adam"], examples, stacked=False)
+    monkeypatch.setattr(Stack, "trained", short)
+    with pytest.warns(UserWarning, match="room for more than 2 participants at once") as told:
+        other, together = trained(network, OPTIMIZERS["Adam"], examples, stacked=True)
+    assert (len(told), tried) == (1, [5, 2, 2, 1, 2, 2])
+    torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=1e-5)
+    assert together == pytest.approx(alone, rel=1e-4, abs=1e-5)
+    room[0] = 0
+    with pytest.warns(match="more than 1 participants at once"), pytest.raises(torch.cuda.OutOfMemoryError):
+        trained(network, OPTIMIZERS["Adam"], examples, stacked=True)
+
+
 class Noting(Perceptron):
     """Notes in which precision it computes, in training and in evaluation."""
 

@@ -123,6 +123,8 @@ def mistake_behind(error: BaseException) -> BaseException | None:
     """
     if isinstance(error, UserError | ArgumentError | MisconfigurationException | OSError | SyntaxError):
         return error
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return error
     if isinstance(error, ModuleNotFoundError) and re.search("tensorboard|is not installed", str(error)):
         return error
     if _of_wandb(error):
@@ -146,6 +148,12 @@ def sentence(error: BaseException) -> str:
         said = (
             f"Expected W&B at {wandb_url()} to take this run, but got: {_plain(message)}; give WANDB_MODE=offline to "
             "upload it later, or --run.wandb false."
+        )
+    elif isinstance(error, torch.cuda.OutOfMemoryError):
+        said = (
+            f"Expected room on the GPU, but {_plain(message).partition('. ')[0]}; start more ranks, so that each hosts "
+            "fewer participants, or give a smaller --data.batch_size or --data.eval_batch_size, and go on with "
+            "--ckpt_path last."
         )
     elif isinstance(error, SyntaxError):
         said = f"Expected your own classes to lie in files that Python can read, but {message}; mend it."

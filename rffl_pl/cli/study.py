@@ -61,7 +61,7 @@ def main(args: Sequence[str], run: RunWords) -> int:
     check_alone("study")
     given = parser().read(args)
     _check_table(given)
-    study = Study.read(_file(given.study))
+    study = Study.read(study_file(given.study))
     study = study.small() if given.reduced else study
     only = study.only(given.only)
     if given.seeds:
@@ -142,7 +142,7 @@ def check_alone(command: str) -> None:
         raise UserError(f"Expected rffl {command} to start its own processes, but torchrun did; give --jobs instead.")
 
 
-def _file(name: str) -> Path:
+def study_file(name: str) -> Path:
     """The user's own file, or the package's of that name: ``takeover`` is ``studies/takeover.yaml``."""
     if Path(name).is_file():
         return Path(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -112,7 +112,7 @@ def from_memory(held: Held, orders: Sequence[Sequence[Tensor]]) -> Iterator[Stac
     for step in range(steps):
         active = [k for k, own in enumerate(sizes) if len(own) > step]
         counts = [sizes[k][step] for k in active]
-        chosen = numbers[index_of(active), step, : max(counts)]
+        chosen = numbers[index_of(active, x.device), step, : max(counts)]
         inputs = x[chosen] if held.prepare is None else held.prepare(x[chosen])
         yield StackedBatch(active, inputs, y[chosen], _weights(counts, x.device), counts)
 
@@ -175,6 +175,8 @@ def _weights(counts: Sequence[int], device: torch.device) -> Tensor:
     return there.to(device, torch.float32, non_blocking=True)
 
 
-def index_of(active: Sequence[int]) -> Any:
-    """An index of some rows that gives views where they are the first ones."""
-    return slice(len(active)) if active == list(range(len(active))) else list(active)
+def index_of(active: Sequence[int], device: torch.device) -> slice | Tensor:
+    """An index of some rows on a device that gives views where they are the first ones."""
+    if active == list(range(len(active))):
+        return slice(len(active))
+    return torch.tensor(active).to(device, non_blocking=True)  # of a list torch makes one, and waits for the card

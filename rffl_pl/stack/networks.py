@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding, linear, multi_head_attention_forward
 from torch.overrides import TorchFunctionMode
 
 from rffl_pl.stack.optimizers import NotStackableError
@@ -33,6 +33,15 @@ class Draws:
         return drawn.to(rows.device, non_blocking=True)
 
 
+def autocast_to(device: torch.device) -> torch.dtype | None:
+    """What autocast computes in on a device; None where it is off."""
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+    if device.type == "cpu":  # before torch 2.4
+        return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+    return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+
+
 class Lowered(TorchFunctionMode):
     """Layers in autocast's precision, which does not see the operations that `torch.func.vmap` makes of them.
 
@@ -41,24 +50,29 @@ class Lowered(TorchFunctionMode):
     """
 
     LAYERS = frozenset(
-        {torch.conv1d, torch.conv2d, torch.conv3d, linear}
+        {torch.conv1d, torch.conv2d, torch.conv3d, linear, torch.prelu, multi_head_attention_forward}
         | {torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d}
     )
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
-        self.dtype = torch.get_autocast_dtype(device.type)
+        self.device = device
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if function in self.LAYERS:
-            args, kwargs = [self._lower(value) for value in args], {k: self._lower(v) for k, v in kwargs.items()}
+        dtype = autocast_to(self.device) if function in self.LAYERS else None  # a network may switch it off within
+        if dtype is not None:
+            args = [_lowered(value, dtype) for value in args]
+            kwargs = {name: _lowered(value, dtype) for name, value in kwargs.items()}
         return function(*args, **kwargs)
 
-    def _lower(self, value: Any) -> Any:
-        return value.to(self.dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+def _lowered(value: Any, dtype: torch.dtype) -> Any:
+    """As autocast takes it, which leaves double precision and whole numbers alone."""
+    single = isinstance(value, Tensor) and value.is_floating_point() and value.dtype != torch.float64
+    return value.to(dtype) if single else value
 
 
 def adapted(network: nn.Module, draws: Draws) -> nn.Module:

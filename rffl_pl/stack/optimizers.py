@@ -38,6 +38,9 @@ class Rule(Protocol):
         """
 
 
+_MOMENTUM = ("momentum_buffer",)
+
+
 @dataclass(frozen=True)
 class _Descent:
     """`torch.optim.SGD`."""
@@ -46,7 +49,7 @@ class _Descent:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        return ("momentum_buffer",) if self.group["momentum"] else ()
+        return _MOMENTUM if self.group["momentum"] else ()
 
     @property
     def decays(self) -> bool:
@@ -120,12 +123,17 @@ def steps_taken(optimizer: Optimizer) -> float:
     return float(optimizer.state[parameter].get("step", 0)) if parameter in optimizer.state else 0.0
 
 
+def counted(optimizer: Optimizer, slots: Sequence[str], steps: Tensor) -> Tensor:
+    """How many steps each has taken, ``[n]``, where such an optimizer keeps the number."""
+    group = optimizer.param_groups[0]
+    stays = group.get("fused") or group.get("capturable") or slots in ((), _MOMENTUM)
+    return steps.to(torch.float32) if stays else steps.to(torch.float32).cpu()
+
+
 def put_state(optimizer: Optimizer, slots: Sequence[str], rows: Sequence[Tensor], steps: Tensor) -> None:
-    """Leave an optimizer with what it remembers, ``[D]`` per slot."""
+    """Leave an optimizer with what it remembers, ``[D]`` per slot, and the number of its steps as of `counted`."""
     group = optimizer.param_groups[0]
     sizes = [p.numel() for p in group["params"]]
-    count = steps.to(torch.float32)
-    count = count if group.get("fused") or group.get("capturable") else count.cpu()
     for p, *parts in zip(group["params"], *(row.split(sizes) for row in rows), strict=True):
         state: dict[str, Any] = {slot: part.view(p.shape) for slot, part in zip(slots, parts, strict=True)}
-        optimizer.state[p] = state if slots == ("momentum_buffer",) else {"step": count.clone(), **state}
+        optimizer.state[p] = state if slots == _MOMENTUM else {"step": steps.clone(), **state}

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rffl_pl.stack.batches import Passes, index_of
-from rffl_pl.stack.optimizers import gathered, put_state, steps_taken
+from rffl_pl.stack.optimizers import counted, gathered, put_state, steps_taken
 
 
 @dataclass(frozen=True)
@@ -66,29 +66,31 @@ class Rows:
 
     def of(self, active: list[int]) -> Part:
         """Some rows: views where they are the first ones, else copies."""
-        where = index_of(active)
+        where = index_of(active, self.weights.device)
         state = [slot[where] for slot in self.state]
         return Part(self.weights[where], state, self.steps[where], isinstance(where, slice))
 
     def hold_back(self, active: list[int], part: Part, grad: Tensor) -> None:
         """Add to the gradients ``[m, D]`` of some rows those of their proximal terms."""
         if self.anchors is not None:
-            where = index_of(active)
+            where = index_of(active, grad.device)
             grad.add_(self.pulls[where] * (part.weights - self.anchors[where]))
 
     def take(self, active: list[int], part: Part) -> None:
         """Take changed rows back."""
         if not part.views:
-            self.weights[active], self.steps[active] = part.weights, part.steps
+            where = index_of(active, self.weights.device)
+            self.weights[where], self.steps[where] = part.weights, part.steps
             for slot, changed in zip(self.state, part.state, strict=True):
-                slot[active] = changed
+                slot[where] = changed
 
     def put_back(self) -> None:
         """Leave everybody with its weights and its optimizer's state."""
+        steps = counted(self.turns[0].optimizer, self.slots, self.steps[:, 0])
         for k, turn in enumerate(self.turns):
             turn.weights.copy_(self.weights[k])
             if self.slots:
-                put_state(turn.optimizer, self.slots, [slot[k].clone() for slot in self.state], self.steps[k, 0])
+                put_state(turn.optimizer, self.slots, [slot[k].clone() for slot in self.state], steps[k])
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,18 @@
 """Local training of several participants at once, their models as one stack of tensors ``[n, ...]``.
 
 A step of n small models is n times the work for little more than the time of one, where the time goes into starting
-operations: on a GPU, and with small networks on a CPU. Every participant keeps its own examples, order, dropout,
-learning rate, optimizer state and gradient; `torch.func.vmap` makes of the network one that takes all models.
+operations: with small networks on a CPU, and as is meant, but not measured, on a GPU. Every participant keeps its own
+examples, order, dropout, learning rate, optimizer state and gradient; `torch.func.vmap` makes of the network one that
+takes all models.
 """
 
 from __future__ import annotations
 
 import copy
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 
 import torch
@@ -30,7 +33,7 @@ from rffl_pl.stack.batches import (
     from_memory,
     index_of,
 )
-from rffl_pl.stack.networks import Draws, Lowered, adapted, alike
+from rffl_pl.stack.networks import Draws, Lowered, adapted, alike, autocast_to
 from rffl_pl.stack.optimizers import NotStackableError, gathered, rule_of, steps_taken
 from rffl_pl.stack.rows import Rows, Turn
 
@@ -53,6 +56,7 @@ class Stack:
     def __init__(self, network: nn.Module, optimizer: Optimizer, loss: Loss = cross_entropy) -> None:
         self._draws = Draws()
         self._held: Held | None = None
+        self._most = sys.maxsize  # turns that there is room for at once
         self._loss = loss
         self.rule = rule_of(optimizer)
         frozen = {id(p): p for p in network.parameters() if not p.requires_grad}
@@ -72,9 +76,28 @@ class Stack:
         trainer = TRAINER.get()
         if trainer is not None:
             return trainer(self, turns, rates)
-        rows, losses = self.trained(turns, rates)
-        rows.put_back()
-        return losses
+        losses: list[Tensor] = []
+        start = 0
+        while start < len(turns):
+            some = turns[start : start + self._most]
+            rows, found = self._trained_if_there_is_room(some, rates)
+            if rows is None:
+                self._most = len(some) // 2
+                warnings.warn(f"The GPU has no room for more than {self._most} participants at once.", stacklevel=2)
+                continue
+            rows.put_back()
+            losses.append(found)
+            start += len(some)
+        return torch.cat(losses)
+
+    def _trained_if_there_is_room(self, turns: Sequence[Turn], rates: Sequence[float]) -> tuple[Rows | None, Tensor]:
+        """As `trained`; nobody is changed, and nothing drawn, where the device has no room for so many."""
+        try:
+            return self.trained(turns, rates)
+        except torch.cuda.OutOfMemoryError:
+            if len(turns) == 1:
+                raise
+        return None, torch.empty(0)
 
     def serves(self, other: Stack) -> bool:
         """Whether it trains another stack's turns as that would, to rounding."""
@@ -124,7 +147,7 @@ class Stack:
                 self._draws.streams = [streams[k].generator for k in batch.active]
                 self._draws.sizes = batch.sizes
                 means = self._step(rows, batch, rate)
-                where, sizes = index_of(batch.active), batch.weight.sum(1)
+                where, sizes = index_of(batch.active, totals.device), batch.weight.sum(1)
                 totals[where] += means * sizes
                 counts[where] += sizes
             losses = totals / counts
@@ -184,8 +207,9 @@ class Stack:
         """The loss of every example, ``[B]``: of one's own that of a batch of one."""
         if self._loss is cross_entropy:
             return cross_entropy(logits, y, reduction="none")
-        # In single precision, as autocast has losses: it does not see what is computed for all examples at once.
-        each: Tensor = vmap(lambda one, its: self._loss(one.unsqueeze(0), its.unsqueeze(0)))(logits.float(), y)
+        if logits.dtype in (torch.bfloat16, torch.float16):
+            logits = logits.float()  # as autocast has losses: it does not see what is computed for all at once
+        each: Tensor = vmap(lambda one, its: self._loss(one.unsqueeze(0), its.unsqueeze(0)))(logits, y)
         return each
 
     def _named(self, weights: Tensor) -> dict[str, Tensor]:
@@ -195,8 +219,7 @@ class Stack:
         return {name: part.unflatten(1, shape) if shape else part.squeeze(1) for (name, shape), part in named}
 
     def _logits(self, stacked: dict[str, Tensor], x: Tensor) -> Tensor:
-        lower = torch.is_autocast_enabled(x.device.type)
-        with Lowered(x.device) if lower else nullcontext():
+        with nullcontext() if autocast_to(x.device) is None else Lowered(x.device):
             logits: Tensor = vmap(lambda own, inputs: functional_call(self._network, own, (inputs,)))(stacked, x)
         return logits
 
@@ -206,9 +229,7 @@ class Stack:
         Raises:
             NotStackableError: If the network does what a stack does not.
         """
-        weights = torch.cat([p.detach().flatten() for p in network.parameters() if p.requires_grad]).repeat(2, 1)
-        leaves = {name: part.detach().requires_grad_() for name, part in self._named(weights).items()}
-        self._draws.streams, self._draws.sizes = [torch.Generator(), torch.Generator()], [len(x), len(x)]
+        leaves = self._two_of(network, x)
         before = {name: (buffer, buffer._version) for name, buffer in self._network.named_buffers()}
         outside = others_state()
         logits = self._logits(leaves, torch.stack([x, x]))
@@ -224,6 +245,19 @@ class Stack:
         unused = [name for name, grad in zip(leaves, found, strict=True) if grad is None]
         if unused and self.rule.decays:  # torch's optimizers leave alone what has no gradient
             raise NotStackableError(f"weights decay, but nothing uses {unused[0]}")
+
+    def rehearse(self, network: nn.Module, x: Tensor) -> None:
+        """The gradients of a step of two such networks: in another precision layers may meet what they do not take."""
+        leaves = self._two_of(network, x)
+        logits = self._logits(leaves, torch.stack([x, x])).flatten(0, 1)
+        losses = self._losses(logits, torch.zeros(len(logits), dtype=torch.int64, device=x.device))
+        torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+
+    def _two_of(self, network: nn.Module, x: Tensor) -> dict[str, Tensor]:
+        """Every parameter of two such networks, ``[2, ...]``, which are about to train on so many inputs."""
+        weights = torch.cat([p.detach().flatten() for p in network.parameters() if p.requires_grad]).repeat(2, 1)
+        self._draws.streams, self._draws.sizes = [torch.Generator(), torch.Generator()], [len(x), len(x)]
+        return {name: part.detach().requires_grad_() for name, part in self._named(weights).items()}
 
     @torch.no_grad()
     def _check_filling(self, weights: dict[str, Tensor], x: Tensor) -> None:
@@ -279,7 +313,13 @@ TRAINER: ContextVar[Callable[[Stack, Sequence[Turn], Sequence[float]], Tensor] |
 """What trains instead of the stack that is asked to, in the thread that sets it: such as has others' turns too."""
 
 
-def refusal(network: nn.Module, optimizer: Optimizer, x: Tensor, loss: Loss = cross_entropy) -> str | None:
+def refusal(
+    network: nn.Module,
+    optimizer: Optimizer,
+    x: Tensor,
+    loss: Loss = cross_entropy,
+    precision: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> str | None:
     """Why participants with such a network cannot be trained as a stack; None if they can.
 
     Args:
@@ -287,9 +327,13 @@ def refusal(network: nn.Module, optimizer: Optimizer, x: Tensor, loss: Loss = cr
         optimizer: One of their optimizers.
         x: Inputs ``[B, ...]`` on the network's device.
         loss: Their loss, on the network's device.
+        precision: Surrounds their training.
     """
     try:
-        Stack(network, optimizer, loss).check(network, x)
+        stack = Stack(network, optimizer, loss)
+        stack.check(network, x)
+        with precision():
+            stack.rehearse(network, x)
     except Exception as error:  # whatever torch.func or the network makes of it
         return str(error) if isinstance(error, NotStackableError) else reason(error)
     return None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from rffl_pl.models import Perceptron
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, Ended, only_run, torchrun
@@ -109,9 +111,17 @@ def test_more_ranks_than_participants_is_one_sentence(tmp_path: Path) -> None:
     assert "rffl_pl/module.py" not in ended.err
 
 
+class Unseeded(Perceptron):
+    """Draws its weights from what no seed decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.nn.init.constant_(next(self.parameters()), secrets.randbelow(2**20))
+
+
 def test_ranks_that_start_differently_are_refused(tmp_path: Path) -> None:
-    """Without a seed every rank draws its own initial weights: one sentence instead of models that differ."""
-    ended = forked(2, *DIGITS, "--seed_everything", "false", root=tmp_path)
+    """Every rank draws its own initial weights: one sentence instead of models that differ."""
+    ended = forked(2, *DIGITS, "--model.network", "tests.distributed.test_ranks.Unseeded", root=tmp_path)
     assert ended.code != 0
     sentence = "Error: Expected all ranks to start alike, but the initial weights of rank 1 differ"
     assert ended.err.count(sentence) == 1

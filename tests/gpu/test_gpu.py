@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from rffl_pl.cohort import Cohort, Schedule
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, TextCNN
 from rffl_pl.runs.checkpoint import read
+from rffl_pl.strategy import leave_process_group
 from tests.gpu.program import SERVERS, play
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine shows no GPU")]
@@ -34,6 +36,13 @@ def _full_precision() -> Iterator[None]:
     torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
+@pytest.fixture(autouse=True)
+def _a_group_of_its_own() -> Iterator[None]:
+    """The process group of a run on the CPU, over gloo, would serve the next one on the card, which has NCCL."""
+    yield
+    leave_process_group()
+
+
 def networks() -> dict[str, tuple[Callable[[], nn.Module], Tensor]]:
     """The package's, and inputs for them."""
     generator = torch.Generator().manual_seed(1)
@@ -47,11 +56,18 @@ def networks() -> dict[str, tuple[Callable[[], nn.Module], Tensor]]:
     }
 
 
-def cohort(name: str, device: str, *, stacked: bool) -> tuple[Cohort, dict[int, Shard]]:
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.03),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
+    "Adam": lambda p: torch.optim.Adam(p, lr=1e-3),
+}
+
+
+def cohort(name: str, device: str, *, stacked: bool, optimizer: str = "SGD") -> tuple[Cohort, dict[int, Shard]]:
     """Four participants with 20 to 80 examples."""
     make, x = networks()[name]
     torch.manual_seed(0)
-    made = Cohort(make(), range(4), lambda p: torch.optim.SGD(p, lr=0.03), torch.device(device), stacked=stacked)
+    made = Cohort(make(), range(4), OPTIMIZERS[optimizer], torch.device(device), stacked=stacked)
     dataset = TensorDataset(x, torch.arange(200) * 7 // 3 % 10)
     return made, {i: Shard(dataset, own, 16) for i, own in enumerate(torch.arange(200).split([20, 80, 33, 67]))}
 
@@ -84,18 +100,20 @@ def test_the_same_bits_twice(engine: str) -> None:
     assert torch.equal(first, second)
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", networks())
-def test_a_stack_never_waits_for_the_card(name: str) -> None:
+def test_a_stack_never_waits_for_the_card(name: str, optimizer: str) -> None:
     """No operation inside local training synchronises."""
-    made, shards = cohort(name, "cuda", stacked=True)
+    made, shards = cohort(name, "cuda", stacked=True, optimizer=optimizer)
     made.train_all(shards, Schedule(epochs=1), 0, {i: i for i in shards})  # examples are on the card now
     assert made._stack is not None
     from rffl_pl.stack import Turn
 
     turns = [Turn(made.weights[i], made.optimizers[i], shard, i) for i, shard in shards.items()]
+    train = made._stack.trained if optimizer == "Adam" else made._stack.train  # whose steps are counted on the CPU
     torch.cuda.set_sync_debug_mode("error")
     try:
-        made._stack.train(turns, [0.03])
+        train(turns, [0.03])
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -128,7 +146,8 @@ def test_ranks_share_a_card(ranks: int, tmp_path: Path) -> None:
     """Over gloo, which says so; as one process to rounding."""
     program = ["tests/gpu/program.py", "gpu", "RFFL", str(tmp_path / "many"), "3", "loop"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", *program]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    full = {"NVIDIA_TF32_OVERRIDE": "0"}  # as here
+    environment = {**os.environ, **full, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, timeout=240, capture_output=True, text=True, check=False
     )  # fmt: skip
