@@ -24,6 +24,8 @@ RANKS = "--ranks"
 
 _PATIENCE = 30
 """Seconds that ranks have to end once one of them has failed, as under torchrun."""
+_MOMENT = 0.5
+"""Seconds after which ranks have heard of what the terminal sent to all."""
 _MOST = 4096
 
 
@@ -84,7 +86,7 @@ def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:
     gc.freeze()  # the collector would write to every object, and no page would be shared for long
     ranks: dict[int, int] = {}
     # Held back while ranks are forked: each begins with this process's handler, which would take what it is sent.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
     with _signals_passed_on(ranks) as heard:
         for rank in range(count):
             process = os.fork()
@@ -114,6 +116,9 @@ def _be(rank: int, common: dict[str, str], folder: Path) -> None:
     numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_ERROR_FILE": str(own / "error.json")}
     os.environ.update(common | numbers)
     torch.set_num_threads(int(common["OMP_NUM_THREADS"].partition(",")[0]))
+    from lightning_utilities.core.rank_zero import rank_zero_only
+
+    rank_zero_only.rank = rank  # which it read from the environment when it was imported: who warns once, warns once
 
 
 def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable[[socket.socket], object]) -> int:
@@ -156,7 +161,11 @@ def _send(ranks: dict[int, int], number: int) -> None:
 
 @contextlib.contextmanager
 def _signals_passed_on(ranks: dict[int, int]) -> Iterator[list[int]]:
-    """SIGTERM goes on to the ranks, and is noted; Ctrl-C they hear themselves, from the terminal."""
+    """SIGTERM goes on to the ranks, and is noted.
+
+    Ctrl-C they hear themselves, from the terminal, and ignore more of it from then on; what was sent to this process
+    alone reaches them a moment later.
+    """
     heard: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -165,7 +174,8 @@ def _signals_passed_on(ranks: dict[int, int]) -> Iterator[list[int]]:
 
     before = {
         signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: signal.setitimer(signal.ITIMER_REAL, _MOMENT)),
+        signal.SIGALRM: signal.signal(signal.SIGALRM, lambda *_: _send(ranks, signal.SIGINT)),
     }
     try:
         yield heard

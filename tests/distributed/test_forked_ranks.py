@@ -97,6 +97,17 @@ def test_asked_to_end(tmp_path: Path, launcher: str) -> None:
 
 
 @pytest.mark.distributed
+def test_the_launcher_alone_is_interrupted(tmp_path: Path) -> None:
+    """As by `timeout -s INT`, or a supervisor: nothing happens. And what is said once is said by every rank."""
+    to_whom = ("--trainer.callbacks.launcher", "true", "--trainer.callbacks.number", int(signal.SIGINT))
+    words = (*DIGITS, "--trainer.max_epochs", 500, "--ckpt_path", "last", *SIGNALLED, *to_whom, "--ranks", 2)
+    ended = forked(1, *words, root=tmp_path)
+    assert ended.code == 130, ended.err
+    assert ended.err.count("Interrupted after round") == 1
+    assert ended.err.count("There is no checkpoint of a run of this name and root yet") == 1
+
+
+@pytest.mark.distributed
 def test_a_rank_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others go on or hang, the code is 0, or the folder of the launch is left."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
