@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
 import lightning.pytorch.callbacks
+import lightning.pytorch.loggers
 import torch
 import torchmetrics
 from jsonargparse import ArgumentError
@@ -42,6 +43,7 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "model.optimizer": lambda: _optimizers(),
     "model.measures": lambda: _public(torchmetrics),
     "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
+    "trainer.logger": lambda: _public(lightning.pytorch.loggers),
 }
 
 
@@ -142,7 +144,9 @@ def interrupted(error: BaseException) -> bool:
 def sentence(error: BaseException) -> str:
     """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
     message = str(error)
-    readings = (_abstract, _left_out, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option, _no_value)
+    readings = [_abstract, _left_out, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option, _no_value]
+    if "NestedArg(" in message and "Expected a <class 'bool'>" in message:  # of a class, which may also be true
+        readings.insert(0, _no_such_option)
     said = next(filter(None, (reading(message) for reading in readings)), None) or _plain(message)
     if _of_wandb(error):
         said = (
@@ -287,7 +291,7 @@ def _no_such_option(message: str) -> str | None:
     option = re.search(r"Option '([\w.]+)' is not accepted", message)
     classes = re.findall(r"class_path[ =]'([\w.]+)\.(\w+)'", message)  # from the outermost to that of the option
     if option is not None and classes:
-        package, name = classes[-1]
+        package, name = next((pair for pair in reversed(classes) if pair[1] not in ("Callback", "Logger")), classes[-1])
         key, known = _key(message), _options(getattr(importlib.import_module(package), name))
         if name == "Optimizer":  # the base of all, where no class was named
             return f"Expected --{key} to be a class, but got --{key}.{option[1]} alone; give --{key} SGD before it."

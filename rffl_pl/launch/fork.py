@@ -118,7 +118,8 @@ def _be(rank: int, common: dict[str, str], folder: Path) -> None:
     torch.set_num_threads(int(common["OMP_NUM_THREADS"].partition(",")[0]))
     from lightning_utilities.core.rank_zero import rank_zero_only
 
-    rank_zero_only.rank = rank  # which it read from the environment when it was imported: who warns once, warns once
+    # Which it read from the environment when it was imported: what is said once is said by the first.
+    rank_zero_only.rank = rank  # type: ignore[attr-defined]
 
 
 def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable[[socket.socket], object]) -> int:

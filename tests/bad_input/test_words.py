@@ -192,6 +192,15 @@ OPTIONS: dict[str, Row] = {
         ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.mode", "up"),
         "`mode` can be min, max, got up",
     ),
+    "no such option of a callback": (
+        ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.patienc", 3),
+        "EarlyStopping to have every option that is given, but got --trainer.callbacks.patienc; did you mean --trainer",
+    ),
+    "no such option of a logger": (
+        ("--trainer.logger", "CSVLogger", "--trainer.logger.save_dr", "x"),
+        "--trainer.logger CSVLogger to have every option that is given, but got --trainer.logger.save_dr; did you mean",
+    ),
+    "no such logger": (("--trainer.logger", "CSVLoger"), "but got CSVLoger; did you mean CSVLogger?"),
     "the worst accuracy": (
         ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "accuracy/mean"),
         "--trainer.callbacks.mode max for accuracy/mean, which is the better the higher, but EarlyStopping has min",
