@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
+from weakref import WeakSet
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch import callbacks as lightnings
@@ -119,7 +120,7 @@ def check_callbacks(given: Any) -> None:
                 "after a failure, when other ranks do not come to write their part; leave that out, since every round "
                 "leaves a checkpoint anyway."
             )
-        if isinstance(callback, lightnings.ModelCheckpoint):
+        if isinstance(callback, lightnings.ModelCheckpoint) and not isinstance(callback, RoundCheckpoint):
             _check_checkpoints(callback)
 
 
@@ -146,7 +147,7 @@ def _check_checkpoints(given: lightnings.ModelCheckpoint) -> None:
                 f"Expected --trainer.callbacks that save at the end of a round, with its record, but got {kind} with "
                 f"{option}; give every_n_epochs in its place."
             )
-    if given.dirpath is not None:
+    if given.dirpath is not None and given not in _KEPT_IN_A_RUN:
         raise UserError(
             f"Expected --trainer.callbacks.dirpath to be left alone, but got {given.dirpath}: a run keeps its "
             "checkpoints in its folder, where --ckpt_path last finds them; for the folder of all runs give --run.root."
@@ -159,6 +160,10 @@ def _check_checkpoints(given: lightnings.ModelCheckpoint) -> None:
         )
 
 
+_KEPT_IN_A_RUN: WeakSet[lightnings.ModelCheckpoint] = WeakSet()
+"""Callbacks whose folder was decided here: a program may give one to another trainer."""
+
+
 def keep_in(folder: RunFolder, callbacks: Iterable[Callback]) -> None:
     """Have checkpoints of a user's own lie in the run folder, each written when the round has its record.
 
@@ -168,6 +173,7 @@ def keep_in(folder: RunFolder, callbacks: Iterable[Callback]) -> None:
         if isinstance(callback, lightnings.ModelCheckpoint):
             callback.dirpath = str(folder.checkpoints.resolve())
             callback._save_on_train_epoch_end = True
+            _KEPT_IN_A_RUN.add(callback)
 
 
 def _check_kinds(server: object, folder: object, exchange: object, options: Mapping[str, Any]) -> None:
@@ -202,7 +208,7 @@ def federated_trainer(
         server: The framework's server.
         folder: Where results go.
         exchange: Who the server is: rank 0, or every rank for a part of the coordinates, with the same bits.
-        callbacks: Your own.
+        callbacks: Your own; a `RoundCheckpoint` among them, with another cadence say, takes the place of the usual one.
         figures: Draw pictures at the end.
         options: Of Lightning's ``Trainer``, ``max_epochs`` for the number of rounds; they win over what is chosen here.
             ``logger`` goes beside ``metrics.csv``.
@@ -220,7 +226,9 @@ def federated_trainer(
     given = [] if logger in (None, True, False) else [*logger] if isinstance(logger, Iterable) else [logger]
     strategy = FederatedStrategy(options.pop("accelerator", "auto"), exchange=exchange)
     ours = [Interruption(), StandaloneReference(), RunReport(folder.path, figures), EndTogether()]
-    kept = [RoundCheckpoint(folder.checkpoints)] if options.get("enable_checkpointing") is not False else []
+    given_one = any(isinstance(callback, RoundCheckpoint) for callback in own)  # with another cadence, say
+    wanted = options.get("enable_checkpointing") is not False and not given_one
+    kept = [RoundCheckpoint(folder.checkpoints)] if wanted else []
     shown = [RoundProgress()] if options.get("enable_progress_bar") is not False else []
     chosen: dict[str, Any] = {
         "strategy": strategy,

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, Stochast
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 from rffl_pl import RFFL, FederatedModule, Federation, Perceptron, RunFolder, UserError, federated_trainer
+from rffl_pl.callbacks import RoundCheckpoint
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.strategy import leave_process_group
 from tests.conftest import QUICK, ROOT, Ended, only_run
@@ -86,6 +87,19 @@ def test_checkpoints_of_ones_own_have_every_round(rffl: Callable[..., Ended], tm
     run = only_run(tmp_path / "runs")
     assert [json.loads(line)["number"] for line in (run / "rounds.jsonl").open()] == [1, 2, 3, 4, 5]
     assert list((run / "checkpoints").glob("*.ckpt"))
+
+
+def test_checkpoints_of_ones_own_in_a_program(tmp_path: Path) -> None:
+    """One that is given to a second trainer is refused there, or one of the package's stands beside the package's."""
+    own = ModelCheckpoint(monitor="accuracy/mean", mode="max")
+    for name in ("one", "two"):
+        folder = RunFolder.make(tmp_path / name)
+        federated_trainer(RFFL(), folder=folder, accelerator="cpu", callbacks=[own])
+        assert own.dirpath == str(folder.checkpoints)
+    every_tenth = RoundCheckpoint(tmp_path / "elsewhere", every=10)
+    trainer = federated_trainer(RFFL(), folder=folder, accelerator="cpu", callbacks=[every_tenth])
+    assert [one for one in trainer.callbacks if isinstance(one, ModelCheckpoint)] == [every_tenth]
+    assert every_tenth.dirpath == str(folder.checkpoints)
 
 
 def test_options_that_divide_nothing(tmp_path: Path) -> None:
