@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.cli.study import packaged
 from rffl_pl.studies import Study
+from rffl_pl.studies.cells import cells_of
+
+STUDIES = sorted(name for name in packaged() if name != "studies/contribution.yaml")
+"""The package's, but for one whose cells differ in a number alone."""
 
 
 def test_every_place_on_an_axis_is_a_run() -> None:
@@ -28,3 +34,18 @@ def test_every_place_on_an_axis_is_a_run() -> None:
     assert len(set(servers)) == len(servers)
     attacks = [repr((at["attack", label]["adversaries"], label == "nobody")) for label in study.axes["attack"]]
     assert len(set(attacks)) == len(attacks)
+
+
+def test_nobody_attacks_in_another_run_of_every_task() -> None:
+    """Two tasks differ in their adversaries alone, and the study as a whole is refused."""
+    study = Study.read(packaged()["studies/takeover.yaml"])
+    cells = cells_of(study, [1], None, Resolver(), {"attack": {"nobody"}, "server": {"paper"}})
+    assert [cell.place["task"] for cell in cells] == [name for name in study.axes["task"] if name != "MNIST 10+11"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_packaged_study_can_be_run_as_a_whole(name: str) -> None:
+    """Two of its cells are the same run, or one is none, which those who run a part of it never see."""
+    study = Study.read(packaged()[name])
+    assert len(cells_of(study, study.seeds, None, Resolver())) == len(study.seeds) * len(study.places())
