@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -79,6 +80,7 @@ def _run(module: str, words: Sequence[str], cwd: Path, environment: Mapping[str,
         os.dup2(os.open(said + kind, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.clear()
     os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a terminal has it: jobs in the background ignore it
     os.chdir(cwd)
     sys.path.insert(0, str(cwd))
     sys.argv = [module, *words]

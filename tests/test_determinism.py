@@ -38,8 +38,7 @@ def test_a_run_again(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     assert (fresh / "metrics.csv").read_bytes() != (other / "metrics.csv").read_bytes()
 
 
-@pytest.mark.parametrize("server", ["QFFL", "CFFL", "FedAvg"])
-@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize(("server", "engine"), [("QFFL", "loop"), ("CFFL", "loop"), ("FedAvg", "stacked")])
 def test_examples_that_draw_at_random(rffl: Callable[..., Ended], tmp_path: Path, server: str, engine: str) -> None:
     """Reports, validation or training read them from streams that are elsewhere in a run that goes on."""
     line = (

@@ -85,7 +85,7 @@ def test_a_command_runs(workplace: Path, command: str) -> None:
     if "fit" in words and "--ckpt_path" not in words:
         words += [*SHORT, *(TINY if "--config" in words else ["--standalone.enabled", "false"])]
     elif "fit" in words:
-        words += ["--trainer.max_epochs", "2"]
+        words += ["--trainer.max_epochs", "2", "--run.wandb", "false", "--run.figures", "false"]
     elif "study" in words and "--table" not in words:
         words += ["--rounds", "1", "--seeds", "1", "--only", "server=RFFL"]
     out = run(workplace, words)
