@@ -44,6 +44,7 @@ def test_nobody_attacks_in_another_run_of_every_task() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # of 3,393 cells it takes minutes
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_packaged_study_can_be_run_as_a_whole(name: str) -> None:
     """Two of its cells are the same run, or one is none, which those who run a part of it never see."""
