@@ -74,19 +74,3 @@ def remedies(trainer: Trainer) -> str:
     if find(trainer, Timer) is not None:
         named.insert(0, "a longer --trainer.max_time")
     return " or ".join(named)
-
-
-class Patience:
-    """What the user says of EarlyStopping, which takes its patience from the checkpoint of a run that goes on.
-
-    Args:
-        trainer: The user's, before a checkpoint is read.
-    """
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._given = [(early, early.patience) for early in every(trainer, EarlyStopping)]
-
-    def put_back(self) -> None:
-        """Have the callbacks go by what the user says."""
-        for early, patience in self._given:
-            early.patience = patience

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from rffl_pl.callbacks.ending import Patience, limits, remedies
+from rffl_pl.callbacks.ending import limits, remedies
+from rffl_pl.callbacks.find import every
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.strategy import FederatedStrategy
@@ -28,17 +30,19 @@ class Interruption(Callback):
         self._agreed = False
         self._stopped = False  # by somebody else, before all agreed
         self._limits: Any = None  # of the checkpoint's run, if it had come to its end
+        self._patience: list[tuple[EarlyStopping, int]] = []
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Hear the signal, before Lightning does."""
         self._agreed, self._stopped, self._limits = False, False, None
-        self._patience = Patience(trainer)
+        self._patience = [(early, early.patience) for early in every(trainer, EarlyStopping)]
         STOP.listen()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Train no further where training had come to its end, unless the user gives it another one."""
         assert isinstance(pl_module, FederatedModule)
-        self._patience.put_back()
+        for early, patience in self._patience:  # the user's, not the checkpoint's
+            early.patience = patience
         if self._limits == limits(trainer):
             trainer.should_stop = True
             rank_zero_warn(

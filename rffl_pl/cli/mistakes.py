@@ -123,9 +123,8 @@ def mistake_behind(error: BaseException) -> BaseException | None:
     EarlyStopping alone of Lightning's callbacks has no exception of its own for a metric that nobody logs, and others
     none for a package that is not there.
     """
-    if isinstance(error, UserError | ArgumentError | MisconfigurationException | OSError | SyntaxError):
-        return error
-    if isinstance(error, torch.cuda.OutOfMemoryError):
+    told = (UserError, ArgumentError, MisconfigurationException, OSError, SyntaxError, torch.cuda.OutOfMemoryError)
+    if isinstance(error, told):
         return error
     if isinstance(error, ModuleNotFoundError) and re.search("tensorboard|is not installed", str(error)):
         return error

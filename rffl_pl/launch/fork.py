@@ -119,7 +119,7 @@ def _be(rank: int, common: dict[str, str], folder: Path) -> None:
     from lightning_utilities.core.rank_zero import rank_zero_only
 
     # Which it read from the environment when it was imported: what is said once is said by the first.
-    rank_zero_only.rank = rank  # type: ignore[attr-defined]
+    rank_zero_only.rank = rank  # type: ignore[attr-defined]  # a function that has an attribute
 
 
 def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable[[socket.socket], object]) -> int:

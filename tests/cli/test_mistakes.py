@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from rffl_pl.cli.arguments import made
+from rffl_pl.cli.linked import FOLLOWS
+from rffl_pl.cli.mistakes import mistake_behind, sentence
+from rffl_pl.cli.resolve import _Parsed
 from tests.cli.folders import DIGITS, Run
 from tests.conftest import QUICK
 
@@ -17,3 +22,17 @@ def test_a_metric_that_nobody_logs_is_one_sentence(rffl: Run, callback: str) -> 
     (sentence,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
     assert "val_acc" in sentence
     assert "accuracy/mean" in sentence
+
+
+def test_every_option_that_follows_another_is_known() -> None:
+    """One that is linked anew is taken from a configuration, and nothing goes by it."""
+    parser = made(_Parsed, ["fit", "--config", "configs/digits.yaml"])._parser("fit")
+    linked = [group for group in parser._action_groups if group.title == "Linked arguments"]
+    assert {action.dest.replace("init_args.", "") for action in linked[0]._group_actions} == FOLLOWS.keys()
+
+
+def test_a_card_without_room_is_one_sentence() -> None:
+    """It ends in a traceback, and nobody is told what to do."""
+    error = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 80 GiB.")
+    assert mistake_behind(error) is error
+    assert sentence(error).startswith("Expected room on the GPU, but CUDA out of memory; start more ranks")
