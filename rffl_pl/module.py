@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from rffl_pl.adversaries import Adversary, Cast
 from rffl_pl.cohort import Cohort, Schedule, check_pull, loss_on, make_optimizer
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import FederatedDataModule
-from rffl_pl.datamodules.reading import Batch, Batches, Evaluated, Joint, first_of
+from rffl_pl.datamodules.reading import Batch, Batches, Evaluated, Joint
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
@@ -30,12 +30,14 @@ from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.rehearsal import (
+    check_logits,
     check_memory,
     check_same_federation,
     check_state,
     check_step,
     check_trainer,
     check_training_mode,
+    first_batch,
     takes_channels_last,
 )
 from rffl_pl.root import Root
@@ -149,17 +151,7 @@ class FederatedModule(Configured, LightningModule):
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, personal=self.pull > 0)
         check_state(self.network)
-        self.channels_last = True  # until a network is met that does not take images so
-        tried = self._check_network(self.data.test_dataloader(), "test")
-        if self.data.sources is not None and self.data.sources.validation is not None:
-            with random_stream(0, self.exchange.device):
-                self._check_network(self.data.held_out_dataloader(), "validation")
-        with random_stream(0, self.exchange.device):
-            for i in self.exchange.hosted:
-                for which, (x, y) in self.data.own_examples(i).items():
-                    self._check_batch(x, y, f"the {which} set's of participant {i}")
-        for which, (x, y) in self.data.extreme_sentences():
-            self._check_batch(x, y, f"the {which} set's")
+        tried = self._try_network()
         self.stacked = False
         if stage == "fit":
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
@@ -184,6 +176,34 @@ class FederatedModule(Configured, LightningModule):
         with random_stream(0, self.exchange.device):
             self.evaluation.rehearse(*tried)
         self._identity: Identity | None = None
+
+    def _try_network(self) -> tuple[Tensor, Tensor]:
+        """Batches of every kind through the network, so that a misfit is told before training.
+
+        Returns:
+            Logits ``[B, C]`` and classes ``[B]`` of the first batch of test examples.
+        """
+        tried: list[tuple[Tensor, Tensor]] = []
+        self.channels_last = True  # until images are met that the network does not take so
+        with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
+            for whose, (x, y) in self._batches_to_try():
+                owner, classes = type(self.data).__name__, self.data.num_classes
+                logits = check_logits(self.network, x, classes=classes, owner=owner, whose=whose)
+                self.channels_last &= takes_channels_last(self.network, x)
+                tried.append((logits, y.long()))
+        return tried[0]
+
+    def _batches_to_try(self) -> Iterator[tuple[str, Batch]]:
+        """Whose they are, and a batch: everybody's, the hosted participants' own, and the longest sentences."""
+        data, owner = self.data, type(self.data).__name__
+        yield "the test set's", first_batch(data.test_dataloader(), "test", owner)
+        if data.sources is not None and data.sources.validation is not None:
+            yield "the validation set's", first_batch(data.held_out_dataloader(), "validation", owner)
+        for i in self.exchange.hosted:
+            for which, batch in data.own_examples(i).items():
+                yield f"the {which} set's of participant {i}", batch
+        for which, batch in data.extreme_sentences():
+            yield f"the {which} set's", batch
 
     def on_fit_start(self) -> None:
         """See that there is something to train.
@@ -400,67 +420,6 @@ class FederatedModule(Configured, LightningModule):
     def initial_weights(self) -> Tensor:
         """The weights ``[D]`` that every participant starts from."""
         return flat_parameters(self.network)
-
-    def _check_network(self, batches: Evaluated | None, which: str) -> tuple[Tensor, Tensor]:
-        """One batch through the network, so that a misfit is told before training and in the user's words.
-
-        Returns:
-            Its logits ``[B, C]`` and classes ``[B]``.
-        """
-        assert batches is not None
-        try:
-            x, y = first_of(batches)
-        except UserError:
-            raise
-        except (StopIteration, TypeError, ValueError, RuntimeError) as error:
-            raise UserError(
-                f"Expected {type(self.data).__name__} to give batches of pairs (x, y) of tensors, but its first "
-                f"{which} batch fails: {type(error).__name__}: {' '.join(str(error).split())}."
-            ) from error
-        return self._check_batch(x, y, f"the {which} set's")
-
-    def _check_batch(self, x: Tensor, y: Tensor, whose: str) -> tuple[Tensor, Tensor]:
-        """What the network makes of it, ``[B, C]``, and its classes; whose it is is said if that is not so."""
-        classes, name, training = self.data.num_classes, type(self.network).__name__, self.network.training
-        if x.dtype == torch.float64:
-            raise UserError(
-                f"Expected {type(self.data).__name__} to give inputs in single precision, {whose}, but got "
-                f"{x.dtype}; give x.float()."
-            )
-        try:
-            with torch.inference_mode():
-                logits: Tensor = self.network.eval()(x)
-                shape = list(logits.shape)
-        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but "
-                f"it fails: {' '.join(str(error).split())}; {_remedy(x)}."
-            ) from error
-        finally:
-            self.network.train(training)
-        self.channels_last &= takes_channels_last(self.network, x)
-        if shape != [len(x), classes]:
-            raise UserError(
-                f"Expected --model.network {name} to give logits of shape {[len(x), classes]} for inputs "
-                f"of shape {list(x.shape)}, {whose}, but got {shape}; give it {classes} outputs."
-            )
-        return logits.float(), y.long()
-
-
-def _kind_of(x: Tensor) -> str:
-    """What is told of inputs beside their shape."""
-    if x.dtype == torch.int64 and x.numel():
-        return f" with numbers up to {int(x.max())}"
-    return "" if x.dtype == torch.float32 else f" and of {x.dtype}"
-
-
-def _remedy(x: Tensor) -> str:
-    """What to do about inputs that a network does not take."""
-    if x.dtype == torch.uint8:
-        return "give x.float() / 255, or a network for these inputs"
-    if x.dtype in (torch.float16, torch.bfloat16):
-        return "give x.float(), or a network for these inputs"
-    return "give a network for these inputs"
 
 
 def _personal(state: dict[str, Any]) -> dict[str, Any]:

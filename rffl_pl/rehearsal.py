@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rffl_pl.cohort import OptimizerFactory, channels_last, make_optimizer
+from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
 from rffl_pl.errors import UserError, reason
 from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
@@ -68,6 +69,86 @@ def check_same_federation(module: Federation, data: Federation) -> None:
                 f"Expected the module and its data to be of one Federation, but {name} is {there} there and {here} "
                 "here; give both the same."
             )
+
+
+def first_batch(batches: Evaluated | None, which: str, owner: str) -> Batch:
+    """The first batch of what is evaluated.
+
+    Args:
+        batches: What is evaluated.
+        which: ``test`` or ``validation``, for the message.
+        owner: The data module's class.
+
+    Raises:
+        UserError: If it cannot be read.
+    """
+    assert batches is not None
+    try:
+        x, y = first_of(batches)
+        return x, y
+    except UserError:
+        raise
+    except (StopIteration, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"Expected {owner} to give batches of pairs (x, y) of tensors, but its first {which} batch fails: "
+            f"{type(error).__name__}: {' '.join(str(error).split())}."
+        ) from error
+
+
+def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, whose: str) -> Tensor:
+    """See that a network makes class logits of a batch.
+
+    Args:
+        network: It is left as it is.
+        x: Inputs ``[B, ...]``.
+        classes: Number C of classes.
+        owner: The data module's class.
+        whose: Whose the inputs are, for messages.
+
+    Returns:
+        The logits ``[B, C]``.
+
+    Raises:
+        UserError: If not, or inputs are in double precision.
+    """
+    name, training = type(network).__name__, network.training
+    if x.dtype == torch.float64:
+        raise UserError(
+            f"Expected {owner} to give inputs in single precision, {whose}, but got {x.dtype}; give x.float()."
+        )
+    try:
+        with torch.inference_mode():
+            logits: Tensor = network.eval()(x)
+            shape = list(logits.shape)
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but it "
+            f"fails: {' '.join(str(error).split())}; {_remedy(x)}."
+        ) from error
+    finally:
+        network.train(training)
+    if shape != [len(x), classes]:
+        raise UserError(
+            f"Expected --model.network {name} to give logits of shape {[len(x), classes]} for inputs of shape "
+            f"{list(x.shape)}, {whose}, but got {shape}; give it {classes} outputs."
+        )
+    return logits.float()
+
+
+def _kind_of(x: Tensor) -> str:
+    """What is told of inputs beside their shape."""
+    if x.dtype == torch.int64 and x.numel():
+        return f" with numbers up to {int(x.max())}"
+    return "" if x.dtype == torch.float32 else f" and of {x.dtype}"
+
+
+def _remedy(x: Tensor) -> str:
+    """What to do about inputs that a network does not take."""
+    if x.dtype == torch.uint8:
+        return "give x.float() / 255, or a network for these inputs"
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return "give x.float(), or a network for these inputs"
+    return "give a network for these inputs"
 
 
 def check_step(

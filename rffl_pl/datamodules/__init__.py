@@ -1,6 +1,6 @@
 """One file per data set; the base class turns any map-style dataset of (x, y) into a federation's shards."""
 
-from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.cifar10 import CIFAR10, CIFAR100
 from rffl_pl.datamodules.digits import Digits
 from rffl_pl.datamodules.emnist import EMNIST
@@ -9,6 +9,7 @@ from rffl_pl.datamodules.hf_text import HFText
 from rffl_pl.datamodules.image_folder import ImageFolder
 from rffl_pl.datamodules.mnist import MNIST, FashionMNIST
 from rffl_pl.datamodules.reviews import MR, SST
+from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import CLA, DIR, OWN, POW, UNI, Pool, Split
 from rffl_pl.datamodules.svhn import SVHN
 from rffl_pl.datamodules.text import TextDataModule, Texts

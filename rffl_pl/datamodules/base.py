@@ -7,7 +7,7 @@ import operator
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Literal, cast, get_args
@@ -21,13 +21,14 @@ from rffl_pl.configured import Configured
 from rffl_pl.datamodules.border import Part, tensors_of
 from rffl_pl.datamodules.inputs import digest_of_inputs, spread
 from rffl_pl.datamodules.measuring import Measuring
-from rffl_pl.datamodules.own import Holding, Holdings, Own, is_own
+from rffl_pl.datamodules.own import Holding, Holdings, Own, by_participant, check_own, is_own
 from rffl_pl.datamodules.preparing import called, held
 from rffl_pl.datamodules.reading import Batch, Evaluated, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard
 from rffl_pl.datamodules.sentences import Sentences
-from rffl_pl.datamodules.shards import adversaries_shards, shards_of
-from rffl_pl.datamodules.splits import DIR, OWN, Pool, Split, named
+from rffl_pl.datamodules.shards import divided, set_aside
+from rffl_pl.datamodules.sources import Sources
+from rffl_pl.datamodules.splits import DIR, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
@@ -36,32 +37,6 @@ Watch = Literal["validation", "test"]
 
 MOST_WORKERS = 4096
 """More processes than a machine starts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sources:
-    """A data set as it comes: map-style datasets of (x, y), x a tensor and y a class from 0 on.
-
-    Inputs must be finite and classes whole numbers; `FederatedDataModule` refuses what is not.
-
-    For the split ``OWN`` each may be a function from a participant's number to the examples that are its own, called on
-    the rank that hosts it alone: ``train``, and then ``test`` and ``validation`` too, or one of them.
-
-    Attributes:
-        train: What the participants' shards are cut from, or what is theirs.
-        test: What final accuracies are measured on: everybody's model on the same examples, or on its own.
-        validation: What accuracies are watched on during training; by default a share of ``train`` is held out, of
-            examples that are somebody's own none.
-    """
-
-    train: Dataset[Any] | Own
-    test: Dataset[Any] | Own
-    validation: Dataset[Any] | Own | None = None
-
-    def parts(self) -> dict[str, Dataset[Any] | Own]:
-        """By what they are called in messages; validation only if there is any."""
-        validation = {} if self.validation is None else {"validation": self.validation}
-        return {"training": self.train, **validation, "test": self.test}
 
 
 class FederatedDataModule(Configured, LightningDataModule, ABC):
@@ -183,7 +158,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         together(self._set_up)
         if self._own and not self._told:
             mine = [(which, i, *astuple(told)) for which, own in self._own.items() for i, told in own.told.items()]
-            self._learn(sorted(chain.from_iterable(everybodys(mine))))
+            self._told = by_participant(chain.from_iterable(everybodys(mine)), self.federation.total)
+            self.shards = [torch.arange(holding.examples) for holding in self._told["training"]]
         which = {"fit": "test", "validate": "val", "test": "test", "predict": "predict"}[stage]
         together(partial(self._check_limit, which))
 
@@ -197,7 +173,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             if own:
                 self._hold(own, brought=sources.validation is not None)
             else:
-                self._cut(torch.Generator().manual_seed(self.federation.seed_for("split")))
+                self._divide()
             self.sources = sources
 
     @property
@@ -391,6 +367,29 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             which: Reader(part.dataset, self.num_workers, part.check) for which, part in self._parts.items()
         }
 
+    def _hold(self, own: Mapping[str, Own], *, brought: bool) -> None:
+        """Read the hosted participants' own examples; whether there are validation examples, theirs or everybody's."""
+        owner = type(self).__name__
+        check_own(own, self.split, self.examples_per_participant, owner)
+        if not brought and self.validation_share > 0:
+            raise UserError(
+                f"Expected {owner} to bring validation examples with --data.split OWN, which holds out nobody's, but "
+                f"there are none; {self.validation_remedy}give --data.validation 0 and --data.watch test."
+            )
+        held = partial(Holdings, owner=owner, num_classes=self.num_classes, num_workers=self.num_workers)
+        self._own = {which: held(read, self.hosted, which=which) for which, read in own.items()}
+
+    def _divide(self) -> None:
+        """Hold examples out, and have the rest be the participants' shards."""
+        labels = self._parts["training"].labels
+        generator = torch.Generator().manual_seed(self.federation.seed_for("split"))
+        order = torch.randperm(len(labels), generator=generator)
+        self.held_out, rest = set_aside(order, 0.0 if "validation" in self._parts else self.validation_share)
+        self.shards = divided(
+            labels, rest, self.federation, self.split, num_classes=self.num_classes,
+            each=self.examples_per_participant, adversary_examples=self.adversary_examples, generator=generator,
+        )  # fmt: skip
+
     def _take_number_of_classes(self) -> None:
         """Have it be a number of Python's, also where NumPy or torch counted the classes."""
         given = getattr(self, "num_classes", None)
@@ -404,75 +403,6 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             raise UserError(f"{said} {got}; set num_classes in the class to an int.") from error
         if classes < 1:
             raise UserError(f"{said} {classes}; set num_classes in the class.")
-
-    def _hold(self, own: Mapping[str, Own], *, brought: bool) -> None:
-        """Read the hosted participants' own examples; whether there are validation examples, theirs or everybody's."""
-        owner = type(self).__name__
-        if not isinstance(self.split, OWN):
-            raise UserError(
-                f"Expected --data.split OWN for {owner}, whose participants have examples of their own, but got "
-                f"{type(self.split).__name__}."
-            )
-        if "training" not in own:
-            raise UserError(
-                f"Expected {owner} to have training examples of everybody's own, as its {' and '.join(own)} examples "
-                "are, but they are one data set; have load() return Sources(train=...) with a function as well."
-            )
-        if self.examples_per_participant is not None:
-            raise UserError(
-                "Expected no --data.examples_per_participant with --data.split OWN, where everybody trains on all that "
-                f"is its own, but got {self.examples_per_participant}; leave it out, or give null."
-            )
-        if not brought and self.validation_share > 0:
-            raise UserError(
-                f"Expected {owner} to bring validation examples with --data.split OWN, which holds out nobody's, but "
-                f"there are none; {self.validation_remedy}give --data.validation 0 and --data.watch test."
-            )
-        held = partial(Holdings, owner=owner, num_classes=self.num_classes, num_workers=self.num_workers)
-        self._own = {which: held(read, self.hosted, which=which) for which, read in own.items()}
-
-    def _learn(self, everybodys: Sequence[tuple[str, int, int, int, str]]) -> None:
-        """What all ranks tell of the examples that they hold: of which kind, whose, and a `Holding`'s facts."""
-        told: dict[str, dict[int, Holding]] = {}
-        for which, i, examples, classes, digest in everybodys:
-            told.setdefault(which, {})[i] = Holding(examples, classes, digest)
-        for which, holdings in told.items():
-            without = [str(i) for i in range(self.federation.total) if i not in holdings]
-            if without:
-                raise UserError(
-                    f"Expected {which} examples of everybody's own or of nobody's, but there are none of participant "
-                    f"{', '.join(without)}, and of others there are; put them there, or take the others' away."
-                )
-        self._told = {which: list(holdings.values()) for which, holdings in told.items()}
-        self.shards = [torch.arange(holding.examples) for holding in self._told["training"]]
-
-    def _cut(self, generator: torch.Generator) -> None:
-        """Hold examples out and divide the rest."""
-        labels = self._parts["training"].labels
-        order = torch.randperm(len(labels), generator=generator)
-        brought = "validation" in self._parts
-        held_out = 0 if brought else round(self.validation_share * len(labels))
-        if not brought and self.validation_share > 0 and held_out == 0:
-            raise UserError(
-                f"Expected --data.validation to hold out at least one of {len(labels)} training examples, but "
-                f"{self.validation_share} of them is none; raise it."
-            )
-        self.held_out, rest = order[:held_out], order[held_out:]
-        if self.federation.total > len(rest):
-            raise UserError(
-                f"Expected at least one training example for each of {self.federation.total} participants, but there "
-                f"are {len(rest)}; lower --federation.participants or --federation.adversaries."
-            )
-        pool = Pool(
-            labels=labels[rest],
-            num_classes=self.num_classes,
-            participants=self.federation.honest,
-            each=self.examples_per_participant or max(1, len(rest) // self.federation.honest),
-            generator=generator,
-        )
-        honest = [rest[shard] for shard in shards_of(self.split, pool)]
-        adversaries, each = self.federation.adversaries, self.adversary_examples
-        self.shards = honest + adversaries_shards(adversaries, each, rest, honest, generator)
 
     def _check_limit(self, which: str) -> None:
         """See that something is left of what is asked for, final accuracies after training: they are measured last.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch.utils.data import TensorDataset
 
-from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.base import FederatedDataModule
+from rffl_pl.datamodules.sources import Sources
 
 
 class Digits(FederatedDataModule):

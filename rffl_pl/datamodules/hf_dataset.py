@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from rffl_pl.datamodules.base import Sources
 from rffl_pl.datamodules.hugging_face import HuggingFaceData, Labelled
 from rffl_pl.datamodules.pictures import Channels, Pixels
+from rffl_pl.datamodules.sources import Sources
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 

@@ -11,9 +11,10 @@ import PIL.Image
 from torch import Tensor
 from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
-from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.pictures import Channels, Pixels
+from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation

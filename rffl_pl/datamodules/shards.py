@@ -10,6 +10,64 @@ from torch import Tensor
 
 from rffl_pl.datamodules.splits import Pool, Split
 from rffl_pl.errors import UserError, ones_own
+from rffl_pl.federation import Federation
+
+
+def set_aside(order: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Of training examples in a random order the share that is held out, and the rest.
+
+    Raises:
+        UserError: If the share is above 0 and of so few nothing.
+    """
+    count = round(share * len(order))
+    if share > 0 and count == 0:
+        raise UserError(
+            f"Expected --data.validation to hold out at least one of {len(order)} training examples, but {share} of "
+            "them is none; raise it."
+        )
+    return order[:count], order[count:]
+
+
+def divided(
+    labels: Tensor,
+    rest: Tensor,
+    federation: Federation,
+    split: Split,
+    *,
+    num_classes: int,
+    each: int | None,
+    adversary_examples: int,
+    generator: torch.Generator,
+) -> list[Tensor]:
+    """Everybody's shard, index vectors into the training examples: the honest participants' first.
+
+    Args:
+        labels: The class of every training example, ``[n]``.
+        rest: Those that are not held out.
+        federation: Who takes part.
+        split: Cuts the honest participants' shards.
+        num_classes: Number C of classes.
+        each: Average size of an honest shard; None for all that there are.
+        adversary_examples: Size of an adversary's shard.
+        generator: What is drawn at random comes from it.
+
+    Raises:
+        UserError: If there are fewer examples than participants, or the split cuts what cannot be.
+    """
+    if federation.total > len(rest):
+        raise UserError(
+            f"Expected at least one training example for each of {federation.total} participants, but there are "
+            f"{len(rest)}; lower --federation.participants or --federation.adversaries."
+        )
+    pool = Pool(
+        labels=labels[rest],
+        num_classes=num_classes,
+        participants=federation.honest,
+        each=each or max(1, len(rest) // federation.honest),
+        generator=generator,
+    )
+    honest = [rest[shard] for shard in shards_of(split, pool)]
+    return honest + adversaries_shards(federation.adversaries, adversary_examples, rest, honest, generator)
 
 
 def shards_of(split: Split, pool: Pool) -> list[Tensor]:

@@ -12,10 +12,11 @@ from typing import Any, Literal, overload
 
 import torch
 
-from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.own import Own
 from rffl_pl.datamodules.reading import Evaluated, Reader
 from rffl_pl.datamodules.sentences import Sentences
+from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.tokenizing import Encoder, with_tokenizers, with_torchtext
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from rffl_pl.datamodules.base import FederatedDataModule, Sources
+from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.byte_images import ByteImages, Standardise
 from rffl_pl.datamodules.files import data_dir, ensure
+from rffl_pl.datamodules.sources import Sources
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
