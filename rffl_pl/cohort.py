@@ -17,6 +17,7 @@ from rffl_pl.errors import UserError, check_number
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.parameters import aligned_rows, bind, bytes_of, flat_parameters, layer_sizes, trainable
+from rffl_pl.scaffold import Corrections
 from rffl_pl.stack import Loss, Stack, Turn
 
 Batches = Iterable[tuple[Tensor, Tensor]]
@@ -28,6 +29,10 @@ class Examples(Protocol):
 
     def __len__(self) -> int:
         """How many."""
+
+    @property
+    def batches(self) -> int:
+        """How many mini-batches a pass has."""
 
     def epoch(self) -> Batches:
         """Mini-batches of one pass, in an order drawn from the surrounding random stream."""
@@ -93,6 +98,8 @@ class Cohort:
         stacked: Whether all train at once (`rffl_pl.stack`), which changes results by rounding alone; the network and
             the optimizer must allow it.
         channels_last: Whether images are given to the network with channels last, or as they come.
+        scaffold: Whether every step is corrected towards where the last round went (`rffl_pl.scaffold`), which takes
+            plain SGD.
 
     Raises:
         UserError: If the network has no parameters to train or some that are not float32.
@@ -105,6 +112,7 @@ class Cohort:
         optimizers: The n optimizers; their state stays with the participant over the rounds.
         memories: What else a participant keeps over the rounds: one dictionary each, the server's class fills it.
         attack_memories: Likewise for what its attack remembers; empty for the honest.
+        corrections: What is added to their gradients; None without ``scaffold``.
     """
 
     def __init__(
@@ -117,6 +125,7 @@ class Cohort:
         loss: nn.Module | None = None,
         stacked: bool = False,
         channels_last: bool = True,
+        scaffold: bool = False,
     ) -> None:
         self.participants = list(participants)
         self.channels_last = channels_last
@@ -131,6 +140,8 @@ class Cohort:
         self._initial_rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.attack_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
+        self.corrections = Corrections() if scaffold else None
+        self._ways: dict[int, float] = {}
         self._unsound: set[int] = set()
         self._loss = loss_on(device, loss)
         self._stack = Stack(template, self.optimizers[0], self._loss) if stacked else None
@@ -161,12 +172,7 @@ class Cohort:
                 i: self.train(i, found, schedule, round_index, seeds[i], anchors.get(i))
                 for i, found in examples.items()
             }
-        for index in examples:
-            self.updates[index].copy_(self.weights[index])
-        turns = [
-            Turn(self.weights[i], self.optimizers[i], found, seeds[i], schedule.proximal, anchors.get(i))
-            for i, found in examples.items()
-        ]
+        turns = [self._turn(i, found, schedule, round_index, seeds[i], anchors.get(i)) for i, found in examples.items()]
         (initial,) = self._initial_rates[0]
         rates = [initial * schedule.rate(round_index, epoch) for epoch in range(schedule.epochs)]
         losses = dict(zip(examples, self._stack.train(turns, rates), strict=True))
@@ -200,17 +206,38 @@ class Cohort:
         Returns:
             The mean training loss of the last local epoch.
         """
-        row, before = self.weights[index], self.updates[index]
-        before.copy_(row)
-        anchor = before if anchor is None else anchor
+        turn = self._turn(index, examples, schedule, round_index, seed, anchor)
         buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
-        with random_stream(seed, row.device):
+        with random_stream(seed, self.weights.device):
             for epoch in range(schedule.epochs):
-                rate = schedule.rate(round_index, epoch)
-                loss = self._train_epoch(index, examples.epoch(), rate, schedule.proximal, anchor)
+                loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch), turn)
         self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
         self._settle(index, loss, buffers)
         return float(loss)
+
+    def _turn(
+        self,
+        index: int,
+        examples: Examples,
+        schedule: Schedule,
+        round_index: int,
+        seed: int,
+        anchor: Tensor | None,
+    ) -> Turn:
+        """What a participant trains by in a round, and how; where it stands now is kept in its row of `updates`."""
+        before = self.updates[index].copy_(self.weights[index])
+        if self.corrections is not None:
+            rates = (schedule.rate(round_index, epoch) for epoch in range(schedule.epochs))
+            self._ways[index] = self._initial_rates[index][0] * sum(rates) * examples.batches
+        return Turn(
+            self.weights[index],
+            self.optimizers[index],
+            examples,
+            seed,
+            schedule.proximal,
+            before if anchor is None else anchor,
+            None if self.corrections is None else self.corrections.of(index),
+        )
 
     def _settle(self, index: int, loss: Tensor, buffers: Sequence[Tensor]) -> None:
         """After training: back to where the round began, ``buffers`` too, where something is not finite."""
@@ -232,7 +259,11 @@ class Cohort:
         trained = row.clone()
         row.copy_(update)
         torch.sub(trained, row, out=update)
-        return update.fill_(torch.nan) if index in self._unsound else update
+        if index in self._unsound:
+            update.fill_(torch.nan)
+        if self.corrections is not None:
+            self.corrections.trained(index, update, self._ways[index])
+        return update
 
     def idle(self, index: int) -> Tensor:
         """The update ``[D]`` of a participant that does not train: zeros, in its row of `updates`."""
@@ -243,6 +274,12 @@ class Cohort:
         """Add a step ``[D]`` to the ``index``-th participant's weights; nothing if it is not finite."""
         if all_finite(step):
             self.weights[index] += step
+
+    def download(self, index: int, step: Tensor) -> None:
+        """`integrate` the step ``[D]`` that a participant downloads, and correct its next round's training by it."""
+        self.integrate(index, step)
+        if self.corrections is not None:
+            self.corrections.downloaded(index, step)
 
     @torch.no_grad()
     def loss(self, index: int, examples: Examples) -> float:
@@ -305,7 +342,13 @@ class Cohort:
             "optimizer": optimizer,
             "memory": _copied(self.memories[index], torch.device("cpu")),
             "attack": _copied(self.attack_memories[index], torch.device("cpu")),
+            **self._corrected(index),
         }
+
+    def _corrected(self, index: int) -> dict[str, dict[str, Tensor]]:
+        if self.corrections is None:
+            return {}
+        return {"scaffold": _copied(self.corrections.state_dict(index), torch.device("cpu"))}
 
     def load_state_dict(self, index: int, state: dict[str, Any], *, training: bool = True) -> None:
         """Restore what `state_dict` gave: all of it to go on ``training``, else the network alone."""
@@ -316,8 +359,10 @@ class Cohort:
         self.optimizers[index].load_state_dict(state["optimizer"])
         self.memories[index] = _copied(state["memory"], self.weights.device)
         self.attack_memories[index] = _copied(state["attack"], self.weights.device)
+        if self.corrections is not None:
+            self.corrections.load_state_dict(index, _copied(state.get("scaffold", {}), self.weights.device))
 
-    def _train_epoch(self, index: int, batches: Batches, rate: float, proximal: float, anchor: Tensor) -> Tensor:
+    def _train_epoch(self, index: int, batches: Batches, rate: float, turn: Turn) -> Tensor:
         network, optimizer = self.networks[index].train(), self.optimizers[index]
         for group, initial in zip(optimizer.param_groups, self._initial_rates[index], strict=True):
             group["lr"] = initial * rate
@@ -333,8 +378,10 @@ class Cohort:
             loss = self._loss(logits, y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            if proximal:
-                self._hold_back(index, proximal, anchor)
+            if turn.proximal:
+                self._add_to_gradients(index, self.weights[index] - turn.drawn_to, turn.proximal)
+            if turn.correction is not None:
+                self._add_to_gradients(index, turn.correction)
             optimizer.step()
             torch.clear_autocast_cache()  # the weights it holds in lower precision have just changed
             total += loss.detach() * len(y)  # stays on the device: no synchronisation per step
@@ -347,13 +394,12 @@ class Cohort:
             )
         return total / count
 
-    def _hold_back(self, index: int, proximal: float, anchor: Tensor) -> None:
-        """Add the gradient of the proximal term."""
+    def _add_to_gradients(self, index: int, term: Tensor, times: float = 1.0) -> None:
+        """Add a term ``[D]`` so many times, where there is a gradient."""
         parameters = trainable(self.networks[index])
-        away = self.weights[index] - anchor
-        for parameter, part in zip(parameters, away.split([p.numel() for p in parameters]), strict=True):
+        for parameter, part in zip(parameters, term.split([p.numel() for p in parameters]), strict=True):
             if parameter.grad is not None:
-                parameter.grad.add_(part.view(parameter.shape), alpha=proximal)
+                parameter.grad.add_(part.view(parameter.shape), alpha=times)
 
     def _fingerprint(self, index: int) -> tuple[int, ...]:
         """Sums of the bits of weights and buffers."""

@@ -33,6 +33,7 @@ from rffl_pl.rehearsal import (
     check_logits,
     check_memory,
     check_same_federation,
+    check_scaffold,
     check_state,
     check_step,
     check_trainer,
@@ -73,6 +74,10 @@ class FederatedModule(Configured, LightningModule):
             :math:`\min_v F_i(v) + \frac{\lambda}{2} \|v - w_i^t\|^2`, on the same mini-batches, which never travels and
             is the one that is measured and exported; of adversaries the shared one is. 0 is without. It takes twice
             the training.
+        scaffold: SCAFFOLD (Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378): every step of local training is
+            corrected towards where the last round went, by what a participant downloaded in it (`rffl_pl.scaffold`),
+            which helps where examples differ from participant to participant, and sends nothing more. Under any server
+            that shares something, by SGD without momentum; models of one's own train without.
         engine: How the hosted participants train: ``loop``, one after another; ``stacked``, all at once, their models
             as one stack, for SGD and Adam and networks without BatchNorm or the like, or else one after another, which
             the run says; ``auto``, stacked on a GPU, and on a CPU one after another, so that the bits do not depend on
@@ -110,6 +115,7 @@ class FederatedModule(Configured, LightningModule):
         loss: nn.Module | None = None,
         proximal: float = 0.0,
         personal: float = 0.0,
+        scaffold: bool = False,
         engine: Literal["auto", "loop", "stacked"] = "auto",
         adversaries: list[Adversary] | None = None,
         measures: list[Metric] | None = None,
@@ -124,6 +130,7 @@ class FederatedModule(Configured, LightningModule):
         self.schedule = Schedule(epochs=local_epochs, decay=lr_decay, decay_every=lr_decay_every, proximal=proximal)
         check_pull("--model.personal", personal)
         self.pull = personal
+        self.scaffold = scaffold
         self.engine = engine
         self.cast = Cast(federation, adversaries)
         self.round = 0
@@ -149,7 +156,8 @@ class FederatedModule(Configured, LightningModule):
         check_same_federation(self.federation, self.data.federation)
         layers = layer_sizes(self.network)
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
-        check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, personal=self.pull > 0)
+        beside = {"--model.personal": 2 * (self.pull > 0), "--model.scaffold": int(self.scaffold)}
+        check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, beside)
         check_state(self.network)
         tried = self._try_network()
         self.stacked = False
@@ -158,12 +166,14 @@ class FederatedModule(Configured, LightningModule):
                 x, y = self.data.example(self.exchange.hosted[0])
                 check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]), self.loss)
                 check_training_mode(self.network, torch.cat([x, x]))
+                check_scaffold(self.scaffold, make_optimizer(self.optimizer, self.network))
                 self.stacked = self._can_be_stacked(x)
                 self._warn_of_pulls()
         # A trainer that has played goes on from a checkpoint, or is refused: models stay.
         anew = stage == "fit" and not self.trainer.fit_loop.epoch_progress.current.completed
         if anew or not hasattr(self, "cohort"):
-            self.cohort, self.round, self.losses, self.watched = self.new_cohort(), 0, {}, {}
+            self.cohort = self._cohort_of(self.exchange.hosted, stacked=self.stacked, scaffold=self.scaffold)
+            self.round, self.losses, self.watched = 0, {}, {}
             self.personal, self.personal_losses = self.new_cohort() if self.pull else None, {}
             if self.personal is not None:
                 self.personal.train_in_stack_of(self.cohort)
@@ -248,13 +258,13 @@ class FederatedModule(Configured, LightningModule):
                     )
 
     def new_cohort(self) -> Cohort:
-        """This rank's participants with the initial weights."""
+        """This rank's participants with the initial weights, to train each alone."""
         return self._cohort_of(self.exchange.hosted, stacked=self.stacked)
 
-    def _cohort_of(self, participants: Sequence[int], *, stacked: bool = False) -> Cohort:
+    def _cohort_of(self, participants: Sequence[int], *, stacked: bool = False, scaffold: bool = False) -> Cohort:
         return Cohort(
             self.network, participants, self.optimizer, self.exchange.device,
-            loss=self.loss, stacked=stacked, channels_last=self.channels_last,
+            loss=self.loss, stacked=stacked, channels_last=self.channels_last, scaffold=scaffold,
         )  # fmt: skip
 
     @property

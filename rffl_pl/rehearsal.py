@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import SGD, Optimizer
 
 from rffl_pl.cohort import OptimizerFactory, channels_last, make_optimizer
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
@@ -292,21 +294,36 @@ def check_state(network: nn.Module) -> None:
             )
 
 
-def check_memory(dimension: int, participants: int, device: torch.device, *, personal: bool = False) -> None:
+def check_scaffold(asked: bool, optimizer: Optimizer) -> None:
+    """See that a step is the gradient times the learning rate, where corrections go by the mean gradient.
+
+    Raises:
+        UserError: If it is not.
+    """
+    momentum = any(group.get("momentum") for group in optimizer.param_groups)
+    if asked and (type(optimizer) is not SGD or momentum):
+        got = f"{type(optimizer).__name__}{' with momentum' if momentum else ''}"
+        raise UserError(
+            "Expected --model.optimizer SGD without momentum with --model.scaffold, which reads the mean gradient off "
+            f"an update, but got {got}; give torch.optim.SGD, or leave --model.scaffold out."
+        )
+
+
+def check_memory(dimension: int, participants: int, device: torch.device, beside: Mapping[str, int]) -> None:
     """See that the participants of a rank have room: each has weights and an update.
 
     Args:
         dimension: D.
         participants: How many of them a rank hosts.
         device: Where they live.
-        personal: Whether each has these a second time, of a model of its own.
+        beside: How many more such vectors each has, by the option that asks for them.
 
     Raises:
         UserError: If not.
     """
-    needed, there = (16 if personal else 8) * dimension * participants, memory(device)
+    needed, there = 4 * (2 + sum(beside.values())) * dimension * participants, memory(device)
     if needed > there:
-        without = "leave --model.personal out, " if personal else ""
+        without = "".join(f"leave {option} out, " for option, more in beside.items() if more)
         raise UserError(
             f"Expected the models of {participants} participants to fit into the memory of a rank, but they need "
             f"{needed / 1e9:.0f} GB and there are {there / 1e9:.0f}; {without}lower --federation.participants, take a "

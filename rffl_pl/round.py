@@ -342,8 +342,10 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
         )
     for participant, step in table.exchange.scatter_downloads(download, removed):
         index = cohort.row[participant]
-        cohort.integrate(index, step)
+        cohort.download(index, step)
         table.cast.remember(participant, cohort.attack_memories[index], step)
+    if cohort.corrections is not None:
+        cohort.corrections.end_round()
     if verdict is not None:
         for participant, memory in table.colluders.items():
             if participant in table.exchange.asked and participant not in removed:

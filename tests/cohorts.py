@@ -25,6 +25,10 @@ class Shuffled:
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def batches(self) -> int:
+        return -(-len(self.y) // self.batch_size)
+
     def epoch(self) -> Batches:
         for part in torch.randperm(len(self.y)).split(self.batch_size):
             yield self.x[part], self.y[part]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -60,6 +61,8 @@ def federate(
     coalition: list[int] | None = None,
     loss: nn.Module | None = None,
     personal: float = 0.0,
+    scaffold: bool = False,
+    optimizer: OptimizerCallable = lambda p: torch.optim.SGD(p, lr=0.1),
     **data: Any,
 ) -> FederatedModule:
     """A run on the digits in this process: five honest participants and one adversary per attack."""
@@ -74,9 +77,10 @@ def federate(
     module = FederatedModule(
         federation,
         network(),
-        optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+        optimizer=optimizer,
         loss=loss,
         personal=personal,
+        scaffold=scaffold,
         adversaries=list(attacks),
     )
     trainer = Trainer(

@@ -233,10 +233,10 @@ def test_a_checkpoint_without_them(rffl: Callable[..., Ended], tmp_path: Path) -
 def test_models_that_do_not_fit() -> None:
     """Twice as many participants are counted, or the option that doubles the need is not named."""
     room = memory(torch.device("cpu"))
-    check_memory(room // 33, 2, torch.device("cpu"), personal=True)
+    check_memory(room // 33, 2, torch.device("cpu"), {"--model.personal": 2})
     with pytest.raises(UserError, match=r"models of 2 participants .* leave --model\.personal out, lower"):
-        check_memory(room // 31, 2, torch.device("cpu"), personal=True)
-    check_memory(room // 31, 2, torch.device("cpu"))
+        check_memory(room // 31, 2, torch.device("cpu"), {"--model.personal": 2})
+    check_memory(room // 31, 2, torch.device("cpu"), {"--model.personal": 0})
 
 
 @pytest.mark.parametrize("pull", [-1.0, float("nan"), float("inf"), 1e39])

@@ -180,6 +180,11 @@ class Poisoned:
     def __len__(self) -> int:
         return len(self.shard)
 
+    @property
+    def batches(self) -> int:
+        """How many mini-batches a pass has."""
+        return self.shard.batches
+
     def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
         """As the shard's, batch for batch."""
         return (self.poison(x, y) for x, y in self.shard.epoch())

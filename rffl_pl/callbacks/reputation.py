@@ -58,9 +58,10 @@ class ReputationExchange(Callback):
             return
         if isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.sharded:
             _check_shardable(self.server, pl_module.cast)
-        if pl_module.pull and not self.server.communicates:
+        sharing = {"--model.personal": pl_module.pull, "--model.scaffold": pl_module.scaffold}
+        for option in [option for option, asked in sharing.items() if asked and not self.server.communicates]:
             raise UserError(
-                f"Expected a --server that gives participants something to share with --model.personal, but got "
+                f"Expected a --server that gives participants something to share with {option}, but got "
                 f"{type(self.server).__name__}, where everybody's model is its own; leave one."
             )
         _check_coalition(self.server, pl_module)

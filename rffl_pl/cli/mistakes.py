@@ -51,6 +51,7 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
 KNOWN_AS = {
     "fedprox": "--model.proximal 0.1",
     "ditto": "--model.personal 0.5",
+    "scaffold": "--model.scaffold true",
     "fedavgm": "--server FedOpt",
     "fedadam": "--config servers/fed_opt.yaml",
     "fedadagrad": "--server FedOpt --server.optimizer Adagrad --server.optimizer.lr 0.1 --server.optimizer.eps 1e-3",

@@ -39,6 +39,11 @@ class Shard:
     def __len__(self) -> int:
         return len(self.indices)
 
+    @property
+    def batches(self) -> int:
+        """How many mini-batches a pass has."""
+        return -(-len(self.indices) // self.batch_size)
+
     def epoch(self) -> Batches:
         """One pass in an order drawn from the surrounding random stream.
 

@@ -12,8 +12,8 @@ _RULES = {"NNM": "Median", "ARC": "Median", "Bucketing": "Median", "FedOpt": "Fe
 _VARIANTS = {"variant": "fedavg", "setting": "tuned", "weights": "full", "scale": "mean", "summation": "mean"}
 """Options of servers that choose by a word which of two rules they are, and what they are by default."""
 _OPTIMIZER = "SGD"
-_TERMS = ("proximal", "personal")
-"""Of the participants' training: FedAvg with them is FedProx, or Ditto."""
+_TERMS = ("proximal", "personal", "scaffold")
+"""Of the participants' training: FedAvg with them is FedProx, Ditto or SCAFFOLD."""
 
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         or ``nobody``) where only some take part, ``seed``, ``rounds``, and ``study`` where the run is a cell of one.
 
     A server's name says what makes it another one, but for what is its default: its variant, the kind of its optimizer,
-    the rule inside and the proximal terms, as ``FedOpt Adam``, ``NNM of MultiKrum`` or ``FedAvg proximal 0.1``.
+    the rule inside and what participants train with: ``FedOpt Adam``, ``NNM of MultiKrum``, ``FedAvg proximal 0.1``.
     """
     server, federation = config["server"], config["federation"]
     found = {
@@ -90,9 +90,10 @@ def _rule(given: Any) -> str:
 
 
 def _terms(config: Mapping[str, Any]) -> list[str]:
-    """The proximal terms that participants train with, with their weights."""
+    """What participants train with beside their loss, a term with its weight."""
     model = config.get("model") or {}
-    return [f"{name} {model[name]:g}" for name in _TERMS if model.get(name)]
+    given = {name: model[name] for name in _TERMS if model.get(name)}
+    return [name if weight is True else f"{name} {weight:g}" for name, weight in given.items()]
 
 
 def _options(given: Any) -> Mapping[str, Any]:

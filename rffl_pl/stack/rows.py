@@ -25,6 +25,7 @@ class Turn:
         seed: Seed of its random stream in this round.
         proximal: How strongly its weights are drawn to an anchor.
         anchor: Weights ``[D]``; by default its own, where they are now.
+        correction: What is added to every gradient, ``[D]``; None for nothing.
     """
 
     weights: Tensor
@@ -33,11 +34,17 @@ class Turn:
     seed: int
     proximal: float = 0.0
     anchor: Tensor | None = None
+    correction: Tensor | None = None
 
     @property
     def drawn_to(self) -> Tensor:
         """What the proximal term draws to, before the training."""
         return self.weights if self.anchor is None else self.anchor
+
+    @property
+    def added(self) -> Tensor:
+        """The correction, zeros for none."""
+        return torch.zeros_like(self.weights) if self.correction is None else self.correction
 
 
 def repeat(turns: Sequence[Turn], others: Sequence[Turn]) -> None:
@@ -63,6 +70,8 @@ class Rows:
         pulls = torch.tensor([turn.proximal for turn in turns], dtype=self.weights.dtype).unsqueeze(1)
         self.anchors = torch.stack([turn.drawn_to for turn in turns]) if pulls.any() else None
         self.pulls = pulls.to(self.weights.device, non_blocking=True)
+        corrected = any(turn.correction is not None for turn in turns)
+        self.corrections = torch.stack([turn.added for turn in turns]) if corrected else None
 
     def of(self, active: list[int]) -> Part:
         """Some rows: views where they are the first ones, else copies."""
@@ -70,11 +79,13 @@ class Rows:
         state = [slot[where] for slot in self.state]
         return Part(self.weights[where], state, self.steps[where], isinstance(where, slice))
 
-    def hold_back(self, active: list[int], part: Part, grad: Tensor) -> None:
-        """Add to the gradients ``[m, D]`` of some rows those of their proximal terms."""
+    def draw(self, active: list[int], part: Part, grad: Tensor) -> None:
+        """Add to the gradients ``[m, D]`` of some rows those of their proximal terms, and their corrections."""
+        where = index_of(active, grad.device)
         if self.anchors is not None:
-            where = index_of(active, grad.device)
             grad.add_(self.pulls[where] * (part.weights - self.anchors[where]))
+        if self.corrections is not None:
+            grad.add_(self.corrections[where])
 
     def take(self, active: list[int], part: Part) -> None:
         """Take changed rows back."""

@@ -112,6 +112,7 @@ class Stack:
         return told == others_told and all(
             torch.equal(turn.weights, other.weights)
             and torch.equal(turn.drawn_to, other.drawn_to)
+            and torch.equal(turn.added, other.added)
             and steps_taken(turn.optimizer) == steps_taken(other.optimizer)
             and all(
                 torch.equal(*(gathered(each.optimizer, slot, each.weights) for each in (turn, other)))
@@ -164,7 +165,7 @@ class Stack:
         torch.clear_autocast_cache()  # the weights it holds in lower precision change now
         with torch.no_grad():
             part.steps.add_(1)
-            rows.hold_back(batch.active, part, grad)
+            rows.draw(batch.active, part, grad)
             self.rule.step(part.weights, grad, part.state, part.steps, rate)
             rows.take(batch.active, part)
         return means.detach()

@@ -82,6 +82,7 @@ OPTIONS: dict[str, Row] = {
         "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, CenteredClipping, DnC, FedAvg, FedMGD",
     ),
     "a server by another name": (("--server", "FedProx"), "got FedProx, which is --model.proximal 0.1 here."),
+    "training by another name": (("--server", "SCAFFOLD"), "got SCAFFOLD, which is --model.scaffold true here."),
     "unknown rule of a server": (
         ("--server", "NNM", "--server.rule", "RFFL"),
         "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Cen",

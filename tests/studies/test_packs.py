@@ -259,6 +259,7 @@ def trained(
     examples: int = 1,
     proximal: float = 0.0,
     anchored: bool = False,
+    corrected: bool = False,
 ) -> Tensor:
     """Weights ``[4, D]`` of a federation after some rounds of Adam, and what it draws beside, of one more column.
 
@@ -271,6 +272,7 @@ def trained(
         spoil: ``labels`` poisons the second participant's, ``data`` breaks its examples in the second round.
         proximal: Weight of the proximal term.
         anchored: Whether it draws to where everybody began.
+        corrected: Whether something is added to gradients.
     """
     random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(examples)
@@ -295,7 +297,8 @@ def trained(
     for number in range(rounds):
         seeds = [100 * seed + 10 * number + i for i in range(4)]
         anchor = row if anchored else None
-        turns = [Turn(rows_[i], optimizers[i], shards[i], seeds[i], proximal, anchor) for i in range(4)]
+        correction = 0.1 * row if corrected else None
+        turns = [Turn(rows_[i], optimizers[i], shards[i], seeds[i], proximal, anchor, correction) for i in range(4)]
         losses = stack.train(turns, [rate, rate / 2])
         drawn += [random.random() + np.random.rand() + float(torch.rand(())), float(losses.sum())]
         done[0] += 1
@@ -312,11 +315,12 @@ def test_in_double_precision_to_twelve_digits(unions: list[int]) -> None:
         {"seed": 5, "rate": 0.02},
         {"seed": 6, "examples": 2, "proximal": 0.5},
         {"seed": 6, "examples": 2, "proximal": 0.5, "anchored": True},
+        {"seed": 6, "examples": 2, "proximal": 0.5, "corrected": True},
     ]
     alone = [trained(**kind) for kind in kinds]
     unions.clear()
     found = dict(together([ignoring(trained, **kind) for kind in kinds]))
-    assert unions == [20, 4, 20, 4, 20, 4]  # in the first round the last two are the same
+    assert unions == [24, 4, 24, 4, 24, 4]  # in the first round the two before the last are the same
     for number, expected in enumerate(alone):
         torch.testing.assert_close(found[number], expected, rtol=1e-12, atol=1e-12)
 

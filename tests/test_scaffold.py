@@ -1,0 +1,252 @@
+"""Corrected steps: SCAFFOLD, by what participants download."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rffl_pl.adversaries import LabelFlip
+from rffl_pl.callbacks import StandaloneReference
+from rffl_pl.cohort import Cohort, Schedule
+from rffl_pl.datamodules import Digits
+from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from rffl_pl.models import Perceptron
+from rffl_pl.models.sizes import memory
+from rffl_pl.module import FederatedModule
+from rffl_pl.parameters import flat_parameters
+from rffl_pl.rehearsal import check_memory
+from rffl_pl.runs import RunFolder
+from rffl_pl.scaffold import Corrections
+from rffl_pl.servers import RFFL, FedAvg, Standalone
+from rffl_pl.servers.evidence import Evidence
+from tests.cli.folders import assert_same_bits
+from tests.cohorts import CPU, examples, mlp, sgd
+from tests.conftest import QUICK, Ended, only_run
+from tests.ranks import forked
+from tests.runs import digits, federate
+
+RUN = (
+    "fit", "--config", "configs/digits.yaml", "--federation.participants", 3, "--federation.adversaries", 1,
+    "--data.examples_per_participant", 40, "--data.adversary_examples", 40, "--trainer.max_epochs", 3, *QUICK,
+    "--model.scaffold", "true",
+)  # fmt: skip
+
+
+def added(module: FederatedModule) -> list[Tensor | None]:
+    """What everybody adds to its gradients in its next round."""
+    assert module.cohort.corrections is not None
+    return [module.cohort.corrections.of(index) for index in range(len(module.cohort.participants))]
+
+
+def scaffold(data: Digits, network: nn.Module, rounds: int) -> Tensor:
+    """Algorithm 1 of the paper with option II, a global step of 1, and everybody sampled in every round."""
+    x = flat_parameters(network)
+    c = torch.zeros_like(x)
+    controls = [torch.zeros_like(x) for _ in data.shard_sizes]
+    for number in range(rounds):
+        ends, new = [], []
+        for i, control in enumerate(controls):
+            local = copy.deepcopy(network).train()
+            nn.utils.vector_to_parameters(x, local.parameters())
+            shard, way = Shard(data._reader_of(i), data.shards[i], data.batch_size), 0.0
+            torch.manual_seed(data.federation.seed_for("training", i, number))
+            for epoch in range(3):
+                rate = 0.1 * 0.977 ** (3 * number + epoch)
+                for inputs, y in shard.epoch():
+                    gradients = torch.autograd.grad(cross_entropy(local(inputs), y), [*local.parameters()])
+                    step = torch.cat([g.flatten() for g in gradients]) - control + c
+                    nn.utils.vector_to_parameters(flat_parameters(local) - rate * step, local.parameters())
+                    way += rate
+            ends.append(flat_parameters(local))
+            new.append(control - c + (x - ends[-1]) / way)
+        c = c + torch.stack([n - old for n, old in zip(new, controls, strict=True)]).mean(0)
+        controls = new
+        x = x + (torch.stack(ends) - x).mean(0)
+    return x
+
+
+def test_as_in_the_paper() -> None:
+    """Anything else than its algorithm where the mean is downloaded: control variates, their signs, their lengths."""
+    torch.manual_seed(1)
+    network = Perceptron(64, 64, 10)
+    data = digits(Federation(participants=5, seed=1), split="UNI")
+    expected = scaffold(data, network, 4)
+    module, plain = (federate(FedAvg(), rounds=4, split="UNI", scaffold=asked) for asked in (True, False))
+    torch.testing.assert_close(module.cohort.weights[0], expected, rtol=1e-4, atol=1e-5)
+    assert (plain.cohort.weights[0] - expected).norm() > 100 * (module.cohort.weights[0] - expected).norm()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_formula_on_random_vectors(seed: int) -> None:
+    """Signs and lengths of what is added, round by round, in double precision."""
+    generator = torch.Generator().manual_seed(seed)
+    found, expected = Corrections(), torch.zeros(50, dtype=torch.float64)
+    for _ in range(4):
+        update, step = torch.randn(2, 50, generator=generator, dtype=torch.float64)
+        step[:10] = 0  # which were not downloaded
+        way = float(torch.rand((), generator=generator)) + 0.1
+        met = -update / way - expected
+        expected = -step / way - met
+        expected[:10] = 0
+        found.trained(3, update, way)
+        found.downloaded(3, step)
+        found.end_round()
+        shift = found.of(3)
+        assert shift is not None
+        torch.testing.assert_close(shift, expected, rtol=1e-12, atol=1e-12)
+        assert found.of(0) is None
+
+
+def test_who_is_not_corrected() -> None:
+    """Somebody goes on by what it downloaded before it was shut out, or by what is no number."""
+    one = torch.ones(4)
+    for update, step in ((one, None), (one * torch.nan, one), (one, one * torch.inf)):
+        found = Corrections()
+        found.trained(0, one, 1.0)
+        found.downloaded(0, -one)
+        found.end_round()
+        assert found.of(0) is not None
+        found.end_round()  # a round that it is not asked in
+        assert found.of(0) is not None
+        found.trained(0, update, 1.0)
+        if step is not None:
+            found.downloaded(0, step)
+        found.end_round()
+        assert found.of(0) is None
+    found.downloaded(0, one)  # without training
+    assert found.of(0) is None
+
+
+class Chooser(RFFL):
+    """Removes the first two participants in the second round."""
+
+    def rule(self, evidence: Evidence) -> object:  # type: ignore[override]
+        verdict = super().rule(evidence)
+        if self.round != 2:
+            return verdict
+        self.members = self.members & (torch.arange(len(self.members)) > 1)
+        return dataclasses.replace(verdict, members=self.members, removed=(0, 1))
+
+
+def test_whoever_is_removed_trains_alone() -> None:
+    """It is drawn on to where the federation went when it was a member."""
+    module = federate(Chooser(removal_from="never"), rounds=3, scaffold=True)
+    assert [shift is None for shift in added(module)] == [True, True, False, False, False]
+
+
+def test_a_label_flipper_is_corrected_and_a_model_of_ones_own_is_not() -> None:
+    """Whoever trains is corrected, but for models that never travel."""
+    module = federate(FedAvg(), [LabelFlip()], rounds=2, scaffold=True, personal=0.5)
+    assert all(shift is not None for shift in added(module))
+    assert module.personal is not None
+    assert module.personal.corrections is None
+
+
+def test_training_alone_is_the_same(tmp_path: Path) -> None:
+    """What everybody reaches alone is trained again, since it trains with others in another way."""
+    for asked in (False, True):
+        federate(FedAvg(), [], StandaloneReference(cache_dir=str(tmp_path)), rounds=2, scaffold=asked)
+    assert len([*tmp_path.iterdir()]) == 1
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_correction_is_everybodys_own(stacked: bool) -> None:
+    """A stack adds somebody's to another, or anything to those without one, or forgets it where batches run out."""
+    sizes = {0: 28, 1: 9, 2: 40, 3: 17}
+    shards = {i: examples(i, n) for i, n in sizes.items()}
+    torch.manual_seed(0)
+    cohort = Cohort(mlp(), list(sizes), sgd, CPU, stacked=stacked, scaffold=True)
+    assert cohort.corrections is not None
+    cohort.train_all(shards, Schedule(epochs=2), 0, {i: i for i in sizes})
+    steps = {i: 0.1 * torch.randn(cohort.weights.shape[1], generator=torch.Generator().manual_seed(i)) for i in (0, 2)}
+    for i in sizes:
+        cohort.withdraw(i)
+        if i in steps:
+            cohort.download(i, steps[i])
+    cohort.corrections.end_round()
+    shifts = [cohort.corrections.of(i) for i in sizes]
+    starts = cohort.weights.clone()
+    cohort.train_all(shards, Schedule(epochs=2), 1, {i: 10 + i for i in sizes})
+    for i in sizes:
+        expected = alone(starts[i], shards[i], shifts[i], 10 + i)
+        torch.testing.assert_close(cohort.weights[i], expected, rtol=1e-5, atol=1e-5)
+
+
+def alone(start: Tensor, shard: object, shift: Tensor | None, seed: int) -> Tensor:
+    """The second round of somebody's training in plain steps."""
+    network, schedule = mlp().train(), Schedule(epochs=2)
+    nn.utils.vector_to_parameters(start.clone(), network.parameters())
+    torch.manual_seed(seed)
+    for epoch in range(2):
+        for x, y in shard.epoch():  # type: ignore[attr-defined]
+            gradients = torch.autograd.grad(cross_entropy(network(x), y), [*network.parameters()])
+            step = torch.cat([g.flatten() for g in gradients]) + (0 if shift is None else shift)
+            with torch.no_grad():
+                moved = flat_parameters(network) - 0.3 * schedule.rate(1, epoch) * step
+            nn.utils.vector_to_parameters(moved, network.parameters())
+    return flat_parameters(network)
+
+
+def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Other bits on two ranks, or a run that goes on forgets what its participants add, or those who were not asked."""
+    run = (
+        *RUN, "--federation.participation", 0.7, "--server.removal_from", 1, "--server.alpha", 0,
+        "--server.similarity", "leave_one_out",
+    )  # fmt: skip
+    assert rffl(*run, "--run.root", tmp_path / "whole").code == 0
+    assert rffl(*run, "--trainer.max_epochs", 2, "--run.root", tmp_path / "begun").code == 0
+    checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
+    ended = forked(2, *run, "--ckpt_path", checkpoint, root=tmp_path / "on")
+    assert ended.code == 0, ended.err
+    assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
+    without = (*RUN[:-2], *run[len(RUN) :], "--ckpt_path", checkpoint, "--run.root", tmp_path / "without")
+    assert rffl(*without).code == 0  # and without them it goes on as others do
+    first, last = (RunFolder.open(only_run(tmp_path / name)).summary().final for name in ("whole", "without"))
+    assert first != last
+
+
+def test_a_checkpoint_of_a_run_without(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """It cannot be gone on from with corrections, which begin in the round after."""
+    plain = (*RUN[:-2], "--trainer.max_epochs", 1, "--run.root", tmp_path / "begun")
+    assert rffl(*plain).code == 0
+    checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
+    ended = rffl(*RUN, "--ckpt_path", checkpoint, "--run.root", tmp_path / "on")
+    assert ended.code == 0, ended.err
+    assert "scaffold" in ended.err  # named among what differs
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "named"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), "SGD with momentum"),
+        (lambda p: torch.optim.Adam(p, lr=0.01), "Adam"),
+    ],
+)
+def test_another_optimizer(optimizer: Callable[..., torch.optim.Optimizer], named: str) -> None:
+    """Its updates are taken for mean gradients, which they are not."""
+    with pytest.raises(UserError, match=rf"without momentum with --model\.scaffold, .* but got {named}; give"):
+        federate(FedAvg(), optimizer=optimizer, scaffold=True)
+    federate(FedAvg(), optimizer=optimizer, rounds=1)
+
+
+def test_nothing_is_shared() -> None:
+    """Nobody downloads anything to be corrected by, and the option does nothing."""
+    with pytest.raises(UserError, match=r"something to share with --model\.scaffold, but got Standalone"):
+        federate(Standalone(), scaffold=True)
+
+
+def test_models_that_do_not_fit() -> None:
+    """The vector that each participant adds is not counted, or the option that asks for it is not named."""
+    room = memory(torch.device("cpu"))
+    check_memory(room // 25, 2, torch.device("cpu"), {"--model.scaffold": 1})
+    with pytest.raises(UserError, match=r"they need .* leave --model\.scaffold out, lower"):
+        check_memory(room // 23, 2, torch.device("cpu"), {"--model.personal": 0, "--model.scaffold": 1})
