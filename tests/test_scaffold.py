@@ -197,7 +197,7 @@ def alone(start: Tensor, shard: object, shift: Tensor | None, seed: int) -> Tens
 
 
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """Other bits on two ranks, or a run that goes on forgets what its participants add, or those who were not asked."""
+    """Other bits on two ranks that share the server, or a run that goes on forgets what its participants add."""
     run = (
         *RUN, "--federation.participation", 0.7, "--server.removal_from", 1, "--server.alpha", 0,
         "--server.similarity", "leave_one_out",
@@ -205,7 +205,7 @@ def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> N
     assert rffl(*run, "--run.root", tmp_path / "whole").code == 0
     assert rffl(*run, "--trainer.max_epochs", 2, "--run.root", tmp_path / "begun").code == 0
     checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
-    ended = forked(2, *run, "--ckpt_path", checkpoint, root=tmp_path / "on")
+    ended = forked(2, *run, "--exchange", "sharded", "--ckpt_path", checkpoint, root=tmp_path / "on")
     assert ended.code == 0, ended.err
     assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
     without = (*RUN[:-2], *run[len(RUN) :], "--ckpt_path", checkpoint, "--run.root", tmp_path / "without")

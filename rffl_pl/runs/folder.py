@@ -6,12 +6,13 @@ import csv
 import itertools
 import json
 import re
+import reprlib
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_type_hints
 
 import torch
 import yaml
@@ -22,6 +23,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.files import locked
 from rffl_pl.runs.checkpoint import RUN, Version, choices, participant_file, version_of
 from rffl_pl.runs.durable import put
+from rffl_pl.runs.kinds import of_kind
 from rffl_pl.runs.records import Round, Summary
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is
@@ -282,12 +284,24 @@ class RunFolder:
 
     def summary(self) -> Summary:
         """The result."""
-        known = {field.name for field in fields(Summary)}
-        found = {name: value for name, value in _json(self.summary_file).items() if name in known}
+        kinds = get_type_hints(Summary)
+        found = {name: value for name, value in _json(self.summary_file).items() if name in kinds}
+        odd = next((name for name, value in found.items() if not of_kind(value, kinds[name])), None)
+        if odd is not None:
+            raise UserError(
+                f"Expected {self.summary_file} to be the result of a run, but its {odd} is {reprlib.repr(found[odd])}."
+            )
         try:
-            return Summary(**found)
+            summary = Summary(**found)
         except TypeError as error:
             raise UserError(f"Expected {self.summary_file} to be the result of a run, but it is another's.") from error
+        for name, value in found.items():
+            if isinstance(value, list) and value and len(value) != len(summary.examples):
+                raise UserError(
+                    f"Expected {self.summary_file} to have a value for each of {len(summary.examples)} participants, "
+                    f"but its {name} has {len(value)}."
+                )
+        return summary
 
     def write_summary(self, summary: Summary) -> None:
         """Leave the result."""

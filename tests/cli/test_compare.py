@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +111,13 @@ def test_a_page_of_all_runs_at_hand(
     assert capfd.readouterr().err.startswith("Error: Expected runs/broken/now/config.yaml to be the YAML of a run")
 
 
+def summary(**changed: Any) -> str:
+    """The result of three participants as it lies in a folder, with something changed in it."""
+    each = {name: [None] * 3 for name in ("standalone", "final", "reputation", "quota", "removed_in_round")}
+    whole = {"rounds": 2, "honest": 3, "examples": [1, 2, 3], "mean": 0.5, "maximum": 1, "fairness": None, **each}
+    return json.dumps(whole | changed)
+
+
 @pytest.mark.parametrize(
     ("words", "files", "expected"),
     [
@@ -120,6 +129,9 @@ def test_a_page_of_all_runs_at_hand(
         (["{}"], {"config.yaml": "- a"}, "to be the YAML of a run, but it is damaged"),
         (["{}"], {"summary.json": '{"accuracy": 1}'}, "to be the result of a run, but it is another's"),
         (["{}"], {"summary.json": "[1]"}, "summary.json to be JSON, but it is damaged"),
+        (["{}"], {"summary.json": '{"rounds": "2"}'}, "to be the result of a run, but its rounds is '2'."),
+        (["{}"], {"summary.json": '{"examples": [1, null, 3]}'}, "but its examples is [1, None, 3]."),
+        (["{}"], {"summary.json": summary(final=[0.5, None])}, "for each of 3 participants, but its final has 2."),
         (["{}"], {"metrics.csv": "round,loss\n1,2\n"}, "to be of a run of rffl_pl, but it has no participants"),
         (["{}"], {"metrics.csv": "round,member/participant_0\n1,1\n"}, "it has no summary.json after 1 of 1 rounds"),
     ],
