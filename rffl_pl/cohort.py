@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -367,6 +367,7 @@ class Cohort:
         for group, initial in zip(optimizer.param_groups, self._initial_rates[index], strict=True):
             group["lr"] = initial * rate
         total, count = torch.zeros((), device=self.weights.device), 0
+        added: list[tuple[nn.Parameter, Tensor]] = []
         for x, y in batches:
             y = y.to(self.weights.device, torch.int64, non_blocking=True)
             try:
@@ -378,10 +379,7 @@ class Cohort:
             loss = self._loss(logits, y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            if turn.proximal:
-                self._add_to_gradients(index, self.weights[index] - turn.drawn_to, turn.proximal)
-            if turn.correction is not None:
-                self._add_to_gradients(index, turn.correction)
+            self._draw(index, turn, added)
             optimizer.step()
             torch.clear_autocast_cache()  # the weights it holds in lower precision have just changed
             total += loss.detach() * len(y)  # stays on the device: no synchronisation per step
@@ -394,12 +392,23 @@ class Cohort:
             )
         return total / count
 
-    def _add_to_gradients(self, index: int, term: Tensor, times: float = 1.0) -> None:
-        """Add a term ``[D]`` so many times, where there is a gradient."""
-        parameters = trainable(self.networks[index])
-        for parameter, part in zip(parameters, term.split([p.numel() for p in parameters]), strict=True):
+    def _draw(self, index: int, turn: Turn, added: list[tuple[nn.Parameter, Tensor]]) -> None:
+        """Add the proximal term's gradients, and the correction, which is laid out in the first of some steps."""
+        if turn.proximal:
+            for parameter, part in self._by_parameter(index, self.weights[index] - turn.drawn_to):
+                if parameter.grad is not None:
+                    parameter.grad.add_(part, alpha=turn.proximal)
+        if turn.correction is not None and not added:
+            added += [_laid_out(*pair) for pair in self._by_parameter(index, turn.correction)]
+        for parameter, part in added:
             if parameter.grad is not None:
-                parameter.grad.add_(part.view(parameter.shape), alpha=times)
+                parameter.grad.add_(part)
+
+    def _by_parameter(self, index: int, flat: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Every parameter that trains with its part of a vector ``[D]``, in its shape."""
+        parameters = trainable(self.networks[index])
+        for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+            yield parameter, part.view(parameter.shape)
 
     def _fingerprint(self, index: int) -> tuple[int, ...]:
         """Sums of the bits of weights and buffers."""
@@ -409,6 +418,11 @@ class Cohort:
     def _same_model(self, a: int, b: int) -> bool:
         pairs = zip(self.networks[a].buffers(), self.networks[b].buffers(), strict=True)
         return torch.equal(self.weights[a], self.weights[b]) and all(torch.equal(x, y) for x, y in pairs)
+
+
+def _laid_out(parameter: nn.Parameter, part: Tensor) -> tuple[nn.Parameter, Tensor]:
+    """A parameter's part of a vector in the memory layout of its gradient, to which it is then added much faster."""
+    return parameter, torch.empty_like(part if parameter.grad is None else parameter.grad).copy_(part)
 
 
 def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
