@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries import Cast
-from rffl_pl.cohort import Cohort, OptimizerFactory, Schedule
+from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, TextCNN
 from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.round import Table, play
+from rffl_pl.schedule import OptimizerFactory, Schedule
 from rffl_pl.servers import RFFL, FedAvg, Server, Task
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

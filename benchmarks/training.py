@@ -21,9 +21,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from rffl_pl.cli.process import keep_freed_memory
-from rffl_pl.cohort import Cohort, Schedule
+from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import MNISTCNN
+from rffl_pl.schedule import Schedule
 
 EXAMPLES, BATCH, PAIRS = 960, 32, 7
 

@@ -18,7 +18,7 @@ from torchmetrics import Metric
 from tqdm import tqdm
 
 from rffl_pl.adversaries import Adversary, Cast
-from rffl_pl.cohort import Cohort, Schedule, check_pull, loss_on, make_optimizer
+from rffl_pl.cohort import Cohort
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated, Joint
@@ -44,6 +44,7 @@ from rffl_pl.rehearsal import (
 from rffl_pl.root import Root
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
+from rffl_pl.schedule import Schedule, check_pull, loss_on, make_optimizer
 from rffl_pl.servers import Task
 from rffl_pl.stack import refusal
 from rffl_pl.strategy import FederatedStrategy

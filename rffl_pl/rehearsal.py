@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
 
-from rffl_pl.cohort import OptimizerFactory, channels_last, make_optimizer
+from rffl_pl.cohort import channels_last
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
 from rffl_pl.errors import UserError, reason
 from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.models.sizes import memory
+from rffl_pl.schedule import OptimizerFactory, make_optimizer
 
 
 def check_trainer(trainer: Trainer, stage: str) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rffl_pl.cohort import Cohort, Schedule
+from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.round import Precision
+from rffl_pl.schedule import Schedule
 
 
 class Root:

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from rffl_pl.adversaries import Cast
-from rffl_pl.cohort import Cohort, Examples, Schedule
+from rffl_pl.cohort import Cohort, Examples
 from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.exchange import Exchange, Traffic
 from rffl_pl.federation import Federation
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.schedule import Schedule
 from rffl_pl.servers import Consensus, Server, Verdict
 
 

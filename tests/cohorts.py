@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rffl_pl.cohort import Batches, Cohort, Examples, Schedule
+from rffl_pl.cohort import Batches, Cohort, Examples
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
+from rffl_pl.schedule import Schedule
 
 CPU = torch.device("cpu")
 FEDERATION = Federation(participants=5, seed=3)

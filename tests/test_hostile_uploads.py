@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.optim import Adam
 
 from rffl_pl.adversaries import Cast
-from rffl_pl.cohort import Cohort, Schedule
+from rffl_pl.cohort import Cohort
 from rffl_pl.federation import Federation
 from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.round import Table, play
+from rffl_pl.schedule import Schedule
 from rffl_pl.servers import (
     AFL,
     ARC,

@@ -11,8 +11,9 @@ import torch
 from scipy.special import log_softmax
 from torch import nn
 
-from rffl_pl.cohort import Cohort, Schedule
+from rffl_pl.cohort import Cohort
 from rffl_pl.models import MNISTCNN
+from rffl_pl.schedule import Schedule
 from tests.cohorts import (
     CPU,
     FEDERATION,

@@ -14,8 +14,9 @@ from scipy.special import log_softmax
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rffl_pl.cohort import Cohort, Schedule
+from rffl_pl.cohort import Cohort
 from rffl_pl.parameters import flat_parameters
+from rffl_pl.schedule import Schedule
 from rffl_pl.stack import Stack, Turn, refusal
 from tests.cli.folders import assert_same_bits
 from tests.cohorts import (

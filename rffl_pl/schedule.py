@@ -1,0 +1,85 @@
+"""How participants train: for how many epochs, at which learning rates, with which optimizer and loss."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+
+from rffl_pl.errors import UserError, check_number
+from rffl_pl.parameters import trainable
+from rffl_pl.stack import Loss
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Local training.
+
+    Args:
+        epochs: Local epochs E per round.
+        decay: Factor on the learning rate.
+        decay_every: Decay with every local ``epoch`` (released code) or every ``round`` (paper).
+        proximal: Weight of the proximal term that is added to the loss of every mini-batch: half of this, times the
+            squared distance to the weights before the round, or to an anchor.
+
+    Raises:
+        UserError: If `epochs`, `decay` or `proximal` is out of range.
+    """
+
+    epochs: int = 3
+    decay: float = 0.977
+    decay_every: Literal["epoch", "round"] = "epoch"
+    proximal: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("--model.local_epochs", self.epochs, 1, 100_000)
+        if not 0 < self.decay <= 1:
+            raise UserError(f"Expected --model.lr_decay to lie in (0, 1], but got {self.decay}; 1 is no decay.")
+        check_pull("--model.proximal", self.proximal)
+
+    def rate(self, round_index: int, epoch: int) -> float:
+        """Factor on the learning rate in one local epoch of one round, both counted from 0."""
+        return self.decay ** (round_index if self.decay_every == "round" else round_index * self.epochs + epoch)
+
+
+def check_pull(option: str, pull: float) -> None:
+    """See that something can weigh a proximal term.
+
+    Raises:
+        UserError: If it is negative or not finite, in single precision either; ``option`` is how the user gave it.
+    """
+    if not 0 <= pull <= torch.finfo(torch.float32).max:
+        raise UserError(f"Expected {option} to be 0 or more and finite, but got {pull}; 0 is without.")
+
+
+def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
+    """A network's optimizer.
+
+    Raises:
+        UserError: If it does not take its options, or has no learning rate.
+    """
+    try:
+        optimizer = factory(trainable(network))
+    except UserError:
+        raise
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
+    if any("lr" not in group for group in optimizer.param_groups):
+        raise UserError(
+            f"Expected --model.optimizer {type(optimizer).__name__} to keep its learning rate as lr in its "
+            "param_groups, where --model.lr_decay lowers it, but there is none; call it lr."
+        )
+    return optimizer
+
+
+def loss_on(device: torch.device, loss: nn.Module | None) -> Loss:
+    """A copy of a loss on a device; of none cross-entropy."""
+    return cross_entropy if loss is None else copy.deepcopy(loss).to(device)
