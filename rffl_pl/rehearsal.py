@@ -296,14 +296,18 @@ def check_state(network: nn.Module) -> None:
 
 
 def check_scaffold(asked: bool, optimizer: Optimizer) -> None:
-    """See that a step is the gradient times the learning rate, where corrections go by the mean gradient.
+    """See that a step is the gradient times one learning rate, where corrections go by the mean gradient.
 
     Raises:
         UserError: If it is not.
     """
-    momentum = any(group.get("momentum") for group in optimizer.param_groups)
-    if asked and (type(optimizer) is not SGD or momentum):
-        got = f"{type(optimizer).__name__}{' with momentum' if momentum else ''}"
+    kind, groups = type(optimizer), optimizer.param_groups
+    extra = {
+        " with momentum": any(group.get("momentum") for group in groups),
+        " with several learning rates": len({group["lr"] for group in groups}) > 1,
+    }
+    if asked and (kind is not SGD or any(extra.values())):
+        got = "".join([kind.__name__, *(words for words, there in extra.items() if there)])
         raise UserError(
             "Expected --model.optimizer SGD without momentum with --model.scaffold, which reads the mean gradient off "
             f"an update, but got {got}; give torch.optim.SGD, or leave --model.scaffold out."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -225,11 +226,19 @@ def test_a_checkpoint_of_a_run_without(rffl: Callable[..., Ended], tmp_path: Pat
     assert "scaffold" in ended.err  # named among what differs
 
 
+def two_rates(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """One layer slower than the rest."""
+    first, *rest = parameters
+    groups: list[dict[str, Any]] = [{"params": [first], "lr": 0.01}, {"params": rest}]
+    return torch.optim.SGD(groups, lr=0.1)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "named"),
     [
         (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), "SGD with momentum"),
         (lambda p: torch.optim.Adam(p, lr=0.01), "Adam"),
+        (two_rates, "SGD with several learning rates"),
     ],
 )
 def test_another_optimizer(optimizer: Callable[..., torch.optim.Optimizer], named: str) -> None:
