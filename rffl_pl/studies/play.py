@@ -309,7 +309,9 @@ def _serve(pipe: Connection, root: Path, run: RunWords, environment: dict[str, s
     os.environ.clear()
     os.environ.update(environment)  # it was forked by a server that may be older than what is set there
     if "OMP_NUM_THREADS" not in environment:
-        torch.set_num_threads(max(1, _cores() // jobs))
+        threads = max(1, _cores() // jobs)
+        torch.set_num_threads(threads)
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # or Lightning takes a thread for every core
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             pack, patience = pipe.recv()

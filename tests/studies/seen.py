@@ -1,9 +1,10 @@
-"""A callback that tells which GPU its process was given."""
+"""A callback that tells which GPU its process was given, and how many threads."""
 
 from __future__ import annotations
 
 import os
 
+import torch
 from lightning import Callback, LightningModule, Trainer
 
 
@@ -12,3 +13,4 @@ class Device(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         print("sees GPU", os.environ.get("CUDA_VISIBLE_DEVICES"))
+        print("threads:", torch.get_num_threads())

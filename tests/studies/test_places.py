@@ -11,7 +11,7 @@ import pytest
 from rffl_pl.cli.session import Machine, Session
 from rffl_pl.errors import UserError
 from rffl_pl.runs import Round, RunFolder
-from rffl_pl.studies import results
+from rffl_pl.studies import play, results
 from rffl_pl.studies.cells import Cell
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import Study
@@ -143,8 +143,13 @@ def test_curves_of_what_no_run_measures(rffl: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.distributed
-def test_each_cell_sees_one_of_the_gpus(rffl: Run, tmp_path: Path) -> None:
-    """Two workers see the same GPU, or all of them, or what the user's own environment named."""
+def test_each_cell_has_its_gpu_and_threads(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers see the same GPU, or all of them, or what the user's own environment named; or each takes all cores.
+
+    Lightning gives a process that was told nothing a thread for every core: two of them took ten times as long.
+    """
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cores = play._cores()
     text = f"""\
 base: {DIGITS} --trainer.max_epochs 1 --trainer.accelerator cpu --trainer.callbacks+=tests.studies.seen.Device
 axes:
@@ -158,6 +163,7 @@ seeds: [1, 2]
     devices = [line.removeprefix("sees GPU ") for line in seen if line.startswith("sees GPU ")]
     assert set(devices) == {"6", "7"}
     assert len(devices) == 4
+    assert {line for line in seen if line.startswith("threads: ")} == {f"threads: {max(1, cores // 2)}"}
     third = ("--only", "server=RFFL", "--seeds", 3)
     alone = rffl("study", tmp_path / "gpus.yaml", "--root", root, "--devices", 6, 7, *third)
     assert alone.code == 0, alone.err
