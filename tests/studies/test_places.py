@@ -148,8 +148,6 @@ def test_each_cell_has_its_gpu_and_threads(rffl: Run, tmp_path: Path, monkeypatc
 
     Lightning gives a process that was told nothing a thread for every core: two of them took ten times as long.
     """
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    cores = play._cores()
     text = f"""\
 base: {DIGITS} --trainer.max_epochs 1 --trainer.accelerator cpu --trainer.callbacks+=tests.studies.seen.Device
 axes:
@@ -157,13 +155,15 @@ axes:
 seeds: [1, 2]
 """
     root = tmp_path / "studies"
-    ended = rffl("study", study(tmp_path, text, "gpus.yaml"), "--root", root, "--devices", 6, 7)
+    with monkeypatch.context() as patch:  # for the workers alone: in this process Lightning would take all cores, too
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        ended = rffl("study", study(tmp_path, text, "gpus.yaml"), "--root", root, "--devices", 6, 7)
     assert ended.code == 0, ended.err
     seen = [line for log in (root / "cells").glob("*/log.txt") for line in log.read_text().splitlines()]
     devices = [line.removeprefix("sees GPU ") for line in seen if line.startswith("sees GPU ")]
     assert set(devices) == {"6", "7"}
     assert len(devices) == 4
-    assert {line for line in seen if line.startswith("threads: ")} == {f"threads: {max(1, cores // 2)}"}
+    assert {line for line in seen if line.startswith("threads: ")} == {f"threads: {max(1, play._cores() // 2)}"}
     third = ("--only", "server=RFFL", "--seeds", 3)
     alone = rffl("study", tmp_path / "gpus.yaml", "--root", root, "--devices", 6, 7, *third)
     assert alone.code == 0, alone.err
