@@ -32,8 +32,8 @@ from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.rehearsal import (
     check_logits,
     check_memory,
+    check_plain_steps,
     check_same_federation,
-    check_scaffold,
     check_state,
     check_step,
     check_trainer,
@@ -167,7 +167,8 @@ class FederatedModule(Configured, LightningModule):
                 x, y = self.data.example(self.exchange.hosted[0])
                 check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]), self.loss)
                 check_training_mode(self.network, torch.cat([x, x]))
-                check_scaffold(self.scaffold, make_optimizer(self.optimizer, self.network))
+                if self.scaffold:
+                    check_plain_steps(make_optimizer(self.optimizer, self.network))
                 self.stacked = self._can_be_stacked(x)
                 self._warn_of_pulls()
         # A trainer that has played goes on from a checkpoint, or is refused: models stay.

@@ -295,8 +295,8 @@ def check_state(network: nn.Module) -> None:
             )
 
 
-def check_scaffold(asked: bool, optimizer: Optimizer) -> None:
-    """See that a step is the gradient times one learning rate, where corrections go by the mean gradient.
+def check_plain_steps(optimizer: Optimizer) -> None:
+    """See that a step is the gradient times one learning rate: SCAFFOLD's corrections go by the mean gradient.
 
     Raises:
         UserError: If it is not.
@@ -306,7 +306,7 @@ def check_scaffold(asked: bool, optimizer: Optimizer) -> None:
         " with momentum": any(group.get("momentum") for group in groups),
         " with several learning rates": len({group["lr"] for group in groups}) > 1,
     }
-    if asked and (kind is not SGD or any(extra.values())):
+    if kind is not SGD or any(extra.values()):
         got = "".join([kind.__name__, *(words for words, there in extra.items() if there)])
         raise UserError(
             "Expected --model.optimizer SGD without momentum with --model.scaffold, which reads the mean gradient off "
