@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from rffl_pl.adversaries import LabelFlip
 from rffl_pl.callbacks import StandaloneReference
-from rffl_pl.cohort import Cohort
+from rffl_pl.cohort import Cohort, Examples
 from rffl_pl.datamodules import Digits
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
@@ -28,7 +28,7 @@ from rffl_pl.rehearsal import check_memory
 from rffl_pl.runs import RunFolder
 from rffl_pl.scaffold import Corrections
 from rffl_pl.schedule import Schedule
-from rffl_pl.servers import RFFL, FedAvg, Standalone
+from rffl_pl.servers import RFFL, FedAvg, Standalone, Verdict
 from rffl_pl.servers.evidence import Evidence
 from tests.cli.folders import assert_same_bits
 from tests.cohorts import CPU, examples, mlp, sgd
@@ -131,7 +131,7 @@ def test_who_is_not_corrected() -> None:
 class Chooser(RFFL):
     """Removes the first two participants in the second round."""
 
-    def rule(self, evidence: Evidence) -> object:  # type: ignore[override]
+    def rule(self, evidence: Evidence) -> Verdict:
         verdict = super().rule(evidence)
         if self.round != 2:
             return verdict
@@ -176,6 +176,7 @@ def test_a_correction_is_everybodys_own(stacked: bool) -> None:
             cohort.download(i, steps[i])
     cohort.corrections.end_round()
     shifts = [cohort.corrections.of(i) for i in sizes]
+    assert [shift is None for shift in shifts] == [False, True, False, True]
     starts = cohort.weights.clone()
     cohort.train_all(shards, Schedule(epochs=2), 1, {i: 10 + i for i in sizes})
     for i in sizes:
@@ -183,13 +184,13 @@ def test_a_correction_is_everybodys_own(stacked: bool) -> None:
         torch.testing.assert_close(cohort.weights[i], expected, rtol=1e-5, atol=1e-5)
 
 
-def alone(start: Tensor, shard: object, shift: Tensor | None, seed: int) -> Tensor:
+def alone(start: Tensor, shard: Examples, shift: Tensor | None, seed: int) -> Tensor:
     """The second round of somebody's training in plain steps."""
     network, schedule = mlp().train(), Schedule(epochs=2)
     nn.utils.vector_to_parameters(start.clone(), network.parameters())
     torch.manual_seed(seed)
     for epoch in range(2):
-        for x, y in shard.epoch():  # type: ignore[attr-defined]
+        for x, y in shard.epoch():
             gradients = torch.autograd.grad(cross_entropy(network(x), y), [*network.parameters()])
             step = torch.cat([g.flatten() for g in gradients]) + (0 if shift is None else shift)
             with torch.no_grad():
@@ -223,7 +224,7 @@ def test_a_checkpoint_of_a_run_without(rffl: Callable[..., Ended], tmp_path: Pat
     checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
     ended = rffl(*RUN, "--ckpt_path", checkpoint, "--run.root", tmp_path / "on")
     assert ended.code == 0, ended.err
-    assert "scaffold" in ended.err  # named among what differs
+    assert "model.scaffold" in ended.err  # named among what differs
 
 
 def two_rates(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
