@@ -47,10 +47,11 @@ def _nobodys_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True)
 def _undisturbed_environment(tmp_path: Path) -> Iterator[None]:
-    """Nothing of a test's run leaks: caches lie in its own folder, and what Lightning and W&B set is taken back."""
-    before = dict(os.environ)
+    """Nothing of a test's run leaks: caches lie in its own folder, and what is set or found for it is taken back."""
+    before, paths = dict(os.environ), list(sys.path)
     os.environ["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     yield
+    sys.path[:] = paths  # the command line adds the working directory, where no other test is to find anything
     os.environ.clear()
     os.environ.update(before)
 
