@@ -42,7 +42,9 @@ def _between(block: Tensor, low: int, high: int) -> Tensor:
     if len(block) <= _FEW:
         return torch.stack(_selected(block, range(low, high)))
     # NumPy sorts short contiguous rows with vector instructions, torch does not.
-    return torch.from_numpy(np.sort(block.T.contiguous().numpy(), axis=1)[:, low:high]).T
+    columns = np.array(block.numpy().T, order="C")
+    columns.sort(axis=1)
+    return torch.from_numpy(columns[:, low:high]).T
 
 
 def _selected(block: Tensor, ranks: range) -> list[Tensor]:
