@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,14 @@ def test_imports_only_point_down(file: Path) -> None:
     here = ROOMS.index(room_of(file))
     upward = {room for room in rooms_entered(file.read_text(), package_of(file)) if ROOMS.index(room) < here}
     assert upward == set()
+
+
+def test_contributors_read_of_every_room() -> None:
+    """The table of CONTRIBUTING.md names them in this order."""
+    lines = (PACKAGE.parent / "CONTRIBUTING.md").read_text().splitlines()
+    cells = [line.split("|")[1] for line in lines if line.startswith("| `")]
+    named = [name.removesuffix("/").removesuffix(".py") for cell in cells for name in re.findall("`([^`]+)`", cell)]
+    assert named == [room for room in ROOMS if room != "__init__"]
 
 
 def test_only_exchange_and_strategy_name_torch_distributed() -> None:
