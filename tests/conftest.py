@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from rffl_pl.cli import main
 
@@ -19,6 +20,8 @@ QUICK = (
     "--run.wandb", "false", "--run.figures", "false", "--standalone.enabled", "false", "--trainer.enable_progress_bar",
     "false",
 )  # fmt: skip
+TORCHTEXTS = int(torch.__version__.split(".")[1]) < 4 and torch.__version__.startswith("2.")
+"""Whether this is torch 2.3, for who needs torchtext: on a CPU it knows no fused steps and no autocast of its own."""
 RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 NOWHERE = "http://127.0.0.1:9"
 """Refuses at once, so that a download fails as it does without a network."""

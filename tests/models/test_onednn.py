@@ -15,7 +15,9 @@ from torch.fx import symbolic_trace
 from torch.nn.functional import cross_entropy
 
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, onednn
+from tests.conftest import TORCHTEXTS
 
+pytestmark = pytest.mark.skipif(TORCHTEXTS, reason="torch 2.3 does not go this way")
 NETWORKS: dict[str, tuple[Callable[[], nn.Sequential], int]] = {"MNIST": (MNISTCNN, 1), "CIFAR10": (CIFAR10CNN, 3)}
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": lambda x: x,
