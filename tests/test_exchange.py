@@ -18,6 +18,7 @@ import rffl_pl.exchange
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
 from rffl_pl.functional import wire
+from rffl_pl.strategy import leave_process_group
 
 CPU = torch.device("cpu")
 DIMENSION = 40
@@ -190,8 +191,7 @@ def one_rank(rank: int, folder: str, buffer: int) -> None:
     rows = torch.arange(10).view(5, 2)[list(BLOCKS[rank])]
     facts = [exchange.first_difference({"a": "same", "b": str(rank)}), exchange.first_difference({"a": "same"})]
     torch.save([*seen, exchange.gather_rows(rows), facts], f"{folder}/rank_{rank}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
+    leave_process_group()
 
 
 @pytest.mark.distributed

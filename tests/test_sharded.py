@@ -20,6 +20,7 @@ from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.functional.sparsify import keep_largest, magnitude_ranks
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.sharded import Part
+from rffl_pl.strategy import leave_process_group
 
 CPU = torch.device("cpu")
 ENTRIES, SPAN = 256, 32  # instead of 262,144 and 65,536
@@ -107,8 +108,7 @@ def one_rank(rank: int, count: int, folder: str) -> None:
     round_ = exchanged(Exchange(hosting, rank, CPU, 1000, sharded=True))
     round_[5] = round_[5] and vars(round_[5])
     torch.save([found, round_], f"{folder}/rank_{rank}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
+    leave_process_group()
 
 
 @pytest.mark.distributed
