@@ -351,7 +351,8 @@ def leave_process_group() -> None:
     if dist.get_backend() != "gloo":
         dist.destroy_process_group()
         return
-    time.sleep(0.1)  # gloo's thread lets go of the barrier, or torch 2.3 waits for it with the interpreter in hand
+    if dist.get_world_size() > 1:
+        time.sleep(0.1)  # gloo's thread lets go of the barrier, or torch 2.3 waits for it with the interpreter in hand
     closing = threading.Thread(target=dist.destroy_process_group, daemon=True)
     closing.start()
     closing.join(timeout=20)

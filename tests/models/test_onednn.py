@@ -17,13 +17,14 @@ from torch.nn.functional import cross_entropy
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, onednn
 from tests.conftest import TORCHTEXTS
 
-pytestmark = pytest.mark.skipif(TORCHTEXTS, reason="torch 2.3 does not go this way")
 NETWORKS: dict[str, tuple[Callable[[], nn.Sequential], int]] = {"MNIST": (MNISTCNN, 1), "CIFAR10": (CIFAR10CNN, 3)}
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": lambda x: x,
     "channels last": lambda x: torch.empty_like(x, memory_format=torch.channels_last).copy_(x),
     "a part": lambda x: x[1:, :, 1:, :-1],
 }
+
+goes_this_way = pytest.mark.skipif(TORCHTEXTS, reason="torch 2.3 does not go this way")
 
 
 def made(name: str, seed: int = 0) -> tuple[nn.Sequential, nn.Sequential, Tensor]:
@@ -53,6 +54,7 @@ def went(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return taken
 
 
+@goes_this_way
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_logits_and_gradients_are_torchs(name: str, layout: str, went: list[bool]) -> None:
@@ -83,6 +85,7 @@ def test_the_same_bits_twice_and_in_any_memory(name: str) -> None:
         assert all(map(torch.equal, one, expected))
 
 
+@goes_this_way
 @pytest.mark.parametrize("name", NETWORKS)
 def test_in_bfloat16(name: str, went: list[bool]) -> None:
     """Under autocast, as under ``--trainer.precision bf16-mixed``: evaluation only, and only where the CPU can."""
@@ -98,6 +101,7 @@ def test_in_bfloat16(name: str, went: list[bool]) -> None:
         assert network.bfloat16()(x.bfloat16()).dtype == torch.bfloat16
 
 
+@goes_this_way
 def test_elsewhere_they_go_torchs_way(went: list[bool], tmp_path: Path) -> None:
     """In double precision, without images, several models as one, and in a file for somebody else's machine."""
     network, plain, x = made("MNIST")

@@ -453,7 +453,7 @@ def made(optimizer: type[torch.optim.Optimizer] = torch.optim.Adam, participants
 
 def test_an_optimizer_of_another_torch_is_the_same() -> None:
     """Options that only one of the two knows, or that only say how, and the learning rate do not count; others do."""
-    here, there = made(), made(lr=0.3, foreach=False)
+    here, there = made(), made(lr=0.3, fused=False, foreach=False)
     del there["training"]["maximize"]
     there["training"]["an option of the future"] = "1"
     check_identity(there, here, training=True)
