@@ -51,7 +51,9 @@ class Machine:
     pack: int = 1
 
     @classmethod
-    def given(cls, root: Path, run: RunWords, jobs: int | None, devices: Sequence[str] | None, pack: int) -> Machine:
+    def given(
+        cls, root: Path, run: RunWords, jobs: int | None, devices: Sequence[str] | None, pack: int | None
+    ) -> Machine:
         """As the options ``--jobs``, ``--devices`` and ``--pack`` say: by default a job on each GPU that is named.
 
         Raises:
@@ -69,6 +71,7 @@ class Machine:
             least = f"{len(devices)}, one for each of --devices" if devices else "1"
             raise UserError(f"Expected --jobs to be at least {least}, but got {jobs}.")
         check_number("--jobs", jobs, 1, 4096)
+        pack = 1 if pack is None else pack
         check_number("--pack", pack, 1, 4096)
         if devices:  # for the cells that this process runs itself, a last one or one that is measured
             os.environ["CUDA_VISIBLE_DEVICES"] = devices[0]
@@ -242,16 +245,18 @@ class Session:
         begun = time.monotonic()
         rows: list[results.Row] = []
         curves: list[results.Row] = []
+        finished = []
         for cell in cells:
             folder = CellFolder(self.machine.root, cell.digest)
             if (run := folder.finished()) is not None:
+                finished.append(cell)
                 rows += results.rows_of(self.study.name, cell, run.summary(), folder.record())
                 if self.study.curves:
                     rounds = run.rounds()
                     curves += results.curves_of(self.study, cell, rounds)
                     self.measured.update(name for entry in rounds for name in entry.measures)
-        if curves:
-            results.keep_curves(self.study, self.file, curves)
+        if self.study.curves:
+            results.keep_curves(self.study, self.file, curves, finished)
         count = results.keep(self.study, self.file, rows) if rows else 0
         self._kept = time.monotonic()
         self._keeping = self._kept - begun

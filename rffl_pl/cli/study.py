@@ -14,7 +14,7 @@ from rffl_pl.cli.session import Machine, RunWords, Session
 from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies import Study, contributions, results, tables
-from rffl_pl.studies.settings import left_out, of_today
+from rffl_pl.studies.settings import left_out, of_today, remedy
 from rffl_pl.studies.study import COALITION, checked_seeds, lies_in
 
 _MEASURE = "accuracy_mean"
@@ -29,7 +29,7 @@ def parser() -> Words:
     )
     made.add_argument("study", metavar="STUDY.yaml", help="a file of yours or one of the package's")
     made.add_argument("--dry-run", action="store_true", help="list the cells and about how long they take")
-    made.add_argument("--only", metavar="AXIS=VALUE", action="append", default=[], help="only these; may be repeated")
+    made.add_argument("--only", metavar="AXIS=LABEL", action="append", default=[], help="only these; may be repeated")
     made.add_cells("runs/studies")
     made.add_argument("--table", metavar="AXIS", nargs="+", help="run nothing; a table with these rows and columns")
     made.add_argument(
@@ -105,6 +105,11 @@ def _check_table(given: argparse.Namespace) -> None:
     """Refuse what a table has no use for, and what nothing but a table has."""
     if given.table and given.dry_run:
         raise UserError("Expected --table or --dry-run, but got both; a table runs nothing, so leave out --dry-run.")
+    if given.between and given.between[0] == given.between[1]:
+        raise UserError(f"Expected --between to name two columns, but got {given.between[0]} twice.")
+    for option in ("jobs", "devices", "pack"):
+        if getattr(given, option) is not None and given.table:
+            raise UserError(f"Expected --{option} without --table, which runs nothing; leave out one of them.")
     for option in ("between", "measure", "contribution", "format"):
         if getattr(given, option) and not given.table:
             raise UserError(
@@ -121,11 +126,13 @@ def _shown(study: Study, only: Mapping[str, set[str]], seeds: Sequence[int] | No
             f"Expected --seeds of which there are results in {file}, {', '.join(map(str, run))}, but got "
             f"{', '.join(map(str, seeds))}; run the study with them first."
         )
+    if run and seeds and (lacking := sorted({*seeds} - {*run})):
+        print(f"Without results of seeds {', '.join(map(str, lacking))}.", file=sys.stderr)
     fitting, others = of_today(study, (row for row in rows if not seeds or int(row["seed"]) in seeds))
     if others and not fitting:
         raise UserError(
             f"Expected results of {study.name} with the words that it has now, but all that are in {file} were run "
-            "with others; run the study again."
+            f"with others; {remedy(study)}."
         )
     if others:
         print(left_out(study, others), file=sys.stderr)

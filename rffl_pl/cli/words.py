@@ -64,8 +64,6 @@ class Words(argparse.ArgumentParser):
         self.add_argument("--seeds", metavar="SEED", type=int, nargs="+", help="instead of the study's")
         self.add_argument("--rounds", type=int, help="communication rounds of every cell, instead of the study's")
         self.add_argument("--jobs", type=int, help="cells, or packs, at a time, each with its share of the cores")
-        self.add_argument(
-            "--pack", type=int, default=1, help="cells of a job that train as one stack, at most: %(default)s"
-        )
+        self.add_argument("--pack", type=int, help="cells of a job that train as one stack, at most: 1")
         self.add_argument("--devices", metavar="GPU", nargs="+", help="GPUs by number; cells take turns on them")
         self.add_argument("--root", type=Path, default=Path(root), help="folder of all cells' folders: %(default)s")

@@ -131,8 +131,11 @@ def _cells(file: Path) -> Iterator[Result | str]:
                 f"Expected the cell {digest} of {file} to have its run in {file.parent.parent / 'cells'}, but that is "
                 "gone; tables need none, and to have it again take its rows out of that file and run the study."
             )
-        else:
+            continue
+        try:
             yield replace(read(folder), settings=place, study=study)
+        except UserError as mistake:
+            yield str(mistake)
 
 
 def _places(file: Path) -> dict[str, tuple[str, dict[str, str]]]:

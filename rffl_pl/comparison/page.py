@@ -32,11 +32,11 @@ def check_target(target: Path) -> None:
     Raises:
         UserError: If it is no .html file, or a folder.
     """
+    if target.is_dir():
+        raise UserError(f"Expected --out to be an .html file, but {target} is a folder; give a file in it.")
     if target.suffix not in (".html", ".htm"):
         name = target.with_suffix(".html").name
         raise UserError(f"Expected --out to be an .html file, but got {target}; give --out {name}.")
-    if target.is_dir():
-        raise UserError(f"Expected --out to be an .html file, but {target} is a folder; give a file in it.")
 
 
 def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> None:

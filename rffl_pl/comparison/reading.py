@@ -13,10 +13,12 @@ from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder, Summary
 
 _ASIDE = (
-    "--run", "--ckpt_path", "--standalone.cache_dir", "--data.data_dir", "--data.num_workers", "--data.eval_batch_size",
+    "--run", "--ckpt_path", "--standalone.cache_dir", "--data.num_workers", "--data.eval_batch_size",
     "--trainer.logger", "--trainer.enable_progress_bar", "--trainer.default_root_dir",
 )  # fmt: skip
 """Options that change no result."""
+_WHERE = "--data.data_dir"
+"""Likewise of the package's own data sets; a class of a user's own may mean by it which data it is."""
 _SHORT = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
 _AT_ONCE = 120  # seconds between the moment that names a folder and the first file in it
 
@@ -115,10 +117,12 @@ def _moment(path: Path) -> datetime | None:
 
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:
     """Every option that may change the result as it is typed: ``--server.gamma``; a class by its name."""
+    typed = dict(_typed(config, "-"))
+    asides = [*_ASIDE, *[_WHERE] * ("." not in typed.get("--data", ""))]
     return {
         option: value
-        for option, value in _typed(config, "-")
-        if not any(option == aside or option.startswith(f"{aside}.") for aside in _ASIDE)
+        for option, value in typed.items()
+        if not any(option == aside or option.startswith(f"{aside}.") for aside in asides)
     }
 
 

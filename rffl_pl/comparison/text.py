@@ -14,7 +14,7 @@ _RESULTS = ("mean", "maximum", "fairness", "gain, points", "adversaries removed"
 def table(results: Sequence[Result]) -> str:
     """A row per run: its folder, the settings that differ, and the results."""
     differ = differing([result.settings for result in results])
-    head = ["run", *differ, "rounds", *_RESULTS]
+    head = ["run", *differ, "rounds done" if "rounds" in differ else "rounds", *_RESULTS]
     rows = [
         [result.name, *(result.settings.get(name, "-") for name in differ), result.rounds, *_values(result)]
         for result in results

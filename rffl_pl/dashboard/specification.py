@@ -45,6 +45,8 @@ class Specification:
         Raises:
             UserError: If there is no writing.
         """
+        if file.is_dir():
+            raise UserError(f"Expected --out to be a file that can be written to, but {file} is a folder.")
         views = {"workspace": self.workspace._to_model(), "report": self.report._to_model()}
         content = {name: view.model_dump(mode="json", by_alias=True, exclude_none=True) for name, view in views.items()}
         try:

@@ -23,7 +23,7 @@ from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
-from rffl_pl.studies.own import PUBLISHED, WHERE_DATA_LIES, content_of, digest_of, file_digest, source_of
+from rffl_pl.studies.own import PUBLISHED, WHERE_DATA_LIES, contained, content_of, digest_of, of_package, source_of
 from rffl_pl.studies.settings import PACKAGE, settings_digest
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
@@ -193,30 +193,22 @@ def _matter(settings: Settings) -> Settings:
         for group, options in settings.items()
         if group not in _NO_MATTER[""]
     }
-    return dict(_settled(matter | {"data": _read(matter["data"])}))
+    data = matter["data"]
+    published = of_package(data["class_path"])
+    if published:
+        given = {name: value for name, value in data.get("init_args", {}).items() if name not in WHERE_DATA_LIES}
+        matter["data"] = data | {"init_args": given}
+    return dict(_settled(matter, published))
 
 
-def _read(value: Any, option: str = "") -> Any:
-    """Options of the data, with what lies in the files and folders that they name instead of where those lie."""
+def _settled(value: Any, published: bool, option: str = "") -> Any:
+    """The same for the same meaning: a class by its name, what is a user's own by what it contains."""
     if isinstance(value, dict):
-        return {key: _read(item, key) for key, item in value.items() if key not in WHERE_DATA_LIES}
-    if isinstance(value, list):
-        return [_read(item, option) for item in value]
-    if isinstance(value, str):
-        return file_digest(option, value) or value
-    return value
-
-
-def _settled(value: Any) -> Any:
-    """The same for the same meaning: a class by its name, a user's class and file by what it contains."""
-    if isinstance(value, dict):
-        inner = {key: _settled(item) for key, item in value.items() if key not in WHERE_DATA_LIES}
+        inner = {key: _settled(item, published, f"{option}.{key}".lstrip(".")) for key, item in value.items()}
         return inner | ({"class_path": _class(value["class_path"])} if "class_path" in value else {})
     if isinstance(value, list):
-        return [_settled(item) for item in value]
-    if isinstance(value, str) and "." in value and Path(value).is_file():
-        return content_of(Path(value))
-    return value
+        return [_settled(item, published, option) for item in value]
+    return (contained(option, value, published) or value) if isinstance(value, str) else value
 
 
 def _class(path: str) -> str:
@@ -284,15 +276,16 @@ class CellFolder:
                 return run
         return None
 
-    def checkpoint(self) -> Path | None:
-        """The newest checkpoint of an interrupted run."""
-        kept = [RunFolder(path.parent).newest_checkpoint() for path in self.path.glob("*/config.yaml")]
-        return max((path for path in kept if path), key=lambda path: path.stat().st_mtime, default=None)
+    def checkpoints(self) -> Path | None:
+        """The folder of an interrupted run with the newest checkpoint: where that is damaged the one before will do."""
+        runs = [RunFolder(path.parent) for path in self.path.glob("*/config.yaml")]
+        newest = {path: run.checkpoints for run in runs if (path := run.newest_checkpoint())}
+        return newest[max(newest, key=lambda path: path.stat().st_mtime)] if newest else None
 
     def words(self, cell: Cell) -> list[str]:
         """The whole command line of a cell, which goes on where it was interrupted."""
-        checkpoint = self.checkpoint()
-        resumed = ["--ckpt_path", str(checkpoint or "null")]  # never that of a configuration that a base names
+        checkpoints = self.checkpoints()
+        resumed = ["--ckpt_path", str(checkpoints or "null")]  # never that of a configuration that a base names
         where = ["--run.root", str(self.root), "--run.name", self.digest, "--trainer.enable_progress_bar", "false"]
         return ["fit", *cell.words, *where, *resumed]
 

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import NOBODY
-from rffl_pl.studies.results import Row
+from rffl_pl.studies.results import PLAYED, Row
 from rffl_pl.studies.study import COALITION, Place, Study, said
 from rffl_pl.studies.tables import OF, measured
 
@@ -107,10 +107,10 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Contrib
         )
     others = [axis for axis in study.axes if axis != COALITION]
     found: dict[tuple[str, ...], dict[frozenset[int], list[float]]] = {}
-    for row in measured(rows, measure):
-        where = (*(row[axis] for axis in others), row["seed"], row["rounds"])
-        found.setdefault(where, {}).setdefault(_group(row[COALITION]), []).append(float(row["value"]))
     columns, all_groups = [*others, "seed", "rounds"], 2**study.players
+    for row in measured(rows, measure):
+        where = tuple(row[column] for column in columns)
+        found.setdefault(where, {}).setdefault(_group(row[COALITION]), []).append(float(row["value"]))
     whole = {where: groups for where, groups in found.items() if len(groups) == all_groups}
     partial = [
         (dict(zip(columns, where, strict=True)), len(groups)) for where, groups in found.items() if where not in whole
@@ -126,7 +126,11 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Contrib
         worth = {group: fmean(several) for group, several in groups.items()}
         place = dict(zip(columns, where, strict=True))
         what = {"measure": f"{kind}{OF}{measure}", "value": repr(_WAYS[kind](worth, player))}
-        values.append(place | {"participant": f"{player}", "role": "all"} | what)
+        values.append(place | {"cell": said(place), "participant": f"{player}", "role": "all"} | what)
+    for row in rows:
+        place = {column: row[column] for column in columns}
+        if row["measure"] == PLAYED and tuple(place.values()) in whole:
+            values.append(row | {"cell": said(place), "participant": "0"})
     players: dict[str, list[str]] = {f"{player}": [] for player in range(study.players)}
     axes = {"participant": players} | {axis: study.axes[axis] for axis in others}
     return Contributions(replace(study, axes=axes), values, partial)

@@ -16,9 +16,12 @@ from typing import Any
 import yaml
 
 WHERE_DATA_LIES = {"data_dir", "num_workers"}
+"""Options of the package's own data sets, which are published, that say where they lie and how they are read."""
 PUBLISHED = ("torch", "torchvision", "lightning", "torchmetrics")
-_NAMES_FILES = ("file", "folder", "path", "dir", "root")
-"""How options of the data end that name a file or folder; of others a value does that has a slash."""
+_NAMES_FILES = ("file", "folder", "path")
+"""How their other options end that name a file or folder; of the rest a value does that has a slash."""
+_NO_FILES = ("run", "standalone", "config")
+"""Groups of options whose values name nothing that a result depends on, or are read themselves."""
 _CLASS = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)+")
 
 
@@ -28,17 +31,40 @@ def digest_of(*parts: Any) -> str:
 
 
 def named_in(words: Sequence[str]) -> list[str]:
-    """Digests of a user's own classes, and files of the data, that words name; of the package's own there are none."""
+    """Digests of a user's own classes and files that words name; of the package's own there are none."""
+    leaves = list(_leaves(words))
+    data = [said for option, said in leaves if option in ("data", "data.class_path")]
+    published = not data or of_package(data[-1])
     found = []
-    for option, said in _leaves(words):
-        name = option.rpartition(".")[2]
-        in_data = option.startswith("data.") and name not in WHERE_DATA_LIES
-        if in_data and (digest := file_digest(name, said)):
+    for option, said in leaves:
+        if digest := contained(option, said, published):
             found.append(digest)
-        elif (kind := _CLASS.fullmatch(said)) and kind[1] not in ("rffl_pl", *PUBLISHED):
+        elif module := _module(said):
             with suppress(ImportError, ValueError):
-                found.append(source_of(kind[1]))
+                found.append(source_of(module))
     return [digest for digest in found if digest]
+
+
+def not_found(words: Sequence[str]) -> list[str]:
+    """What words name of a user's own, a module or a file, and is not found from here."""
+    named = {module: said for _, said in _leaves(words) if not os.path.isfile(said) and (module := _module(said))}
+    gone = []
+    for module, said in named.items():
+        with suppress(ImportError, ValueError):
+            if importlib.util.find_spec(module) is None:
+                gone.append(said)
+    return gone
+
+
+def of_package(kind: str) -> bool:
+    """Whether a class, given by its path or by its name, is the package's own."""
+    return "." not in kind or kind.startswith("rffl_pl.")
+
+
+def _module(said: str) -> str | None:
+    """The first module of what may be the path of a class of a user's own."""
+    kind = _CLASS.fullmatch(said)
+    return kind[1] if kind and kind[1] not in ("rffl_pl", *PUBLISHED) else None
 
 
 def _leaves(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -49,9 +75,9 @@ def _leaves(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         if word.startswith("--"):
             option, _, said = word.removeprefix("--").partition("=")
             option = option.rstrip("+")
-        if said.endswith((".yaml", ".yml")):
-            if Path(said).is_file():
-                yield from _within("", _read(Path(said).read_text()))
+        if option == "config" or said.endswith((".yaml", ".yml")):
+            if os.path.isfile(said):
+                yield from _within("" if option == "config" else option, _read(Path(said).read_text(errors="replace")))
         elif said.startswith(("{", "[")):
             yield from _within(option, _read(said))
         elif said:
@@ -76,12 +102,24 @@ def _within(option: str, value: Any) -> Iterator[tuple[str, str]]:
         yield option, value
 
 
-def file_digest(option: str, said: str) -> str | None:
-    """A digest of what lies in the file or folder that an option of the data names; None if it names none."""
-    if "/" not in said and option.rpartition("_")[2] not in _NAMES_FILES:
-        return None
-    path = os.path.expanduser(said)  # which may be empty, or too long for any disk
-    return listing(Path(path)) if os.path.isdir(path) else content_of(Path(path)) if os.path.isfile(path) else None
+def contained(option: str, said: str, published: bool) -> str | None:
+    """A digest of what lies in the file that an option names, of the data also in the folder; None if it names none.
+
+    Into folders that other options name, a logger's say, runs may write.
+
+    Args:
+        option: With its group, ``data.init_args.train_file``.
+        said: Its value, which may be empty, or too long for any disk.
+        published: Whether the data set is one of the package's, of which is known what options name.
+    """
+    group, path = option.partition(".")[0], os.path.expanduser(said)
+    if group == "data" and published:
+        name = option.rpartition(".")[2]
+        if name in WHERE_DATA_LIES or ("/" not in said and name.rpartition("_")[2] not in _NAMES_FILES):
+            return None
+    if group not in _NO_FILES and os.path.isfile(path):
+        return content_of(Path(path))
+    return listing(Path(path)) if group == "data" and os.path.isdir(path) else None
 
 
 def source_of(name: str) -> str:
@@ -129,4 +167,5 @@ def listing(folder: Path) -> str:
 
 def content_of(file: Path) -> str:
     """A digest of what lies in a file."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -24,7 +24,7 @@ Row = dict[str, str]
 NAMES = {"final": "accuracy", "mean": "accuracy_mean", "maximum": "accuracy_max"}
 """What results call differently from a run's summary."""
 PLAYED = "rounds_played"
-"""The measure that a run has which ended earlier than its rounds."""
+"""The measure that says how many rounds a run had, which may have ended before it had all."""
 _NUMBERS = {"seed": int, "rounds": int, "round": int, "participant": int, "value": float, "seconds": float}
 _MAY_LACK = ("participant", "seconds")  # of what is measured of all, and of runs whose record is lost
 _COUNTED = ("honest", "rounds", "attacks", "watched")  # what is no measure
@@ -40,8 +40,7 @@ def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) ->
         for participant, number in measured:
             if number is not None and name not in _COUNTED:
                 yield _row(about, participant, content["honest"], NAMES.get(name, name), number)
-    if summary.rounds < cell.rounds:
-        yield _row(about, "", content["honest"], PLAYED, summary.rounds)
+    yield _row(about, "", content["honest"], PLAYED, summary.rounds)
 
 
 def curves_of(study: Study, cell: Cell, rounds: Sequence[Round]) -> Iterator[Row]:
@@ -157,10 +156,19 @@ def _fits(study: Study, labels: tuple[str, ...]) -> bool:
     return lies_in(place, study.axes) and not any(lies_in(place, out) for out in study.exclude)
 
 
-def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = COLUMNS) -> int:
+def keep(
+    study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = COLUMNS, cells: Iterable[Cell] = ()
+) -> int:
     """Add rows to the results; those of the same place, seed and rounds give way.
 
     Nothing else is lost: rows at places that the study no longer has come last, for its file may name them again.
+
+    Args:
+        study: The study.
+        file: Where they are kept.
+        new: The rows.
+        columns: `COLUMNS`, or `CURVE_COLUMNS` of the file of every round.
+        cells: Those that the rows are of, where some may have none.
 
     Returns:
         How many rows there are.
@@ -174,6 +182,7 @@ def keep(study: Study, file: Path, new: Iterable[Row], columns: Sequence[str] = 
         with (file.parent / ".lock").open("w") as lock:
             locked(lock, math.inf)  # another process of the same study
             fresh = {_which(study, row) for row in new}
+            fresh |= {(*cell.place.values(), str(cell.seed), str(cell.rounds)) for cell in cells}
             before = _every(study, file, columns) if file.exists() else []
             kept = [row for row in before if _which(study, row) not in fresh]
             rows = sorted([*kept, *new], key=lambda row: _order(study, row))
@@ -204,9 +213,11 @@ def curves_beside(file: Path) -> Path:
     return file.with_name(f"{name}.curves{dot}{endings}")
 
 
-def keep_curves(study: Study, file: Path, new: Iterable[Row]) -> None:
-    """Add rows to the file of every round that lies beside the results."""
-    keep(study, curves_beside(file), new, CURVE_COLUMNS)
+def keep_curves(study: Study, file: Path, new: Iterable[Row], cells: Iterable[Cell] = ()) -> None:
+    """Add the rows of cells, if they have any, to the file of every round that lies beside the results."""
+    new = list(new)
+    if new or curves_beside(file).is_file():
+        keep(study, curves_beside(file), new, CURVE_COLUMNS, cells)
 
 
 def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool = False) -> dict[str, Row]:

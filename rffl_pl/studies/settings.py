@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from rffl_pl.configured import IMPLEMENTATIONS
-from rffl_pl.studies.own import digest_of, named_in
+from rffl_pl.studies.own import digest_of, named_in, not_found
 from rffl_pl.studies.results import Row, place_of
 from rffl_pl.studies.study import Place, Study
 
@@ -32,18 +32,19 @@ def _before_files_counted(study: Study, place: Place) -> str:
 
 
 def _said(study: Study, place: Place) -> list[Any]:
-    return [_spelt_out(word) for word in study.words(place)]
+    words = study.words(place)
+    return [_spelt_out(word, before) for before, word in zip(["", *words], words, strict=False)]
 
 
-def _spelt_out(word: str) -> Any:
-    """What a configuration says, instead of its name."""
+def _spelt_out(word: str, before: str = "") -> Any:
+    """What a configuration says, instead of its name; ``before`` is the word in front of it."""
     option, equals, name = word.partition("=")
     if equals and option == "--config":
-        return [option, _spelt_out(name)]
-    if word.endswith((".yaml", ".yml")):
+        return [option, _spelt_out(name, option)]
+    if before == "--config" or word.endswith((".yaml", ".yml")):
         for path in (Path(word), PACKAGE / "configs" / word.removeprefix("./").removeprefix("configs/")):
             if path.is_file():
-                return _content(path.read_text())
+                return _content(path.read_text(errors="replace"))
     return word
 
 
@@ -87,4 +88,11 @@ def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:
 def left_out(study: Study, runs: int) -> str:
     """The sentence on runs that had other words."""
     were = "1 run that was" if runs == 1 else f"{runs} runs that were"
-    return f"Left out: {were} run with other words, or files of yours, than {study.name} has now; run the study again."
+    return f"Left out: {were} run with other words, or files of yours, than {study.name} has now; {remedy(study)}."
+
+
+def remedy(study: Study) -> str:
+    """What to do about runs that had other words: go where classes and files of a user's own are, or run them."""
+    if gone := sorted({said for place in study.places() for said in not_found(study.words(place))}):
+        return f"it names {gone[0]}, which is not found from here, so start in the folder that has it"
+    return "run the study again"

@@ -28,6 +28,7 @@ COALITION = "coalition"
 """The axis of every group of the players."""
 _MOST_PLAYERS = 12  # 4,096 coalitions
 _MOST_NAMED = 24  # labels in a message
+_LONGEST = 200  # characters of a name, of which a folder may have 255
 _TOLD = ("--help", "--print_config")
 """What ``rffl fit`` answers with a text instead of a run; a part of either is enough for it."""
 
@@ -111,9 +112,12 @@ class Study:
 
     @classmethod
     def _of(cls, path: Path, content: Mapping[str, Any]) -> Study:
-        name = str(content.get("name", path.stem))
-        if not re.fullmatch(r"\w[\w.-]*", name):
-            raise UserError(f"Expected name to be letters, digits, dots and dashes, a folder's name, but got {name!r}.")
+        name = str(content.get("name", path.stem) or "")
+        if not re.fullmatch(rf"\w[\w.-]{{0,{_LONGEST - 1}}}", name):
+            raise UserError(
+                f"Expected name to be letters, digits, dots and dashes, at most {_LONGEST}, a folder's name, but got "
+                f"{name!r}."
+            )
         if name == "cells":
             raise UserError("Expected another name of the study than cells: the folder of all cells is called so.")
         players = _players(content)
@@ -123,6 +127,10 @@ class Study:
             for axis, labels in named.items()
             if _mapping(labels, f"axes.{axis}", _LABELS)
         }
+        if odd := [axis for axis in axes if not axis or "=" in axis]:
+            raise UserError(f"Expected axes to have names, without = as in --only AXIS=LABEL, but got {odd[0]!r}.")
+        if unnamed := [axis for axis, labels in axes.items() if "" in labels]:
+            raise UserError(f"Expected every label of the axis {unnamed[0]} to have a name, but one is empty; name it.")
         taken = [axis for axis in axes if axis in ("study", *COLUMNS, *CURVE_COLUMNS, *[COALITION] * bool(players))]
         if taken:
             raise UserError(f"Expected another name for the axis {taken[0]}: the results have a column of that name.")
@@ -141,6 +149,8 @@ class Study:
         """One entry of ``also``: where, and which words."""
         where = dict(_mapping(entry, "every entry of also"))
         words = _words(where.pop("words", None), "also.words")
+        if not words:
+            raise UserError(f"Expected every entry of also to have the key words, but got {entry!r}; say what it adds.")
         return self._named(where, "also"), words
 
     def _left_out(self, entry: Any) -> dict[str, list[str]]:
@@ -157,6 +167,8 @@ class Study:
         """Labels by axis of one entry of ``exclude`` or ``also``; an axis has one label or a list of them."""
         named = _mapping(entry, f"every entry of {key}")
         labels = {str(axis): label if isinstance(label, list) else [label] for axis, label in named.items()}
+        if nothing := [axis for axis, given in labels.items() if not given]:
+            raise UserError(f"Expected {key} to name a label of the axis {nothing[0]}, but got none; name one or more.")
         return {axis: [self.known_label(axis, str(label), key) for label in given] for axis, given in labels.items()}
 
     def known_label(self, axis: str, label: str, what: str) -> str:
@@ -177,7 +189,7 @@ class Study:
         return label
 
     def only(self, given: Sequence[str]) -> dict[str, set[str]]:
-        """What ``--only AXIS=VALUE`` leaves: labels by axis.
+        """What ``--only AXIS=LABEL`` leaves: labels by axis.
 
         Raises:
             UserError: If there is no such axis or label.
@@ -186,7 +198,7 @@ class Study:
         for word in given:
             axis, equals, label = word.partition("=")
             if not equals:
-                raise UserError(f"Expected --only to be AXIS=VALUE, but got {word}.")
+                raise UserError(f"Expected --only to be AXIS=LABEL, but got {word}.")
             chosen.setdefault(axis, set()).add(self.known_label(axis, label, "--only"))
         return chosen
 

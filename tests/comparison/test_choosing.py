@@ -13,7 +13,7 @@ import pytest
 from rffl_pl.comparison import at_hand, chosen
 from rffl_pl.comparison.measures import check_common
 from rffl_pl.comparison.page import content
-from rffl_pl.comparison.reading import read, seconds
+from rffl_pl.comparison.reading import options_of, read, seconds
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from tests.comparison.runs import copy
@@ -149,6 +149,23 @@ def test_a_study_goes_by_its_axes(folders: list[Path], tmp_path: Path) -> None:
     assert all("--server" in result.settings for result in mixed)
 
 
+def test_a_damaged_cell_of_a_study(folders: list[Path], tmp_path: Path) -> None:
+    """It is told and left out, as a damaged run is."""
+    study = study_of(folders, tmp_path)
+    (tmp_path / "cells" / "bb" / "2026-01-02_00-00-00" / "summary.json").write_text("{")
+    results, left_out = chosen([str(study)])
+    assert [result.settings["server"] for result in results] == ["RFFL"]
+    assert "summary.json to be JSON, but it is damaged" in left_out[0]
+
+
+def test_data_of_ones_own_goes_by_where_it_lies() -> None:
+    """Published data is the same wherever it lies; a class of one's own may tell clean from noisy data by that."""
+    for kind, counts in (("rffl_pl.datamodules.MNIST", False), ("my_data.Mine", True)):
+        config = {"data": {"class_path": kind, "init_args": {"data_dir": "noisy", "num_workers": 2}}}
+        assert ("--data.data_dir" in options_of(config)) == counts
+        assert "--data.num_workers" not in options_of(config)
+
+
 def test_labels_that_stood_for_other_words(folders: list[Path], tmp_path: Path) -> None:
     """They are pooled with those of today as if they differed in the seed alone, though no run says so."""
     cells = {"aa": ("RFFL", 1, "old"), "bb": ("RFFL", 2, "new"), "cc": ("RFFL", 3, "old"), "dd": ("FedAvg", 1, "fed")}
@@ -218,6 +235,7 @@ def test_seconds_of_a_run_that_went_on(folders: list[Path], tmp_path: Path) -> N
     [
         ("page.pdf", "but got {}/page.pdf; give --out page.html"),
         ("folder.html", "but {}/folder.html is a folder"),
+        (".", "but {} is a folder"),
         ("file/page.html", "Expected --out to be a file that can be written, but File exists"),
     ],
 )

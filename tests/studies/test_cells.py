@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.errors import UserError
+from rffl_pl.runs.checkpoint import RUN
 from rffl_pl.runs.imports import beside
 from rffl_pl.studies import cells, own
 from rffl_pl.studies.cells import Cell, CellFolder, cells_of
@@ -87,6 +89,57 @@ def test_folders_that_the_data_names_count_by_their_files(tmp_path: Path, monkey
     monkeypatch.chdir(ROOT)
     plain = digest("--config mnist.yaml")
     assert digest(f"--config mnist.yaml --data.data_dir {tmp_path}") == plain
+
+
+def test_files_and_folders_of_data_of_ones_own_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their options are called: of a class of one's own nobody else knows which of them name data."""
+    (tmp_path / "own_for_studies.py").write_text(
+        "from rffl_pl.datamodules import Digits\n\n\nclass Mine(Digits):\n"
+        "    def __init__(self, federation, *, data_dir: str = '', site: str = '', **kwargs):\n"
+        "        super().__init__(federation, **kwargs)\n"
+    )
+    for name in ("clean", "noisy"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "points.pt").write_text(name)
+    (tmp_path / "digits.yaml").write_text((ROOT / "rffl_pl/configs/digits.yaml").read_text())
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    words = "--config digits.yaml --data own_for_studies.Mine"
+    for option in ("data_dir", "site"):
+        clean, noisy = (digest(f"{words} --data.{option} {name}") for name in ("clean", "noisy"))
+        named = named_in(f"{words} --data.{option} clean".split())
+        (tmp_path / "clean" / "points.pt").write_text(f"changed for {option}")
+        assert len({clean, noisy, changed(f"{words} --data.{option} clean")}) == 3
+        assert named_in(f"{words} --data.{option} clean".split()) != named
+
+
+def test_files_that_other_options_name_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's table, and a configuration whatever its name ends with: tables take the mean of two versions."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t").write_text("1\n")
+    (tmp_path / "mine.json").write_text('{"model": {"local_epochs": 1}}')
+    axes = {"axis": {"a": ["--server.table", "t"], "b": ["--config", "mine.json"]}}
+    read = Study(name="one", base=[], axes=axes, seeds=[])
+
+    def digests() -> list[str]:
+        return [settings_digest(read, {"axis": label}) for label in "ab"]
+
+    before = digests()
+    (tmp_path / "t").write_text("0\n")
+    (tmp_path / "mine.json").write_text('{"model": {"local_epochs": 9}}')
+    assert all(old != new for old, new in zip(before, digests(), strict=True))
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    """A cell is given the folder of both; of several runs that with the newest."""
+    for number, name in enumerate(("first", "second")):
+        for checkpoint in ("last.ckpt", "last.previous.ckpt"):
+            folder = tmp_path / "cell" / name / "checkpoints" / checkpoint
+            folder.mkdir(parents=True)
+            (folder / RUN).touch()
+            os.utime(folder, (number, number))
+        (tmp_path / "cell" / name / "config.yaml").touch()
+    assert CellFolder(tmp_path, "cell").checkpoints() == tmp_path / "cell" / "second" / "checkpoints"
 
 
 def test_all_of_a_users_package_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,10 @@ def made(tmp_path: Path) -> tuple[Path, Games]:
                     continue
                 place = {"split": split, "coalition": "+".join(map(str, sorted(group))) or "nobody"}
                 row = {"study": "made", **place, "seed": seed, "rounds": 5, "settings": settings_digest(read, place)}
-                table.writerow(row | {"role": "all", "measure": "accuracy_mean", "value": value})
+                row["cell"] = f"{place} {seed}"
+                played = 3 if (split, group) == ("UNI", frozenset({0})) else 5  # one kind of run ended early
+                for measure, what in (("accuracy_mean", value), ("rounds_played", float(played))):
+                    table.writerow(row | {"role": "all", "measure": measure, "value": what})
                 for participant, role in enumerate(("honest", "honest", "adversary")):
                     one = {"participant": participant, "role": role, "measure": "loss", "value": value + participant}
                     table.writerow(row | one)
@@ -114,9 +117,12 @@ def test_a_table_of_what_everybody_adds(rffl: Run, tmp_path: Path, made: tuple[P
         assert float(row["mean"]) == pytest.approx(fmean(by_orders(games[split, s], int(player)) for s in seeds))
         assert (row["seeds"], row["measure"]) == (str(len(seeds)), "shapley of accuracy_mean")
     text = rffl(*words, "shapley").out.splitlines()
-    assert text[0].startswith(
-        "Table: shapley of accuracy_mean in points: mean ± 95 % interval of Student's t over 1 to 2 seeds"
+    assert text[0] == (
+        "Table: shapley of accuracy_mean in points: mean ± 95 % interval of Student's t over 1 to 2 seeds, after the "
+        "last round, at most 5."
     )
+    of_pow = rffl(*words, "shapley", "--only", "split=POW").out
+    assert "after the last round, 5;" in of_pow or "after the last round, 5." in of_pow
     assert text[4].startswith(f"| 0 | {100 * float(found['0', 'UNI']['mean']):.1f} ± ")
     lost = rffl(*words, "leave_one_out", "--measure", "loss", "--only", "split=POW", "--format", "csv").out
     values = [float(row["mean"]) for row in csv.DictReader(lost.splitlines())]
@@ -138,7 +144,7 @@ MISTAKES = {
     "an unknown measure": (
         ("--table", "participant"),
         ("--contribution", "alone", "--measure", "los"),
-        "--measure to be one of accuracy_mean, loss, but got los; did you mean loss?",
+        "--measure to be one of accuracy_mean, loss, rounds_played, but got los; did you mean loss?",
     ),
     "an axis that it has not": (
         ("--table", "coalition"),

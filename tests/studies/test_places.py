@@ -90,6 +90,13 @@ def test_the_small_version_and_its_curves(rffl: Run, tmp_path: Path) -> None:
     assert ("4", "honest") in roles
     assert ("5", "adversary") in roles
 
+    other = study(tmp_path, TEXT.replace('RFFL: ""', "RFFL: --server Standalone"))  # which has no reputations
+    words = ("study", other, "--root", root, "--reduced", "--only", "server=RFFL", "--only", "split=UNI")
+    assert rffl(*words).code == 0
+    now = rows(root / "both-reduced" / "results.curves.csv")
+    assert {row["measure"] for row in now if row["split"] == "UNI"} == {"accuracy"}
+    assert [row for row in now if row["split"] == "POW"] == [row for row in curves if row["split"] == "POW"]
+
 
 def test_rounds_that_other_code_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where results of other code will do, their rounds are said to be gone, and that good rows be taken out."""
