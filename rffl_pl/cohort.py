@@ -98,10 +98,11 @@ class Cohort:
         self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.attack_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.corrections = Corrections() if scaffold else None
+        self._make_optimizer = optimizer
         self._ways: dict[int, float] = {}
         self._unsound: set[int] = set()
         self._loss = loss_on(device, loss)
-        self._stack = Stack(template, self.optimizers[0], self._loss) if stacked else None
+        self._stack = Stack(template, self.optimizers[0], self._loss, channels_last) if stacked else None
 
     def train_all(
         self,
@@ -132,6 +133,8 @@ class Cohort:
         turns = [self._turn(i, found, schedule, round_index, seeds[i], anchors.get(i)) for i, found in examples.items()]
         (initial,) = self._initial_rates[0]
         rates = [initial * schedule.rate(round_index, epoch) for epoch in range(schedule.epochs)]
+        if self.corrections is not None:
+            self._ways = {i: sum(rates) * found.batches for i, found in examples.items()}
         losses = dict(zip(examples, self._stack.train(turns, rates), strict=True))
         for index, loss in losses.items():
             self._settle(index, loss, list(self.networks[index].buffers()))  # which a stack leaves as they are
@@ -165,6 +168,7 @@ class Cohort:
         """
         turn = self._turn(index, examples, schedule, round_index, seed, anchor)
         buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
+        self._ways[index] = 0.0
         with random_stream(seed, self.weights.device):
             for epoch in range(schedule.epochs):
                 loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch), turn)
@@ -183,9 +187,6 @@ class Cohort:
     ) -> Turn:
         """What a participant trains by in a round, and how; where it stands now is kept in its row of `updates`."""
         before = self.updates[index].copy_(self.weights[index])
-        if self.corrections is not None:
-            rates = (schedule.rate(round_index, epoch) for epoch in range(schedule.epochs))
-            self._ways[index] = self._initial_rates[index][0] * sum(rates) * examples.batches
         return Turn(
             self.weights[index],
             self.optimizers[index],
@@ -203,7 +204,7 @@ class Cohort:
         if not (loss.isfinite() and all_finite(row)):
             self._unsound.add(index)
             row.copy_(self.updates[index])
-            self.optimizers[index].state.clear()
+            self.optimizers[index] = make_optimizer(self._make_optimizer, self.networks[index])
             for buffer, value in zip(self.networks[index].buffers(), buffers, strict=True):
                 buffer.copy_(value)
 
@@ -333,11 +334,12 @@ class Cohort:
                 if len(y) > 1 or "more than 1 value per channel" not in str(error):
                     raise
                 continue  # batch normalisation has no variance of a single example: a last one is left out
-            loss = self._loss(logits, y)
+            loss = self._loss(logits if self._loss is cross_entropy else logits.float(), y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self._draw(index, turn, added)
             optimizer.step()
+            self._ways[index] += optimizer.param_groups[0]["lr"]
             torch.clear_autocast_cache()  # the weights it holds in lower precision have just changed
             total += loss.detach() * len(y)  # stays on the device: no synchronisation per step
             count += len(y)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from rffl_pl.errors import UserError, nearest
 
 IMPLEMENTATIONS = ("fused", "foreach", "capturable")
 """Options of torch's optimizers that only say how their steps are computed."""
@@ -12,6 +16,9 @@ IMPLEMENTATIONS = ("fused", "foreach", "capturable")
 
 class Configured:
     """Remembers its constructor's arguments, defaults included, whichever subclass it is of.
+
+    Raises:
+        UserError: If one that is a choice of words is another: Python takes any, and would train by another rule.
 
     Attributes:
         arguments: The arguments by name, as they were given.
@@ -23,11 +30,47 @@ class Configured:
         self = super().__new__(cls)
         # Past torch.nn.Module, which takes no attribute before its own constructor has run.
         object.__setattr__(self, "arguments", _bound(cls.__init__, self, args, kwargs))
+        kind: Any = cls  # which mypy takes for no key
+        for name, choices in _choices(kind).items():
+            given = self.arguments.get(name)
+            if given is not None and given not in choices:
+                raise UserError(
+                    f"Expected {name} of {cls.__name__} to be one of {', '.join(choices)}, but got {given}"
+                    f"{nearest(str(given), choices) or '.'}"
+                )
         return self
 
     def settings(self, prefix: str = "") -> dict[str, str]:
         """The class under ``prefix`` and below it every argument that is a plain value or again configured."""
         return {prefix: type(self).__name__} | {f"{prefix}.{key}": value for key, value in _flat(self.arguments)}
+
+
+@functools.cache
+def _choices(cls: type) -> dict[str, list[str]]:
+    """The arguments that are one of some words, or nothing, with these words.
+
+    Those that a subclass passes on to its base count as the base has them.
+    """
+    hints: dict[str, Any] = {}
+    for constructor in [vars(kind)["__init__"] for kind in reversed(cls.__mro__) if "__init__" in vars(kind)]:
+        hints |= dict.fromkeys(inspect.signature(constructor).parameters) | _hints(constructor)
+    return {name: words for name, hint in hints.items() if (words := _words(hint))}
+
+
+def _hints(constructor: Callable[..., None]) -> dict[str, Any]:
+    try:
+        return get_type_hints(constructor)
+    except (NameError, TypeError, AttributeError):  # a user's own, of what is imported for type checkers alone
+        return {}
+
+
+def _words(hint: Any) -> list[str]:
+    """The words that a type consists of; none where it takes anything else but None."""
+    parts = [*(get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))]
+    choices = [part for part in parts if part is not type(None)]
+    if not all(get_origin(part) is Literal for part in choices):
+        return []
+    return [word for part in choices for word in get_args(part)]
 
 
 def _bound(

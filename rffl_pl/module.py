@@ -124,6 +124,8 @@ class FederatedModule(Configured, LightningModule):
         super().__init__()
         if not isinstance(network, nn.Module):
             raise UserError(f"Expected the network to be a torch.nn.Module that is made, but got {network}.")
+        if not isinstance(loss, nn.Module | None):
+            raise UserError(f"Expected the loss to be a torch.nn.Module that is made, but got {loss}.")
         self.automatic_optimization = False
         self.federation = federation
         self.network = network
@@ -165,10 +167,11 @@ class FederatedModule(Configured, LightningModule):
         if stage == "fit":
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
                 x, y = self.data.example(self.exchange.hosted[0])
-                check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]), self.loss)
-                check_training_mode(self.network, torch.cat([x, x]))
+                with self.trainer.precision_plugin.train_step_context():
+                    check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]), self.loss)
+                    check_training_mode(self.network, torch.cat([x, x]))
                 if self.scaffold:
-                    check_plain_steps(make_optimizer(self.optimizer, self.network))
+                    check_plain_steps(self.new_optimizer())
                 self.stacked = self._can_be_stacked(x)
                 self._warn_of_pulls()
         # A trainer that has played goes on from a checkpoint, or is refused: models stay.
@@ -249,7 +252,7 @@ class FederatedModule(Configured, LightningModule):
 
     def _warn_of_pulls(self) -> None:
         """Where a step is longer than twice the way that a proximal term alone draws back, each goes further off."""
-        optimizer = make_optimizer(self.optimizer, self.network)
+        optimizer = self.new_optimizer()
         options = {"--model.proximal": self.schedule.proximal, "--model.personal": self.pull}
         for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
             for option, pull in options.items() if not group["momentum"] else ():
@@ -258,6 +261,10 @@ class FederatedModule(Configured, LightningModule):
                         f"{option} {pull:g} times the learning rate, {group['lr']:g}, is not below 2: models may "
                         "diverge; lower one of them."
                     )
+
+    def new_optimizer(self) -> torch.optim.Optimizer:
+        """A participant's optimizer as it is made."""
+        return make_optimizer(self.optimizer, self.network)
 
     def new_cohort(self) -> Cohort:
         """This rank's participants with the initial weights, to train each alone."""
@@ -287,7 +294,8 @@ class FederatedModule(Configured, LightningModule):
         network = copy.deepcopy(self.network).to(device)
         precision = self.trainer.precision_plugin.train_step_context
         loss = loss_on(device, self.loss)
-        why = refusal(network, make_optimizer(self.optimizer, network), x.to(device), loss, precision)
+        moved = self.scaffold or self.pull > 0
+        why = refusal(network, make_optimizer(self.optimizer, network), x.to(device), loss, precision, moved)
         if why is not None:
             asked = "in spite of --model.engine stacked" if self.engine == "stacked" else "on this GPU"
             rank_zero_warn(f"Participants train one after another {asked}, since {why}.")
@@ -296,7 +304,7 @@ class FederatedModule(Configured, LightningModule):
     def task(self) -> Task:
         """What a server is told before the first round."""
         coordinates = self._strategy.coordinates_of(sum(layer_sizes(self.network)))
-        optimizer = make_optimizer(self.optimizer, self.network)
+        optimizer = self.new_optimizer()
         return Task(
             examples=self.data.shard_sizes,
             classes=self.data.classes,
@@ -387,7 +395,7 @@ class FederatedModule(Configured, LightningModule):
     def identity(self) -> Identity:
         """What a checkpoint and the run that loads it must agree on."""
         if self._identity is None:
-            self._identity = identity(self.network, self.federation, self.data.identity(), self.cohort.optimizers[0])
+            self._identity = identity(self.network, self.federation, self.data.identity(), self.new_optimizer())
         return self._identity
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

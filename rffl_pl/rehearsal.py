@@ -179,7 +179,7 @@ def check_step(
             found = cross_entropy(logits, y.long())
         else:  # on one more than classes: as many examples would hide a loss that mixes up the two
             rows = torch.arange(logits.shape[-1] + 1, device=logits.device) % len(logits)
-            found = _tried(loss, logits[rows], y[rows].long())
+            found = _tried(loss, logits[rows].float(), y[rows].long())
         found.backward()
         optimizer.step()
     except UserError:
@@ -305,6 +305,7 @@ def check_plain_steps(optimizer: Optimizer) -> None:
     extra = {
         " with momentum": any(group.get("momentum") for group in groups),
         " with several learning rates": len({group["lr"] for group in groups}) > 1,
+        " that maximises": any(group.get("maximize") for group in groups),
     }
     if kind is not SGD or any(extra.values()):
         got = "".join([kind.__name__, *(words for words, there in extra.items() if there)])

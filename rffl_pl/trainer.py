@@ -58,6 +58,8 @@ NOT_OF_ONE_MODEL: dict[str, tuple[tuple[object, ...], str]] = {
 """Lightning's options that mean the one model of a trainer, with the values that are taken and what to do."""
 ROUNDS = 10_000_000
 """More than any run plays."""
+RANKS = ("devices", "num_nodes", "strategy")
+"""Lightning's options that say what torchrun says here."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -183,7 +185,7 @@ def _check_kinds(server: object, folder: object, exchange: object, options: Mapp
         raise UserError(f"Expected the folder to be a RunFolder, as RunFolder.make('{folder}'), but got {folder!r}.")
     if exchange not in ("central", "sharded"):
         raise UserError(f"Expected the exchange to be central or sharded, but got {exchange}.")
-    for name in ("devices", "num_nodes", "strategy"):
+    for name in RANKS:
         if options.get(name, "auto") != "auto":
             raise UserError(
                 f"Expected {name} to be left out, but got {options[name]}: ranks come from torchrun, --nproc_per_node "
@@ -208,7 +210,8 @@ def federated_trainer(
         server: The framework's server.
         folder: Where results go.
         exchange: Who the server is: rank 0, or every rank for a part of the coordinates, with the same bits.
-        callbacks: Your own; a `RoundCheckpoint` among them, with another cadence say, takes the place of the usual one.
+        callbacks: Your own; one of a kind that there is anyway, a `RoundCheckpoint` with another cadence or a
+            ``StandaloneReference(enabled=False)`` say, takes the place of the usual one.
         figures: Draw pictures at the end.
         options: Of Lightning's ``Trainer``, ``max_epochs`` for the number of rounds; they win over what is chosen here.
             ``logger`` goes beside ``metrics.csv``.
@@ -221,20 +224,26 @@ def federated_trainer(
     _check_kinds(server, folder, exchange, options)
     own = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
     check_callbacks(own)
+    if any(isinstance(callback, ReputationExchange) for callback in own):
+        raise UserError("Expected callbacks without ReputationExchange, which comes with the server, but got one more.")
     keep_in(folder, own)
     logger = options.pop("logger", None)
     given = [] if logger in (None, True, False) else [*logger] if isinstance(logger, Iterable) else [logger]
-    strategy = FederatedStrategy(options.pop("accelerator", "auto"), exchange=exchange)
-    ours = [Interruption(), StandaloneReference(), RunReport(folder.path, figures), EndTogether()]
-    given_one = any(isinstance(callback, RoundCheckpoint) for callback in own)  # with another cadence, say
-    wanted = options.get("enable_checkpointing") is not False and not given_one
-    kept = [RoundCheckpoint(folder.checkpoints)] if wanted else []
-    shown = [RoundProgress()] if options.get("enable_progress_bar") is not False else []
+    strategy = FederatedStrategy(options.pop("accelerator", None) or "auto", exchange=exchange)
+    for name in RANKS:
+        options.pop(name, None)
+    usual: list[Callback] = [ReputationExchange(server), Interruption(), StandaloneReference()]
+    usual += [RunReport(folder.path, figures), EndTogether()]
+    if options.get("enable_checkpointing") is not False:
+        usual.append(RoundCheckpoint(folder.checkpoints))
+    if options.get("enable_progress_bar") is not False:
+        usual.append(RoundProgress())
+    ours = [next((one for one in own if isinstance(one, type(callback))), callback) for callback in usual]
     chosen: dict[str, Any] = {
         "strategy": strategy,
         "accelerator": strategy.root_device_type,
         "num_nodes": launch.world_size() // launch.local_world_size(),
-        "callbacks": [*own, ReputationExchange(server), *ours, *kept, *shown],
+        "callbacks": [*(one for one in own if one not in ours), *ours],
         "logger": [*given, MetricsFile(folder.path)],
         "default_root_dir": str(folder.path),
         "use_distributed_sampler": False,

@@ -51,6 +51,14 @@ class Focal(nn.Module):
         return -((1 - told.exp()) ** 2 * told).mean()
 
 
+class Single(nn.Module):
+    """Somebody's own, which puts logits among numbers of single precision."""
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        told = torch.zeros(logits.shape).scatter(1, y.unsqueeze(1), logits.gather(1, y.unsqueeze(1)))
+        return (logits.logsumexp(1) - told.sum(1)).mean()
+
+
 class Hardest(nn.Module):
     """Somebody's own, which goes by the worse half of a batch."""
 
@@ -196,6 +204,15 @@ def test_which_losses_several_can_train_by(name: str, why: str | None) -> None:
     network = mlp()
     found = refusal(network, sgd(network.parameters()), torch.randn(4, 6), (LOSSES | BENT)[name]())
     assert (found is None) if why is None else why in str(found)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_loss_has_logits_of_single_precision(stacked: bool) -> None:
+    """Under bf16-mixed too, with either engine: mixing types ends in a traceback."""
+    cohort = Cohort(mlp(), [0, 1], sgd, CPU, loss=Single(), stacked=stacked)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = cohort.train_all({0: examples(0), 1: examples(1)}, Schedule(), 0, {0: 0, 1: 1})
+    assert all(0 < loss < 10 for loss in losses.values())
 
 
 def test_a_step_of_many_classes_is_tried_with_some() -> None:

@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import CSVLogger
 
 import rffl_pl
 from rffl_pl import RunFolder, UserError
+from rffl_pl.callbacks import ReputationExchange, StandaloneReference
 from rffl_pl.strategy import FederatedStrategy, leave_process_group
 from tests.conftest import ROOT
 from tests.interruption import ControlC
@@ -138,6 +139,35 @@ def test_a_logger_of_ones_own_is_beside(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/lightning_logs/version_0/metrics.csv"))) == 2
 
 
+def test_a_usual_callback_of_ones_own(tmp_path: Path) -> None:
+    """It takes the place of the usual one, in its order; both would train the reference twice, or one unasked."""
+    run = RunFolder.make(tmp_path / "run")
+    reference = StandaloneReference(enabled=False)
+    options: dict[str, Any] = {"devices": "auto", "num_nodes": "auto", "strategy": "auto", "accelerator": None}
+    trainer, module, data = small(run, callbacks=[reference, Timer()], max_epochs=1, **options)
+    kinds = [type(callback).__name__ for callback in trainer.callbacks]
+    assert kinds.count("StandaloneReference") == 1
+    assert kinds.index("ReputationExchange") < kinds.index("StandaloneReference") < kinds.index("RunReport")
+    trainer.fit(module, data)
+    assert run.summary().fairness is None
+    assert [entry.number for entry in run.rounds()] == [1]
+
+
+def test_a_network_that_does_not_train_in_lower_precision(tmp_path: Path) -> None:
+    """It is told before the first round, when nothing has been left, not by a traceback in it."""
+    run = RunFolder.make(tmp_path / "run")
+    trainer, module, data = small(run, {"network": Scattered(64, 10)}, precision="bf16-mixed")
+    with pytest.raises(UserError, match=r"Expected --model\.optimizer SGD to train --model\.network Scattered, but"):
+        trainer.fit(module, data)
+
+
+class Scattered(torch.nn.Linear):
+    """Adds what autocast made to what it did not."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(x), 10).index_add(1, torch.arange(10), super().forward(x.flatten(1)))
+
+
 def test_how_to_go_on_is_a_call(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Whoever interrupts a program is told of a configuration that is not there."""
     run = RunFolder.make(tmp_path / "run")
@@ -160,6 +190,9 @@ def test_how_to_go_on_is_a_call(tmp_path: Path, capfd: pytest.CaptureFixture[str
         ({"folder": "runs/x"}, "the folder to be a RunFolder, as RunFolder.make\\('runs/x'\\), but got 'runs/x'"),
         ({"exchange": "shard"}, "the exchange to be central or sharded, but got shard"),
         ({"devices": 2}, "devices to be left out, but got 2: ranks come from torchrun"),
+        ({"callbacks": [ReputationExchange(rffl_pl.RFFL())]}, "without ReputationExchange, which comes"),
+        ({"module": {"loss": torch.nn.CrossEntropyLoss}}, "the loss to be a torch.nn.Module that is made"),
+        ({"module": {"loss": torch.nn.functional.cross_entropy}}, "the loss to be a torch.nn.Module that is made"),
         ({"module": {"network": rffl_pl.Perceptron}}, "the network to be a torch.nn.Module that is made"),
         ({"module": {"adversaries": [rffl_pl.FreeRider]}}, "adversaries to be a list of attacks, as"),
         ({"module": {"adversaries": rffl_pl.FreeRider()}}, "adversaries to be a list of attacks, as"),

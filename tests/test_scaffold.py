@@ -28,10 +28,10 @@ from rffl_pl.rehearsal import check_memory
 from rffl_pl.runs import RunFolder
 from rffl_pl.scaffold import Corrections
 from rffl_pl.schedule import Schedule
-from rffl_pl.servers import RFFL, FedAvg, Standalone, Verdict
+from rffl_pl.servers import NNM, QFFL, RFFL, FedAvg, FedOpt, Server, SignSGD, Standalone, Verdict
 from rffl_pl.servers.evidence import Evidence
 from tests.cli.folders import assert_same_bits
-from tests.cohorts import CPU, examples, mlp, sgd
+from tests.cohorts import CPU, batchnorm, examples, mlp, sgd
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
 from tests.runs import digits, federate
@@ -240,6 +240,7 @@ def two_rates(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), "SGD with momentum"),
         (lambda p: torch.optim.Adam(p, lr=0.01), "Adam"),
         (two_rates, "SGD with several learning rates"),
+        (lambda p: torch.optim.SGD(p, lr=0.1, maximize=True), "SGD that maximises"),
     ],
 )
 def test_another_optimizer(optimizer: Callable[..., torch.optim.Optimizer], named: str) -> None:
@@ -247,6 +248,37 @@ def test_another_optimizer(optimizer: Callable[..., torch.optim.Optimizer], name
     with pytest.raises(UserError, match=rf"without momentum with --model\.scaffold, .* but got {named}; give"):
         federate(FedAvg(), optimizer=optimizer, scaffold=True)
     federate(FedAvg(), optimizer=optimizer, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("server", "named"),
+    [
+        (FedOpt(), "FedOpt"),
+        (SignSGD(), "SignSGD"),
+        (QFFL(), "QFFL"),
+        (NNM(rule=QFFL()), "QFFL"),
+    ],
+)
+def test_steps_that_are_no_means_of_updates(server: Server, named: str) -> None:
+    """They are fed back through the next updates: models diverge in silence."""
+    with pytest.raises(UserError, match=rf"whose steps are means of updates with --model\.scaffold, .* got {named},"):
+        federate(server, scaffold=True)
+
+
+def test_a_batch_that_is_left_out_is_no_step() -> None:
+    """Under batch normalisation one of a single example: mean gradients would be too small by its share."""
+    cohort = Cohort(batchnorm(), [0], sgd, CPU, scaffold=True)
+    cohort.train(0, examples(0, n=17), Schedule(epochs=2, decay=0.5), 0, seed=1)  # of 8, 8 and 1
+    update = cohort.withdraw(0).clone()
+    assert cohort.corrections is not None
+    step = torch.zeros_like(update)
+    step[0] = 1.0
+    cohort.corrections.downloaded(0, step)
+    added = cohort.corrections.of(0)
+    rate = cohort.optimizers[0].param_groups[0]["lr"] / 0.5
+    way = 2 * rate + 2 * 0.5 * rate
+    assert added is not None
+    torch.testing.assert_close(added[0], (update[0] - step[0]) / way)
 
 
 def test_nothing_is_shared() -> None:

@@ -312,8 +312,11 @@ def idle() -> nn.Module:
         nn.Sequential(nn.Linear(6, 8), nn.Dropout(1.0), nn.Linear(8, 3)),
         nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.0), nn.Linear(8, 3)),
         idle(),
+        nn.Sequential(
+            nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2, padding=1), nn.Dropout(0.5), nn.Flatten(), nn.Linear(48, 3)
+        ),
     ],
-    ids=["dropout in evaluation", "all dropped", "none dropped", "idle parameter"],
+    ids=["dropout in evaluation", "all dropped", "none dropped", "idle parameter", "dropout of maps"],
 )
 def test_rare_networks(network: nn.Module) -> None:
     """Dropout that is switched off drops all the same, or one of everything gives NaN."""
@@ -340,7 +343,28 @@ def test_rare_networks(network: nn.Module) -> None:
 def test_what_trains_one_after_another(network: nn.Module, optimizer: OptimizerFactory, why: str) -> None:
     """And why."""
     assert why in str(refusal(network, optimizer(network.parameters()), torch.randn(4, 6)))
-    assert refusal(mlp(), sgd(mlp().parameters()), torch.randn(4, 6)) is None
+    assert refusal(mlp(), sgd(mlp().parameters()), torch.randn(4, 6), moved=True) is None
+
+
+def test_what_nothing_uses_stays_where_it_is() -> None:
+    """Corrections, and anchors elsewhere, would move it in a stack, and torch's optimizers do not."""
+    said = refusal(idle(), sgd(idle().parameters()), torch.randn(4, 6), moved=True)
+    assert said == "steps are drawn elsewhere, but nothing uses idle"
+
+
+def test_dropout_of_maps_of_images() -> None:
+    """They lie with channels last one after another, and are drawn in that order; a stack's masks would be others."""
+    network = seeded(
+        lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.AvgPool2d(6), nn.Dropout(0.5), nn.Flatten(), nn.Linear(100, 3))
+    )
+    for channels_last in (True, False):
+        cohorts = [
+            Cohort(network, range(len(SIZES)), sgd, CPU, stacked=stacked, channels_last=channels_last)
+            for stacked in (False, True)
+        ]
+        for cohort in cohorts:
+            cohort.train_all(shards(images(1)), Schedule(epochs=2), 0, {i: i for i in range(len(SIZES))})
+        torch.testing.assert_close(cohorts[1].weights, cohorts[0].weights, rtol=1e-5, atol=1e-5)
 
 
 class Sentence(nn.Module):

@@ -26,7 +26,7 @@ class RoundCheckpoint(ModelCheckpoint):
             (``warn``). Either way the one before stays.
 
     Raises:
-        UserError: If `every` is below 1.
+        UserError: If `every` is below 1, or `errors` another word.
     """
 
     def __init__(self, folder: str | Path, every: int = 1, errors: Literal["stop", "warn"] = "stop") -> None:
@@ -35,6 +35,8 @@ class RoundCheckpoint(ModelCheckpoint):
                 f"Expected --run.checkpoint_every to be at least 1 round, but got {every}; for none at all give "
                 "--trainer.enable_checkpointing false."
             )
+        if errors not in ("stop", "warn"):
+            raise UserError(f"Expected --run.checkpoint_errors to be stop or warn, but got {errors}.")
         super().__init__(
             folder, "last", every_n_epochs=every, enable_version_counter=False, save_on_train_epoch_end=True
         )

@@ -64,6 +64,8 @@ class ReputationExchange(Callback):
                 f"Expected a --server that gives participants something to share with {option}, but got "
                 f"{type(self.server).__name__}, where everybody's model is its own; leave one."
             )
+        if pl_module.scaffold:
+            _check_corrections(self.server)
         _check_coalition(self.server, pl_module)
         with ones_own(self.server, "--server", "start"), warnings.catch_warnings():
             if not trainer.is_global_zero:
@@ -187,6 +189,29 @@ def _copied(memories: Memories, device: torch.device | str) -> Memories:
     return {i: {name: value.to(device, copy=True) for name, value in memory.items()} for i, memory in memories.items()}
 
 
+def _innermost(server: Server) -> Server:
+    """The rule that all others are around."""
+    while isinstance(server, Around):
+        server = server.inner
+    return server
+
+
+def _check_corrections(server: Server) -> None:
+    """See that what participants download tells where their updates went.
+
+    Raises:
+        UserError: If it does not.
+    """
+    rule = server
+    while rule.steps_by_updates and isinstance(rule, Around):
+        rule = rule.inner
+    if not rule.steps_by_updates:
+        raise UserError(
+            "Expected a --server whose steps are means of updates with --model.scaffold, which reads the mean gradient "
+            f"off them, but got {type(rule).__name__}, with whose steps models get worse or diverge; leave one."
+        )
+
+
 def _check_coalition(server: Server, module: FederatedModule) -> None:
     """See that a coalition's model is what everybody is measured with.
 
@@ -194,9 +219,7 @@ def _check_coalition(server: Server, module: FederatedModule) -> None:
     """
     if module.federation.coalition is None:
         return
-    rule = server
-    while isinstance(rule, Around):
-        rule = rule.inner
+    rule = _innermost(server)
     released = isinstance(rule, FedAvg) and rule.variant == "released"
     if released or not isinstance(server, Consensus):
         variant = ", whose variant is released" if released else ""

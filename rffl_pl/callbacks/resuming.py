@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import Trainer
 
 from rffl_pl.module import FederatedModule
-from rffl_pl.runs.settings import Settings, changes, settings_of
+from rffl_pl.runs.settings import Settings, changes, optimizer_settings, settings_of
 from rffl_pl.servers import Server
 
 
@@ -16,7 +16,6 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
     """How this run trains, and with which torch: bits may hang on it, and states of optimizers do."""
     module = trainer.lightning_module
     assert isinstance(module, FederatedModule)
-    rates = {name: str(value) for name, value in module.cohort.optimizers[0].defaults.items()}
     settings = settings_of(
         federation=module.federation,
         server=server,
@@ -24,7 +23,7 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
         network=module.network,
         loss=module.loss,
         data=module.data,
-        rates=rates,
+        rates=optimizer_settings(module.new_optimizer()),
         precision=str(trainer.precision),
     )
     return settings | {"torch": str(torch.__version__)}

@@ -20,7 +20,7 @@ from rffl_pl.files import replaced
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
-from rffl_pl.runs.settings import attributes, data_settings, loss_settings
+from rffl_pl.runs.settings import attributes, data_settings, loss_settings, optimizer_settings
 from rffl_pl.strategy import FederatedStrategy
 
 _SAMPLE = 32
@@ -117,12 +117,13 @@ class StandaloneReference(Callback):
             "initial network and everybody",
             module.identity(),
             repr(module.schedule),
-            repr(module.cohort.optimizers[0].defaults),
+            optimizer_settings(module.new_optimizer()),
             type(module.cohort.optimizers[0]).__name__,
             module.round,
             data_settings(data),
             str(trainer.precision),
             str(trainer.limit_test_batches),
+            None if str(trainer.limit_test_batches) == "1.0" else data.eval_batch_size,
             module.exchange.device.type,
             repr(module.network),
             {name: attributes(layer) for name, layer in module.network.named_modules()},

@@ -17,6 +17,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.parameters import bytes_of
 from rffl_pl.runs.imports import beside
+from rffl_pl.runs.settings import optimizer_settings
 
 Identity = dict[str, dict[str, str]]
 
@@ -24,8 +25,11 @@ _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
 
 
 def identity(network: nn.Module, federation: Federation, data: dict[str, str], optimizer: Optimizer) -> Identity:
-    """What a checkpoint and the run that loads it must agree on; on ``training`` only to go on training."""
-    options = {key: str(value) for key, value in optimizer.defaults.items() if key != "lr"}
+    """What a checkpoint and the run that loads it must agree on; on ``training`` only to go on training.
+
+    The optimizer is one as it is made: learning rates do not count.
+    """
+    options = {key: value for key, value in optimizer_settings(optimizer).items() if key.partition(".")[0] != "lr"}
     parameters = {name: _described(p) for name, p in network.named_parameters()}
     return {
         "model": {"network": type(network).__name__, **parameters},

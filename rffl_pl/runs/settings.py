@@ -7,6 +7,7 @@ from types import BuiltinFunctionType, FunctionType
 
 import torch
 from torch import nn
+from torch.optim import SGD, Optimizer
 
 from rffl_pl.configured import Configured
 
@@ -16,6 +17,7 @@ _NO_MATTER = ("--data.data_dir", "--data.num_workers", "--data.eval_batch_size")
 _DECIDED = ("--federation.participants",)  # None, or the number that it stands for; the identity has it
 
 _EVERY_MODULES = frozenset(vars(nn.Module()))
+_EVERY_OPTIMIZERS = frozenset(vars(SGD([nn.Parameter(torch.zeros(1))], lr=1.0)))
 
 
 def settings_of(
@@ -64,6 +66,16 @@ def settings_of(
 def data_settings(data: Configured) -> Settings:
     """Those of the data and its split, but for what changes no result: where it lies, and how it is read."""
     return {name: value for name, value in data.settings("--data").items() if name not in _NO_MATTER}
+
+
+def optimizer_settings(optimizer: Optimizer) -> Settings:
+    """The options of an optimizer as it is made, of its groups after the first too, and what one's own keeps beside."""
+    first, *others = optimizer.param_groups
+    told = {name: value for name, value in first.items() if name != "params"}
+    told |= {f"{name}.{k}": each[name] for k, each in enumerate(others, 1) for name in each if name != "params"}
+    own = {name: value for name, value in vars(optimizer).items() if name not in _EVERY_OPTIMIZERS}
+    told |= {name: value for name, value in own.items() if not name.startswith("_") and _is_plain(value)}
+    return {name: str(value) for name, value in told.items()}
 
 
 def loss_settings(loss: nn.Module | None) -> Settings:

@@ -172,6 +172,12 @@ class Server(ParticipantSide, ABC):
     hears_losses: ClassVar[bool] = False
     """Whether participants also send the mean loss of their training examples before local training."""
 
+    steps_by_updates: ClassVar[bool] = True
+    """Whether what participants download is about as long as their updates and goes where these went on average.
+
+    `rffl_pl.scaffold` reads the mean gradient off it, and diverges by steps that are longer or go by earlier rounds.
+    """
+
     hands_models: bool = False
     """Whether `model_for` may have members start from the server's model although they missed no round."""
 

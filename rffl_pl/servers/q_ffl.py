@@ -44,6 +44,8 @@ class QFFL(Consensus):
 
     by_coordinate: ClassVar[Sequence[str]] = ("model",)
 
+    steps_by_updates: ClassVar[bool] = False
+
     hears_losses: ClassVar[bool] = True
 
     def __init__(

@@ -52,6 +52,8 @@ class SignSGD(Consensus):
 
     keeps_model: ClassVar[bool] = True
 
+    steps_by_updates: ClassVar[bool] = False
+
     def __init__(
         self,
         *,

@@ -19,17 +19,21 @@ class Draws:
     Attributes:
         streams: Of the participants whose step it is, m of them.
         sizes: How many examples each of them has in this step.
+        channels_last: Whether maps are drawn with channels last, as those of images lie where one trains after another.
     """
 
     def __init__(self) -> None:
+        self.channels_last = False
         self.streams: Sequence[torch.Generator] = ()
         self.sizes: Sequence[int] = ()
 
     def ones(self, rows: Tensor, share: float) -> Tensor:
         """Ones with probability ``share``, else zeros, in the shape of ``rows`` ``[m, B, ...]``."""
         drawn = torch.ones(rows.shape, dtype=rows.dtype)  # on the CPU, as the streams are, and brought over at once
+        lying = torch.channels_last if self.channels_last and rows.dim() == 5 else torch.contiguous_format
         for row, stream, size in zip(drawn, self.streams, self.sizes, strict=True):
-            row[:size].bernoulli_(share, generator=stream)
+            own = torch.empty_like(row[:size], memory_format=lying)
+            row[:size] = own.bernoulli_(share, generator=stream)
         return drawn.to(rows.device, non_blocking=True)
 
 

@@ -48,13 +48,18 @@ class Stack:
         network: Their network; it is copied.
         optimizer: One of theirs; all are of one kind.
         loss: Theirs, on their device.
+        channels_last: Whether one after another they are given images with channels last, which decides the order in
+            which dropout draws.
 
     Raises:
         NotStackableError: If such a network or optimizer can only be trained one participant at a time; it says why.
     """
 
-    def __init__(self, network: nn.Module, optimizer: Optimizer, loss: Loss = cross_entropy) -> None:
+    def __init__(
+        self, network: nn.Module, optimizer: Optimizer, loss: Loss = cross_entropy, channels_last: bool = False
+    ) -> None:
         self._draws = Draws()
+        self._channels_last = channels_last
         self._held: Held | None = None
         self._most = sys.maxsize  # turns that there is room for at once
         self._loss = loss
@@ -220,12 +225,18 @@ class Stack:
         return {name: part.unflatten(1, shape) if shape else part.squeeze(1) for (name, shape), part in named}
 
     def _logits(self, stacked: dict[str, Tensor], x: Tensor) -> Tensor:
+        self._draws.channels_last = self._channels_last and x.dim() == 5
         with nullcontext() if autocast_to(x.device) is None else Lowered(x.device):
             logits: Tensor = vmap(lambda own, inputs: functional_call(self._network, own, (inputs,)))(stacked, x)
         return logits
 
-    def check(self, network: nn.Module, x: Tensor) -> None:
+    def check(self, network: nn.Module, x: Tensor, moved: bool = False) -> None:
         """Try a step of two such networks.
+
+        Args:
+            network: One of them.
+            x: Inputs ``[B, ...]``.
+            moved: Whether turns have corrections, or anchors elsewhere.
 
         Raises:
             NotStackableError: If the network does what a stack does not.
@@ -244,8 +255,9 @@ class Stack:
                 raise NotStackableError(f"its buffer {name} changes while it trains")
         found = torch.autograd.grad(logits.sum(), list(leaves.values()), allow_unused=True)
         unused = [name for name, grad in zip(leaves, found, strict=True) if grad is None]
-        if unused and self.rule.decays:  # torch's optimizers leave alone what has no gradient
-            raise NotStackableError(f"weights decay, but nothing uses {unused[0]}")
+        if unused and (self.rule.decays or moved):  # one after another, what has no gradient is left alone
+            what = "weights decay" if self.rule.decays else "steps are drawn elsewhere"
+            raise NotStackableError(f"{what}, but nothing uses {unused[0]}")
 
     def rehearse(self, network: nn.Module, x: Tensor) -> None:
         """The gradients of a step of two such networks: in another precision layers may meet what they do not take."""
@@ -320,6 +332,7 @@ def refusal(
     x: Tensor,
     loss: Loss = cross_entropy,
     precision: Callable[[], AbstractContextManager[object]] = nullcontext,
+    moved: bool = False,
 ) -> str | None:
     """Why participants with such a network cannot be trained as a stack; None if they can.
 
@@ -329,10 +342,11 @@ def refusal(
         x: Inputs ``[B, ...]`` on the network's device.
         loss: Their loss, on the network's device.
         precision: Surrounds their training.
+        moved: Whether their steps are corrected, or drawn to another place than where they begin.
     """
     try:
         stack = Stack(network, optimizer, loss)
-        stack.check(network, x)
+        stack.check(network, x, moved)
         with precision():
             stack.rehearse(network, x)
     except Exception as error:  # whatever torch.func or the network makes of it

@@ -137,11 +137,12 @@ def test_a_reference_is_of_one_schedule() -> None:
     def key() -> str:
         return StandaloneReference()._key(trainer, module)
 
-    first, optimizer = key(), module.cohort.optimizers[0]
+    first = key()
     changes: dict[str, tuple[Any, str, Any]] = {
         "rounds": (module, "round", module.round + 1),
         "schedule": (module, "schedule", replace(module.schedule, epochs=module.schedule.epochs + 1)),
-        "learning rate": (optimizer, "defaults", {**optimizer.defaults, "lr": 0.123}),
+        "learning rate": (module, "optimizer", partial(torch.optim.SGD, lr=0.123)),
+        "groups": (module, "optimizer", grouped),
         "precision": (trainer.precision_plugin, "precision", "bf16-mixed"),
         "test batches": (trainer, "limit_test_batches", 1),
         "measurements": (module.data, "measurements", 6 * 10),
@@ -152,6 +153,31 @@ def test_a_reference_is_of_one_schedule() -> None:
             changed.setattr(owner, attribute, value)
             assert key() != first, name
     assert key() == first
+    keys = []
+    for option, number in (("optimizer", 5.0), ("optimizer", 0.01)):
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setattr(module, option, partial(Clipped, lr=0.1, clip=number))
+            keys.append(key())
+    for size in (16, 240):  # of which one batch is measured
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setattr(trainer, "limit_test_batches", 1)
+            changed.setattr(module.data, "eval_batch_size", size)
+            keys.append(key())
+    assert len({*keys, first}) == 5
+
+
+class Clipped(torch.optim.SGD):
+    """Somebody's own, which keeps what it clips by to itself."""
+
+    def __init__(self, parameters: Any, lr: float, clip: float) -> None:
+        super().__init__(parameters, lr=lr)
+        self.clip = clip
+
+
+def grouped(parameters: Any) -> torch.optim.Optimizer:
+    """As the default, but for one layer."""
+    *rest, last = parameters
+    return torch.optim.SGD([{"params": rest}, {"params": [last], "lr": 0.01}], lr=0.1)
 
 
 def test_a_reference_is_of_one_loss(tmp_path: Path) -> None:
