@@ -295,18 +295,14 @@ class Cohort:
         frozen = {name for name, p in self.networks[index].named_parameters() if not p.requires_grad}
         # On the CPU: another rank's GPU may not exist where this is read.
         optimizer = apply_to_collection(self.optimizers[index].state_dict(), Tensor, lambda t: t.detach().cpu().clone())
+        added = {} if self.corrections is None else {"scaffold": self.corrections.state_dict(index)}
         return {
             "network": {name: value for name, value in self.network_state(index).items() if name not in frozen},
             "optimizer": optimizer,
             "memory": _copied(self.memories[index], torch.device("cpu")),
             "attack": _copied(self.attack_memories[index], torch.device("cpu")),
-            **self._corrected(index),
+            **{name: _copied(memory, torch.device("cpu")) for name, memory in added.items()},
         }
-
-    def _corrected(self, index: int) -> dict[str, dict[str, Tensor]]:
-        if self.corrections is None:
-            return {}
-        return {"scaffold": _copied(self.corrections.state_dict(index), torch.device("cpu"))}
 
     def load_state_dict(self, index: int, state: dict[str, Any], *, training: bool = True) -> None:
         """Restore what `state_dict` gave: all of it to go on ``training``, else the network alone."""
