@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from rffl_pl.errors import UserError, nearest
 
@@ -18,7 +20,7 @@ class Configured:
     """Remembers its constructor's arguments, defaults included, whichever subclass it is of.
 
     Raises:
-        UserError: If one that is a choice of words is another: Python takes any, and would train by another rule.
+        UserError: If an argument of the package's own is of another type, or no word that it may be: Python takes any.
 
     Attributes:
         arguments: The arguments by name, as they were given.
@@ -26,17 +28,20 @@ class Configured:
 
     arguments: Mapping[str, Any]
 
+    _group: ClassVar[str] = ""
+    """Before the name of an argument as the command line has it, ``--server``."""
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
         # Past torch.nn.Module, which takes no attribute before its own constructor has run.
         object.__setattr__(self, "arguments", _bound(cls.__init__, self, args, kwargs))
         kind: Any = cls  # which mypy takes for no key
-        for name, choices in _choices(kind).items():
-            given = self.arguments.get(name)
-            if given is not None and given not in choices:
+        for name, plain in _plain(kind).items():
+            if name in self.arguments and not plain.takes(self.arguments[name]):
+                given = self.arguments[name]
                 raise UserError(
-                    f"Expected {name} of {cls.__name__} to be one of {', '.join(choices)}, but got {given}"
-                    f"{nearest(str(given), choices) or '.'}"
+                    f"Expected {cls._group}.{name} to be {plain}, but got {given}"
+                    f"{nearest(str(given), plain.words) or '.'}"
                 )
         return self
 
@@ -45,32 +50,61 @@ class Configured:
         return {prefix: type(self).__name__} | {f"{prefix}.{key}": value for key, value in _flat(self.arguments)}
 
 
-@functools.cache
-def _choices(cls: type) -> dict[str, list[str]]:
-    """The arguments that are one of some words, or nothing, with these words.
+@dataclass(frozen=True)
+class _Plain:
+    """What an argument may be that is a plain value.
 
-    Those that a subclass passes on to its base count as the base has them.
+    Attributes:
+        kinds: Of these types; nothing, too, where ``NoneType`` is one.
+        words: Or one of these.
     """
+
+    kinds: tuple[type, ...]
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        named = [name for kind, name in _NAMES.items() if kind in self.kinds]
+        several = "one of " if len(self.words) > 1 else ""
+        return " or ".join([*named, *([several + ", ".join(self.words)] if self.words else [])])
+
+    def takes(self, value: object) -> bool:
+        """Whether a value is of one of the types, as the command line reads them."""
+        if isinstance(value, bool):
+            return bool in self.kinds
+        whole, number = isinstance(value, Integral), isinstance(value, Real)
+        return (
+            (whole and int in self.kinds)
+            or (number and float in self.kinds)
+            or (isinstance(value, str) and (str in self.kinds or value in self.words))
+            or (value is None and type(None) in self.kinds)
+        )
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+@functools.cache
+def _plain(cls: type) -> dict[str, _Plain]:
+    """The arguments of the package's own constructors that are plain values; a subclass passes them on to its base."""
     hints: dict[str, Any] = {}
-    for constructor in [vars(kind)["__init__"] for kind in reversed(cls.__mro__) if "__init__" in vars(kind)]:
-        hints |= dict.fromkeys(inspect.signature(constructor).parameters) | _hints(constructor)
-    return {name: words for name, hint in hints.items() if (words := _words(hint))}
+    for kind in reversed(cls.__mro__):
+        constructor = vars(kind).get("__init__")
+        if constructor is not None:
+            ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+            hints |= dict.fromkeys(inspect.signature(constructor).parameters, Any)
+            hints |= get_type_hints(constructor) if ours else {}
+    found = {name: _of(hint) for name, hint in hints.items()}
+    return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _hints(constructor: Callable[..., None]) -> dict[str, Any]:
-    try:
-        return get_type_hints(constructor)
-    except (NameError, TypeError, AttributeError):  # a user's own, of what is imported for type checkers alone
-        return {}
-
-
-def _words(hint: Any) -> list[str]:
-    """The words that a type consists of; none where it takes anything else but None."""
-    parts = [*(get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))]
-    choices = [part for part in parts if part is not type(None)]
-    if not all(get_origin(part) is Literal for part in choices):
-        return []
-    return [word for part in choices for word in get_args(part)]
+def _of(hint: Any) -> _Plain | None:
+    """What a type says, where it is of plain values alone."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = tuple(part for part in parts if part in (*_NAMES, type(None)))
+    choices = [part for part in parts if get_origin(part) is Literal]
+    if len(kinds) + len(choices) < len(parts):
+        return None
+    return _Plain(kinds, tuple(word for part in choices for word in get_args(part)))
 
 
 def _bound(

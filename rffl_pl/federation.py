@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import random
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rffl_pl import launch
 from rffl_pl.configured import Configured
@@ -45,6 +46,8 @@ class Federation(Configured):
         UserError: If there is no honest participant, the number of adversaries is negative, `participation` out of
             range or somebody of the `coalition` no participant.
     """
+
+    _group: ClassVar[str] = "--federation"
 
     def __init__(
         self,

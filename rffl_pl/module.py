@@ -6,7 +6,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -98,6 +98,8 @@ class FederatedModule(Configured, LightningModule):
         watched: What the last evaluation has measured of the hosted participants, ``[n]`` by name.
         stacked: Whether the hosted participants train at once; from `setup` on.
     """
+
+    _group: ClassVar[str] = "--model"
 
     cohort: Cohort
     personal: Cohort | None = None

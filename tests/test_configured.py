@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
 import pytest
 
 from rffl_pl import FederatedModule, Federation, Perceptron
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import Digits
 from rffl_pl.errors import UserError
-from rffl_pl.servers import RFFL, FedAvg
+from rffl_pl.servers import RFFL, FedAvg, MultiKrum
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -38,36 +39,31 @@ def test_what_goes_on_to_a_base_class_is_remembered() -> None:
     assert Base().settings("x") == {"x": "Base", "x.size": "3"}
 
 
-class Chosen(Special):
-    """Has choices of its own, one of them beside numbers, and an annotation that only type checkers know."""
+class Own(Special):
+    """Somebody's own, annotated with what is imported for type checkers alone."""
 
-    def __init__(
-        self, *, kind: Literal["warm", "cold"] | None = None, turn: int | Literal["never"] = 3, **more: Any
-    ) -> None:
+    def __init__(self, *, kind: Literal["warm", "cold"] = "warm", share: Fraction | None = None, **more: Any) -> None:
         super().__init__("here", **more)
 
 
-class Unread(Base):
-    """Its hints cannot be read while it runs."""
-
-    def __init__(self, *, share: Fraction | None = None, kind: Literal["warm"] = "warm") -> None:
-        super().__init__()
-
-
-def test_a_word_that_is_no_choice() -> None:
-    """Python takes any, and another rule, or none, goes on in silence; the command line is checked by its parser."""
+def test_an_argument_of_another_kind() -> None:
+    """Python takes any, and goes on by another rule, or ends rounds later; the command line has a parser."""
     federation, wrong = Federation(participants=2), cast("Any", "relesed")
     for make, expected in (
-        (lambda: Chosen(kind=wrong), "kind of Chosen to be one of warm, cold, but got relesed"),
-        (lambda: RFFL(preset=wrong), "preset of RFFL to be one of released, paper, .* did you mean released"),
-        (lambda: FedAvg(variant=wrong), "variant of FedAvg to be one of fedavg, released, but got relesed"),
-        (lambda: Digits(federation, watch=wrong), "watch of Digits to be one of validation, test, but got relesed"),
+        (lambda: RFFL(removal_from=wrong), "--server.removal_from to be a whole number or never, but got relesed"),
+        (lambda: RFFL(gamma=wrong), "--server.gamma to be a number, but got relesed"),
+        (lambda: RFFL(clip=cast("Any", 1)), "--server.clip to be true or false, but got 1"),
+        (lambda: MultiKrum(byzantine=cast("Any", 0.5)), "--server.byzantine to be a whole number, but got 0.5"),
+        (lambda: RFFL(preset=wrong), "--server.preset to be one of released, paper, .* did you mean released"),
+        (lambda: FedAvg(variant=wrong), "--server.variant to be one of fedavg, released, but got relesed"),
+        (lambda: Digits(federation, watch=wrong), "--data.watch to be one of validation, test, but got relesed"),
         (
             lambda: FederatedModule(federation, Perceptron(4, 4, 2), engine=wrong),
-            "engine of FederatedModule to be one of auto, loop, stacked, but got relesed",
+            "--model.engine to be one of auto, loop, stacked, but got relesed",
         ),
     ):
         with pytest.raises(UserError, match=expected):
             make()
-    assert Chosen(kind="cold", turn="never", size=4).arguments["turn"] == "never"
-    assert Unread(kind=wrong).arguments["kind"] == wrong  # nobody can tell
+    assert Own(kind=wrong, size=4).arguments["kind"] == wrong  # which says itself what it takes
+    assert MultiKrum(byzantine=cast("Any", np.int64(1))).byzantine == 1
+    assert RFFL(gamma=1, removal_from="never").arguments["gamma"] == 1

@@ -50,6 +50,8 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
     has a success of its own to report offers `measures`, on the examples that `probe` makes.
     """
 
+    _group: ClassVar[str] = "--adversaries"
+
     trains: ClassVar[bool] = True
     """Whether it trains in every round; if not, its update is zero. `trains_in` is for what lies between."""
 

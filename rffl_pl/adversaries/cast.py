@@ -12,7 +12,7 @@ from torchmetrics import Metric
 
 from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.cohort import Examples
-from rffl_pl.errors import GO_ON, UserError, ones_own, reason
+from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.federation import Federation
 
 
@@ -81,17 +81,10 @@ class Cast:
         if _reported(attack, num_classes):
             with ones_own(attack, "--adversaries", "make the examples that its success is measured on"):
                 copy.deepcopy(attack).probe(given[0].clone(), given[1].clone())
-        try:
+        with ones_own(attack, "--adversaries", "make the examples that it trains with"):
             x, y = copy.deepcopy(attack).poison(*given)
             whole = len(x) == len(y) and not y.is_floating_point()
             wrong = y[(y < 0) | (y >= num_classes)] if whole else y
-        except UserError:
-            raise
-        except (ValueError, TypeError, RuntimeError, LookupError, AttributeError) as error:
-            raise UserError(
-                f"Expected --adversaries {_described(attack)} to make the examples that it trains with, but it fails: "
-                f"{reason(error)}."
-            ) from error
         if not whole or len(wrong):
             got = f"class {wrong[0]}" if whole else f"{y.dtype} of shape {list(y.shape)} for {len(x)} of them"
             raise UserError(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -69,6 +69,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             tested on, and from loaders if an example that is read turns out to be such.
     """
 
+    _group: ClassVar[str] = "--data"
+
     num_classes: int
     class_names: Sequence[str] = ()
     """What the classes are called, if they have names."""
@@ -113,8 +115,6 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             ("measurements", 1 if measurements is None else measurements),
         ):
             check_number(f"--data.{name}", value, 1)
-        if watch not in get_args(Watch):
-            raise UserError(f"Expected --data.watch to be one of {', '.join(get_args(Watch))}, but got {watch}.")
         check_number("--data.num_workers", num_workers, 0, MOST_WORKERS)
         if not 0 <= validation < 1 or (validation == 0 and watch == "validation"):
             raise UserError(

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 
 from rffl_pl.datamodules.byte_images import ByteImages
 from rffl_pl.datamodules.inputs import spread
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, reason
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import Stream
 
@@ -41,7 +41,7 @@ class Part:
     """
 
     def __init__(self, dataset: Dataset[Any] | None, *, which: str, owner: str, num_classes: int) -> None:
-        count = _length(dataset)
+        count = _length(dataset, f"{which} examples of {owner}")
         assert dataset is not None
         self.dataset, self.which, self.owner, self.num_classes = dataset, which, owner, num_classes
         if count == 0:
@@ -55,9 +55,9 @@ class Part:
         self.labels = labels_of(dataset, f"{which} example", owner)
         everything = torch.arange(count)
         self._check_labels(everything, self.labels)
-        self.check(everything[:1], collected(dataset, [0]))
         if tensors is not None:
             self._check_inputs(everything, tensors[0])
+        self.check(everything[:1], collected(dataset, [0]))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -77,14 +77,16 @@ class Part:
         x, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (None, None)
         if not (isinstance(x, Tensor) and isinstance(y, Tensor) and y.dim() == 1 and len(x) == len(y) == len(indices)):
             failure = batch if isinstance(batch, Exception) else None
-            blamed, reason = f"a batch with example {int(indices[0])}", ""
+            blamed, why = f"a batch with example {int(indices[0])}", ""
             if isinstance(failure, Odd):
-                blamed, reason = f"{self.which} example {failure.example}", f" ({failure.reason})"
+                blamed, why = f"{self.which} example {failure.example}", f" ({failure.reason})"
             elif failure is not None:
-                reason = f" ({_said(failure)})"
+                why = f" ({_said(failure)})"
+            elif isinstance(y, Tensor) and y.dim() > 1:
+                why = f" (its y has shape {list(y.shape[1:])})"
             raise UserError(
                 f"Expected {self.which} examples of {self.owner} to be pairs (x, y) of a tensor and a class number, "
-                f"every x of one shape, but {blamed} is not{reason}; convert them in its dataset."
+                f"every x of one shape, but {blamed} is not{why}; convert them in its dataset."
             ) from failure
         self._check_inputs(indices, x)
         self._check_labels(indices, whole(y, f"{self.which} example", self.owner, indices))
@@ -211,10 +213,9 @@ def labels_of(dataset: Dataset[Any], which: str = "example", owner: str | None =
         numbers = [_number(dataset[i][1]) for i in range(count)]
     except UserError:
         raise
-    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, OSError) as error:
+    except Exception as error:  # whatever files and a user's own code can meet
         raise UserError(
-            f"Expected every {which} of {owner} to be a pair (x, y) with y a class number, but got "
-            f"{type(error).__name__}: {error}."
+            f"Expected every {which} of {owner} to be a pair (x, y) with y a class number, but got {reason(error)}."
         ) from error
     return whole(torch.tensor(numbers), which, owner)
 
@@ -261,16 +262,19 @@ def _number(label: Any) -> int | float:
     return value
 
 
-def _length(dataset: Dataset[Any] | None) -> int:
+def _length(dataset: Dataset[Any] | None, what: str = "what is given") -> int:
     kind = type(dataset).__name__
+    if dataset is None:
+        raise UserError(f"Expected {what} to be a map-style dataset, but got none; give one.")
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise UserError(
-            f"Expected a map-style dataset, with __len__ and __getitem__, but got {kind}, whose examples have no "
-            "number; read them into a list or a TensorDataset first."
+            f"Expected {what} to be a map-style dataset, with __len__ and __getitem__, but got {kind}, whose examples "
+            "have no number; read them into a list or a TensorDataset first."
         )
     try:
         return len(dataset)  # type: ignore[arg-type]  # torch types only iterable-style datasets as unsized
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"Expected a map-style dataset, with __len__ and __getitem__, but got {kind}, which has no length."
+            f"Expected {what} to be a map-style dataset, with __len__ and __getitem__, but got {kind}, which has no "
+            "length."
         ) from error

@@ -15,6 +15,10 @@ def given_classes(names: Sequence[str | int | float | bool] | None) -> tuple[str
     """
     if names is None:
         return None
+    if isinstance(names, str):
+        raise UserError(
+            f"Expected --data.classes to be a list of names, but got {names}; give for instance [cat, dog]."
+        )
     taken = [name for name in names if isinstance(name, bool | float)]
     if taken:
         raise UserError(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torchvision.datasets
 from torch import Tensor
 
 from rffl_pl.datamodules.files import data_dir as found
 from rffl_pl.datamodules.torchvision_images import TorchvisionImages
-from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
 
 Subset = Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"]
@@ -50,11 +49,6 @@ class EMNIST(TorchvisionImages):
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, data_dir=data_dir, examples_per_participant=examples_per_participant, **kwargs)
-        if subset not in get_args(Subset):
-            raise UserError(
-                f"Expected --data.subset to be one of {', '.join(get_args(Subset))}, but got "
-                f"{subset}{nearest(subset, get_args(Subset)) or '.'}"
-            )
         self.subset = subset
         names = self.reader.classes_split_dict[subset]
         self.class_names = tuple(names[1:] if subset == "letters" else names)  # no letter has number 0

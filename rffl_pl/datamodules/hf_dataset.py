@@ -62,16 +62,23 @@ class HFDataset(HuggingFaceData):
                 test=Images(test, self.inputs[0], self.pixels),
                 validation=None if val is None else Images(val, self.inputs[0], self.pixels),
             )
-        x = self._numbers(train)
+        x = self._numbers(train)  # in double precision: times in seconds differ in digits that single has not
         finite = x[x.isfinite().flatten(1).all(1)]  # the others are refused, by their own numbers
         deviation, mean = torch.std_mean(finite, dim=0, correction=0)
         deviation[deviation == 0] = 1  # an entry that never changes
 
-        def standardised(part: Labelled) -> TensorDataset:
-            return TensorDataset((self._numbers(part) - mean) / deviation, torch.tensor(part.labels))
+        def standardised(part: Labelled, which: str, numbers: Tensor) -> TensorDataset:
+            if numbers.shape[1:] != mean.shape:
+                raise UserError(
+                    f"Expected --data.{which} to have inputs of shape {list(mean.shape)}, as the training examples, "
+                    f"but they have {list(numbers.shape[1:])}; name another split, or mend its columns."
+                )
+            return TensorDataset(((numbers - mean) / deviation).float(), torch.tensor(part.labels))
 
         return Sources(
-            train=standardised(train), test=standardised(test), validation=None if val is None else standardised(val)
+            train=standardised(train, "train", x),
+            test=standardised(test, "test", self._numbers(test)),
+            validation=None if val is None else standardised(val, "val", self._numbers(val)),
         )
 
     def _numbers(self, part: Labelled) -> Tensor:
@@ -85,7 +92,10 @@ class HFDataset(HuggingFaceData):
                     f"Expected column {name} of --data.inputs to hold images, or numbers of one shape without a gap, "
                     f"but it holds {part.rows.features[name]}; name another, or take --data HFText for text."
                 )
-            numbers = torch.from_numpy(column.astype(np.float32))
+            if column.dtype.kind == "f":  # which the library reads in single precision unless it is asked
+                rows = part.rows.select_columns([name]).with_format("numpy", dtype=np.float64)
+                column = rows[:][name]
+            numbers = torch.from_numpy(column.astype(np.float64))
             columns.append(numbers.unsqueeze(1) if numbers.dim() == 1 else numbers)
         return columns[0] if len(columns) == 1 else torch.cat([column.flatten(1) for column in columns], dim=1)
 

@@ -45,4 +45,10 @@ class HFText(HuggingFaceData, TextDataModule):
                 f"Expected sentences in column {self.text} of --data.path {self.path}, but example {other} has "
                 f"{type(sentences[other]).__name__}; name another column with --data.text or leave such examples out."
             )
+        blank = next((i for i, sentence in enumerate(sentences) if not sentence.strip()), None)
+        if blank is not None:
+            raise UserError(
+                f"Expected sentences in column {self.text} of --data.path {self.path}, but example {blank} has none; "
+                "name another column with --data.text or leave such examples out."
+            )
         return Texts(sentences=sentences, labels=part.labels)

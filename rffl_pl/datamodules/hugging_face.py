@@ -154,6 +154,11 @@ class HuggingFaceData(FederatedDataModule):
                 f"{', '.join(found)}{_nearest(name, found)} one with --data.{which}{share}."
             )
         self._check_apart(which, name)
+        if self.label in self.columns:
+            raise UserError(
+                f"Expected --data.label to be another column than those of {self.columns[self.label]}, but got "
+                f"{self.label} in both; a model would be told what it is to find out."
+            )
         rows = found[name]
         for column, option in {**self.columns, self.label: "--data.label"}.items():
             if column not in rows.column_names:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import PIL.Image
+import PIL.ImageOps
 import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from rffl_pl.errors import UserError, check_number
+from rffl_pl.errors import check_number
 
 Channels = Literal["rgb", "grey"]
+_ORIENTATION = 0x0112  # of EXIF
 
 
 class Pixels:
     """Makes inputs ``[3 or 1, size, size]`` from -1 to 1 of pictures.
 
-    The shorter side is brought to ``size``, then the middle of the longer one is kept.
+    They are turned as their cameras say, and what is transparent becomes white. The shorter side is brought to
+    ``size``, then the middle of the longer one is kept.
 
     Args:
         size: Height and width in pixels.
@@ -30,8 +33,6 @@ class Pixels:
 
     def __init__(self, size: int, channels: Channels) -> None:
         check_number("--data.image_size", size, 1, 1 << 12, "try 32")
-        if channels not in get_args(Channels):
-            raise UserError(f"Expected --data.channels to be rgb or grey, but got {channels}.")
         self.mode = "RGB" if channels == "rgb" else "L"
         self.transform = v2.Compose(
             [
@@ -49,8 +50,22 @@ class Pixels:
         Raises:
             ValueError: If its values have no white, or no colours are known for its kind.
         """
-        made: Tensor = self.transform(in_eight_bits(picture).convert(self.mode))
+        made: Tensor = self.transform(in_eight_bits(on_white(upright(picture))).convert(self.mode))
         return made.as_subclass(Tensor)  # torchvision's own kind of tensor brings nothing to a network but time
+
+
+def upright(picture: PIL.Image.Image) -> PIL.Image.Image:
+    """A picture as every program shows it: cameras store it as they were held, and say how in its EXIF data."""
+    turned = picture.getexif().get(_ORIENTATION, 1) != 1
+    return PIL.ImageOps.exif_transpose(picture) if turned else picture
+
+
+def on_white(picture: PIL.Image.Image) -> PIL.Image.Image:
+    """A picture with what is transparent in white; Pillow's `convert` shows the colours that nobody sees there."""
+    if not picture.has_transparency_data:
+        return picture
+    seen = picture.convert("RGBA")
+    return PIL.Image.alpha_composite(PIL.Image.new("RGBA", seen.size, "white"), seen)
 
 
 def in_eight_bits(picture: PIL.Image.Image) -> PIL.Image.Image:

@@ -55,9 +55,11 @@ def divided(
         UserError: If there are fewer examples than participants, or the split cuts what cannot be.
     """
     if federation.total > len(rest):
+        aside = len(labels) - len(rest)
+        held = f" beside {aside} held out, so lower --data.validation" if federation.total <= len(labels) else ""
         raise UserError(
             f"Expected at least one training example for each of {federation.total} participants, but there are "
-            f"{len(rest)}; lower --federation.participants or --federation.adversaries."
+            f"{len(rest)}{held or '; lower --federation.participants or --federation.adversaries'}."
         )
     pool = Pool(
         labels=labels[rest],

@@ -84,8 +84,6 @@ class TextDataModule(FederatedDataModule):
     ) -> None:
         super().__init__(federation, **kwargs)
         check_number("--data.vocabulary_size", vocabulary_size, 3, remedy="try 20000")
-        if tokenizer not in ("tokenizers", "torchtext"):
-            raise UserError(f"Expected --data.tokenizer to be tokenizers or torchtext, but got {tokenizer}.")
         self.vocabulary_size = vocabulary_size
         self.vocabulary_file = vocabulary_file
         self.tokenizer = tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -27,6 +28,9 @@ Rows = list[tuple[str, str]]
 class TextFile(TextDataModule):
     """Sentences and labels from two columns of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
 
+    In a ``.csv`` file a field with commas, quotation marks or several lines stands in quotation marks, and those within
+    are doubled; in a ``.tsv`` file quotation marks are part of the text.
+
     Labels may be any strings or numbers; sorted, they are the classes. With ``--data.split OWN`` every participant has
     a training file of its own, which the rank that hosts it reads and which need not be anywhere else. So may be its
     test file; one that is the same everywhere has the classes as its labels. The vocabulary's file is the same
@@ -44,7 +48,7 @@ class TextFile(TextDataModule):
         label: Name of the column with the label.
         classes: The labels that there are, in their order, where no file that all read has all of them; others are
             refused. Those that YAML takes for something else in quotes, ``['yes', 'no']`` or ``['007', '008']``.
-        encoding: Of the files.
+        encoding: Of `train_file` and `test_file`; other files are UTF-8.
         kwargs: See `TextDataModule`.
 
     Raises:
@@ -190,12 +194,14 @@ class TextFile(TextDataModule):
                         f"Expected the columns {self.text} and {self.label} in {option} {path}, but {number} has "
                         f"{', '.join(map(str, row)) or 'none'}; name yours with --data.text and --data.label."
                     )
-            text, label = row[self.text], row[self.label]
+            text, label = row[self.text], _label(row[self.label])
             if not isinstance(text, str) or not text.strip():
                 raise UserError(f"Expected a sentence in column {self.text} of {option} {path}, but {number} has none.")
-            if label is None or not str(label).strip():
-                raise UserError(f"Expected a label in column {self.label} of {option} {path}, but {number} has none.")
-            rows.append((text, str(label).strip()))
+            if not label:
+                given = row[self.label]
+                got = "none" if given is None or isinstance(given, str) else json.dumps(given)
+                raise UserError(f"Expected a label in column {self.label} of {option} {path}, but {number} has {got}.")
+            rows.append((text, label))
         return rows
 
     def _records(self, path: Path, option: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -209,17 +215,32 @@ class TextFile(TextDataModule):
                 if line.strip():
                     yield f"line {number}", self._parsed(line, f"line {number} of {option} {path}")
             return
-        reader = csv.DictReader((line + "\n" for line in lines), delimiter="\t" if kind == ".tsv" else ",")
+        blank = next((number for number, line in enumerate(lines) if line.strip()), 0)
+        how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if kind == ".tsv" else {"strict": True}
+        reader = csv.DictReader((line + "\n" for line in lines[blank:]), **how)
         try:
-            if reader.fieldnames and not {self.text, self.label} <= set(reader.fieldnames):
-                yield "its first line", dict.fromkeys(reader.fieldnames)
+            names = list(reader.fieldnames or ())
+            if twice := [name for name in (self.text, self.label) if names.count(name) > 1]:
+                raise UserError(
+                    f"Expected a column {twice[0]} once in {option} {path}, but its first line has it "
+                    f"{names.count(twice[0])} times; give the others another name."
+                )
+            if names and not {self.text, self.label} <= {*names}:
+                yield "its first line", dict.fromkeys(names)
             for row in reader:
-                yield f"line {reader.line_num}", row
+                number = blank + reader.line_num
+                if None in row:
+                    raise UserError(
+                        f"Expected {len(names)} fields in every line of {option} {path}, as in its first, but line "
+                        f"{number} has {len(names) + len(row[None])}; "
+                        f"{'take tabs out of fields' if kind == '.tsv' else 'put fields with commas in quotes'}."
+                    )
+                yield f"line {number}", row
         except csv.Error as error:
             raise UserError(
                 f"Expected {option} {path} to be a {kind} file with a line for each row, but line "
-                f"{reader.line_num + 1} cannot be read ({error}); save it with the line ends of Unix or Windows and "
-                "shorter fields."
+                f"{blank + reader.line_num + 1} cannot be read ({error}); save it with the line ends of Unix or "
+                "Windows, shorter fields, and quotation marks within a field in quotes and doubled."
             ) from error
 
     @staticmethod
@@ -231,6 +252,13 @@ class TextFile(TextDataModule):
         if not isinstance(row, dict):
             raise UserError(f"Expected a JSON object in {where}, but got {type(row).__name__}.")
         return row
+
+
+def _label(given: Any) -> str:
+    """A label as a class is called: text, a number or a truth; of what is none nothing."""
+    if isinstance(given, float):
+        given = (int(given) if given.is_integer() else given) if math.isfinite(given) else ""
+    return str(given).strip() if isinstance(given, str | int | float) else ""
 
 
 def _place(file: str) -> str:
@@ -252,7 +280,10 @@ def _known(encoding: str) -> bool:
     return True
 
 
-def by_number(label: str) -> tuple[bool, int, str]:
+def by_number(label: str) -> tuple[bool, float, str]:
     """Numbers by their value, before other labels."""
-    number = label.isdecimal() and len(label) < 100
-    return not number, int(label) if number else 0, label
+    try:
+        value = float(label)
+    except ValueError:
+        value = math.nan
+    return not math.isfinite(value), value if math.isfinite(value) else 0.0, label

@@ -14,6 +14,8 @@ from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 
+_MOST = 1e100
+
 
 class AFL(Consensus):
     r"""Trains for the mixture of everybody's data on which the model is worst.
@@ -61,7 +63,8 @@ class AFL(Consensus):
         if not mass > 0:
             return here
         weights = here / mass
-        moved = mass * onto_simplex(weights + self.rate * evidence.losses)
+        # Bounded, so that sums are finite, whatever somebody reports: further apart than this nothing changes.
+        moved = mass * onto_simplex(weights + (self.rate * evidence.losses).clamp(-_MOST, _MOST))
         self.mixture = self.mixture.scatter(0, evidence.senders, moved)
         return weights
 

@@ -121,6 +121,8 @@ class Verdict:
 class ParticipantSide(Configured):
     """The half of a framework that runs where a participant is: one participant at a time, D entries each."""
 
+    _group: ClassVar[str] = "--server"
+
     layers: Sequence[int] = ()
     """Number of entries of every parameter tensor, from `Server.start` on; they add up to D."""
 

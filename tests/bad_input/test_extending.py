@@ -79,7 +79,7 @@ class Forgetful(FedAvg):
 ATTACKS = {
     "Shifted": "Shifted to train with a class in 0 .. 9 for every example, but got class 10; mend",
     "Halved": "Halved to train with a class in 0 .. 9 for every example, but got torch.float32 of shape [10] for 10 of",
-    "Blind": "Blind to make the examples that it trains with, but it fails: KeyError: 'trigger' (test_extending.py, ",
+    "Blind": "Blind to make the examples that it trains with, but KeyError: 'trigger' (test_extending.py, ",
     "Measured": "measures of --adversaries to have names of their own, but accuracy is what something else is called",
 }
 

@@ -25,8 +25,8 @@ DATA = (
 LOADED = {
     "nothing": "load() of Data to return Sources(train=..., test=...), but got NoneType.",
     "a pair": "load() of Data to return Sources(train=..., test=...), but got tuple.",
-    "no training set": "a map-style dataset, with __len__ and __getitem__, but got NoneType",
-    "no test set": "a map-style dataset, with __len__ and __getitem__, but got NoneType",
+    "no training set": "training examples of Data to be a map-style dataset, but got none; give one",
+    "no test set": "test examples of Data to be a map-style dataset, but got none; give one",
     "a stream": "but got Streamed, whose examples have no number; read them into a list or a TensorDataset first.",
     "a loader": "but got DataLoader, whose examples have no number",
     "a generator": "but got generator, whose examples have no number",

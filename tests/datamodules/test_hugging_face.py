@@ -121,6 +121,15 @@ def test_several_columns_of_numbers(rffl: Callable[..., Ended], tmp_path: Path) 
     assert ended.code == 0, ended.err
 
 
+def test_numbers_that_differ_in_late_digits(tmp_path: Path) -> None:
+    """Times in seconds are all alike in single precision, and the column would be zeros."""
+    seconds = {"width": [1.7e9 + i for i in range(60)]}
+    path = saved(tmp_path / "numbers", train=table(60) | seconds, test=table(20))
+    x = tensors_of(ready(HFDataset, path, inputs="width"))[0]
+    numbers = np.arange(60.0)
+    assert np.allclose(x.flatten(), (numbers - numbers.mean()) / numbers.std(), atol=1e-5)
+
+
 def test_one_column_of_lists_keeps_its_shape(tmp_path: Path) -> None:
     """A row of three numbers is an input of three; a number or a truth value is an input of one."""
     path = saved(tmp_path / "numbers", train=table(60), test=table(20))
@@ -214,6 +223,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"inputs": "width", "test": "more"},
         "of --data.test, but example 3 has label 3, which no",
     ),
+    "the label as an input": (
+        {"inputs": ["width", "label"]},
+        "--data.label to be another column than those of --data.inputs, but got label in both",
+    ),
+    "another shape in the test": (
+        {"inputs": "point", "test": "wide"},
+        r"--data.test to have inputs of shape \[3\], as the training examples, but they have \[1\]",
+    ),
     "no label": ({"inputs": "width", "test": "secret"}, "every example of --data.test, but example 0 has no label"),
 }
 
@@ -222,9 +239,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 def mistaken(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Splits with which something can go wrong."""
     path = tmp_path_factory.mktemp("data") / "set"
+    wide = table(20) | {"point": [[float(i)] for i in range(20)]}
     return saved(
-        path, train=table(60), test=table(20), more=table(20, lambda i: i % 4), secret=table(20, lambda i: None)
-    )
+        path, train=table(60), test=table(20), more=table(20, lambda i: i % 4), secret=table(20, lambda i: None),
+        wide=wide,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -235,6 +254,13 @@ def test_a_mistake(mistake: str, mistaken: str) -> None:
         ready(HFDataset, mistaken, **options)
     assert str(caught.value).startswith("Expected ")
     assert "\n" not in str(caught.value)
+
+
+def test_sentences_of_nothing(tmp_path: Path) -> None:
+    """They would all be the same unknown word."""
+    path = saved(tmp_path / "films", train=table(60) | {"review": ["fine"] * 59 + [" "]}, test=table(20))
+    with pytest.raises(UserError, match=r"sentences in column review .* but example 59 has none"):
+        ready(HFText, path, text="review")
 
 
 def test_numbers_as_text(mistaken: str) -> None:

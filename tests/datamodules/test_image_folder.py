@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
 from rffl_pl.datamodules import ImageFolder, image_folder
 from rffl_pl.datamodules.border import labels_of
+from rffl_pl.datamodules.pictures import Pixels
 from rffl_pl.datamodules.reading import first_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -80,6 +82,25 @@ def test_grey_images_of_another_size(folder: Path) -> None:
     data = made(folder, image_size=5, channels="grey")
     assert data.sources is not None
     assert first_of(data.test_dataloader())[0].shape[1:] == (1, 5, 5)
+
+
+def test_a_picture_is_taken_as_everybody_sees_it() -> None:
+    """Black drawings on a transparent ground are all black without it; telephones store pictures as they were held."""
+    drawn = np.zeros((8, 8, 4), dtype=np.uint8)
+    drawn[2:6, 2:6, 3] = 255
+    expected = np.where(drawn[..., 3] > 0, -1.0, 1.0)
+    pixels = Pixels(8, "grey")
+    assert np.allclose(pixels(Image.fromarray(drawn)), expected)
+    grey = Image.fromarray(drawn[..., [0, 3]])
+    assert (grey.mode, np.allclose(pixels(grey), expected)) == ("LA", True)
+
+    stored = Image.fromarray(np.tile(np.array([255] * 4 + [0] * 4, dtype=np.uint8), (8, 1)))
+    held, kept = Image.Exif(), io.BytesIO()
+    held[0x0112] = 3  # upside down
+    stored.save(kept, "PNG", exif=held)
+    turned = Image.open(kept)
+    assert np.allclose(pixels(turned), np.flip(pixels(stored).numpy(), (1, 2)))
+    assert not np.allclose(pixels(turned), pixels(stored))
 
 
 def test_images_for_watching(folder: Path) -> None:

@@ -252,6 +252,23 @@ def test_a_file_of_ones_own(tmp_path: Path, kind: str) -> None:
 def test_numbers_as_labels_keep_their_order(tmp_path: Path) -> None:
     rows = [(f"film {i}", str(8 + i % 4)) for i in range(40)]
     assert loaded(write(tmp_path / "a.csv", rows)).class_names == ("8", "9", "10", "11")
+    rows = [(f"film {i}", ("10", "-2", "odd", "1.5", "-1", "9")[i % 6]) for i in range(60)]
+    assert loaded(write(tmp_path / "b.csv", rows)).class_names == ("-2", "-1", "1.5", "9", "10", "odd")
+    lines = [{"text": f"film {i}", "label": (1, 1.0, 2, True)[i % 4]} for i in range(40)]
+    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert loaded(tmp_path / "c.jsonl").class_names == ("1", "2", "True")
+
+
+def test_quotation_marks_in_a_tsv_file_are_text(tmp_path: Path) -> None:
+    """Such files are written without quoting: three sentences would become one."""
+    rows = '"open quote film\tpos\nplain film\tneg\nanother" film\tneg\n' * 10
+    (tmp_path / "a.tsv").write_text("text\tlabel\n" + rows)
+    data = TextFile(Federation(participants=2), split="UNI", train_file=str(tmp_path / "a.tsv"))
+    train, _, test = data.read()
+    assert isinstance(train, Texts)
+    assert isinstance(test, Texts)
+    assert {*train.sentences, *test.sentences} == {'"open quote film', "plain film", 'another" film'}
+    assert len(train.sentences) + len(test.sentences) == 30
 
 
 def test_a_test_file(tmp_path: Path) -> None:
@@ -336,6 +353,19 @@ def test_other_words_are_another_data_set(tmp_path: Path) -> None:
         ("a.csv", b"text,label\nfine,1\ncaf\xe9,0\n", r"to be utf-8, but line 3 has the byte 0xe9"),
         ("a.jsonl", b'{"text": "fine", "label": 1}\nnonsense\n', r"JSON object in line 2 .*no JSON"),
         ("a.jsonl", b"[1, 2]\n", r"JSON object in line 1 .*got list"),
+        (
+            "a.csv",
+            b"label,text\n1,Well, this film\n",
+            r"2 fields in every line of .*line 2 has 3; put fields with commas",
+        ),
+        ("a.tsv", b"text\tlabel\nfine\t1\t0\n", r"2 fields in every line of .*line 2 has 3; take tabs out"),
+        ("a.csv", b'text,label\n"fine" film,1\n', r"line 2 cannot be read .*quotation marks within a field in quotes"),
+        ("a.csv", b'text,label\n"fine,1\npoor,0\n', r"cannot be read .*quotation marks within a field in quotes"),
+        ("a.csv", b"text,label,label\nfine,1,2\n", r"a column label once in .*its first line has it 2 times"),
+        ("a.csv", b"\n\ntext,mark\nfine,1\n", r"columns text and label .*its first line has text, mark"),
+        ("a.csv", b"\ntext,label\nfine,1\n ,0\n", r"a sentence in column text .*line 4 has none"),
+        ("a.jsonl", b'{"text": "fine", "label": ["a"]}\n', r'a label in column label .*line 1 has \["a"\]'),
+        ("a.jsonl", b'{"text": "fine", "label": NaN}\n', r"a label in column label .*line 1 has NaN"),
         ("a.txt", b"fine", r"to be a \.csv, \.tsv or \.jsonl file"),
     ],
 )
