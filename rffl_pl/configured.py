@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
+from os import PathLike
 from types import UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -75,7 +76,8 @@ class _Plain:
         return (
             (whole and int in self.kinds)
             or (number and float in self.kinds)
-            or (isinstance(value, str) and (str in self.kinds or value in self.words))
+            or (isinstance(value, str | PathLike) and str in self.kinds)
+            or (isinstance(value, str) and value in self.words)
             or (value is None and type(None) in self.kinds)
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from rffl_pl import FederatedModule, Federation, Perceptron
 from rffl_pl.configured import Configured
-from rffl_pl.datamodules import Digits
+from rffl_pl.datamodules import Digits, ImageFolder
 from rffl_pl.errors import UserError
 from rffl_pl.servers import RFFL, FedAvg, MultiKrum
 
@@ -66,4 +67,5 @@ def test_an_argument_of_another_kind() -> None:
             make()
     assert Own(kind=wrong, size=4).arguments["kind"] == wrong  # which says itself what it takes
     assert MultiKrum(byzantine=cast("Any", np.int64(1))).byzantine == 1
+    assert ImageFolder(federation, folder=cast("Any", Path("images"))).arguments["folder"] == Path("images")
     assert RFFL(gamma=1, removal_from="never").arguments["gamma"] == 1

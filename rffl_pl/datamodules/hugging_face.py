@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class HuggingFaceData(FederatedDataModule):
             raise UserError(
                 f"Expected --data.test or --data.test_share, but got both, {test} and {test_share}; leave one out."
             )
-        self.path, self.configuration, self.label, self.test_share = path, name, label, test_share
+        self.path, self.configuration, self.label, self.test_share = os.fspath(path), name, label, test_share
         self.split_names = {"train": train, "test": None if test_share is not None else test or "test", "val": val}
 
     @property

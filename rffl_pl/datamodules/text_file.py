@@ -80,7 +80,8 @@ class TextFile(TextDataModule):
             raise UserError(f"Expected --data.text and --data.label to be two columns, but got {text} for both.")
         if not _known(encoding):
             raise UserError(f"Expected --data.encoding to be one that Python knows, but got {encoding!r}; try utf-8.")
-        self.train_file, self.test_file, self.test_share = train_file, test_file, test_share
+        self.train_file, self.test_file = os.fspath(train_file), None if test_file is None else os.fspath(test_file)
+        self.test_share = test_share
         self.text, self.label, self.encoding = text, label, encoding
         self.given_classes = given_classes(classes)
 

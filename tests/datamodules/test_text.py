@@ -263,7 +263,8 @@ def test_quotation_marks_in_a_tsv_file_are_text(tmp_path: Path) -> None:
     """Such files are written without quoting: three sentences would become one."""
     rows = '"open quote film\tpos\nplain film\tneg\nanother" film\tneg\n' * 10
     (tmp_path / "a.tsv").write_text("text\tlabel\n" + rows)
-    data = TextFile(Federation(participants=2), split="UNI", train_file=str(tmp_path / "a.tsv"))
+    options: Any = {"train_file": tmp_path / "a.tsv"}  # programs give paths
+    data = TextFile(Federation(participants=2), split="UNI", **options)
     train, _, test = data.read()
     assert isinstance(train, Texts)
     assert isinstance(test, Texts)
