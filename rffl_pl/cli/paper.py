@@ -97,6 +97,8 @@ def _shown(given: argparse.Namespace) -> list[str]:
 
 def _check_cells(given: argparse.Namespace) -> None:
     """Refuse what says how to run cells where none is run: tables and figures show all that there is."""
+    if given.verb == "list" and (given.run or given.dry_run):
+        raise UserError("Expected --run and --dry-run with table, figure or all, but rffl paper list runs nothing.")
     for option in ("seeds", "rounds", "jobs", "devices", "pack"):
         if getattr(given, option) is not None and not given.run and not given.dry_run:
             raise UserError(f"Expected --{option} to go with --run or --dry-run, but there is neither.")

@@ -214,6 +214,7 @@ MISTAKES = {
     "no name": (("table",), "Expected a table of the paper, but got none"),
     "a name too many": (("all", "accuracy"), "Expected nothing behind rffl paper all, but got accuracy"),
     "an unknown option": (("list", "--result", "x"), "but got --result; did you mean --results"),
+    "a list that is to run": (("list", "--run"), "--run and --dry-run with table, figure or all, but rffl paper list"),
     "rounds of no run": (("table", "accuracy", "--rounds", 3), "Expected --rounds to go with --run or --dry-run"),
     "seeds of no run": (("figure", "free_riders", "--seeds", 77), "Expected --seeds to go with --run or --dry-run"),
     "no place to write": (("all", "--out", "/proc/x"), "Expected --out to be a folder that can be"),
