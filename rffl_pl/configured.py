@@ -40,10 +40,9 @@ class Configured:
         for name, plain in _plain(kind).items():
             if name in self.arguments and not plain.takes(self.arguments[name]):
                 given = self.arguments[name]
-                raise UserError(
-                    f"Expected {cls._group}.{name} to be {plain}, but got {given}"
-                    f"{nearest(str(given), plain.words) or '.'}"
-                )
+                got = given if plain.words else repr(given)  # '0.5' is no number
+                near = nearest(str(given), plain.words) or "."
+                raise UserError(f"Expected {cls._group}.{name} to be {plain}, but got {got}{near}")
         return self
 
     def settings(self, prefix: str = "") -> dict[str, str]:

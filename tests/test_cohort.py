@@ -20,7 +20,7 @@ from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
-from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron
+from rffl_pl.models import MNISTCNN, Perceptron
 from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.schedule import Schedule
 from tests.cohorts import (
@@ -552,56 +552,6 @@ def test_decay_of_the_learning_rate() -> None:
     per_round = Schedule(epochs=3, decay=0.5, decay_every="round")
     assert [per_epoch.rate(r, e) for r in (0, 1) for e in range(3)] == [1, 0.5, 0.25, 0.125, 0.0625, 0.03125]
     assert [per_round.rate(r, e) for r in (0, 1) for e in range(3)] == [1, 1, 1, 0.5, 0.5, 0.5]
-
-
-def test_size_of_the_papers_network() -> None:
-    """D = 104,242 for MNIST."""
-    assert sum(layer_sizes(MNISTCNN())) == 104242
-
-
-PAPER_MNIST = ["Conv2d", "Tanh", "MaxPool2d"] * 2 + ["Flatten", "Linear", "Tanh", "Linear"]
-PAPER_CIFAR10 = ["Conv2d", "ReLU", "MaxPool2d"] * 2 + ["Conv2d", "ReLU", "Flatten", "Linear", "ReLU", "Linear"]
-
-
-@pytest.mark.parametrize("size", [30, 31, 32, 33])
-@pytest.mark.parametrize(
-    ("network", "channels", "layers"),
-    [(MNISTCNN(), 1, PAPER_MNIST), (CIFAR10CNN(), 3, PAPER_CIFAR10)],
-    ids=["MNIST", "CIFAR10"],
-)
-def test_less_work_gives_the_same_values(network: nn.Sequential, channels: int, layers: list[str], size: int) -> None:
-    """The paper's order, activation before pooling, of whole images: the same logits and gradients of the same weights.
-
-    The gradients in double precision, where no rounding turns a tie of the pooling over.
-    """
-    modules = list(network)
-    for i, module in enumerate(modules[:-1]):
-        if isinstance(module, nn.MaxPool2d):
-            modules[i : i + 2] = [modules[i + 1], module]
-    assert [type(module).__name__ for module in modules] == layers
-    paper = nn.Sequential(*modules)
-    x = torch.randn(4, channels, size, size, generator=torch.Generator().manual_seed(0))
-    assert network(x).shape == (4, 10)
-    assert torch.allclose(network(x), paper(x), atol=1e-6)
-    with torch.inference_mode():
-        assert torch.allclose(network(x), paper(x), atol=1e-6)
-    try:
-        found, expected = (
-            torch.autograd.grad(cross_entropy(net.double()(x.double()), torch.arange(4)), list(network.parameters()))
-            for net in (network, paper)
-        )
-    finally:
-        network.float()
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("size", [29, 34])
-def test_images_of_another_size_do_not_fit(size: int) -> None:
-    """They are not cut to what does."""
-    for network, channels in ((MNISTCNN(), 1), (CIFAR10CNN(), 3)):
-        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-            network(torch.zeros(2, channels, size, size))
 
 
 def test_lower_precision_sees_every_step() -> None:

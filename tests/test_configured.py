@@ -52,7 +52,7 @@ def test_an_argument_of_another_kind() -> None:
     federation, wrong = Federation(participants=2), cast("Any", "relesed")
     for make, expected in (
         (lambda: RFFL(removal_from=wrong), "--server.removal_from to be a whole number or never, but got relesed"),
-        (lambda: RFFL(gamma=wrong), "--server.gamma to be a number, but got relesed"),
+        (lambda: RFFL(gamma=wrong), "--server.gamma to be a number, but got 'relesed'"),
         (lambda: RFFL(clip=cast("Any", 1)), "--server.clip to be true or false, but got 1"),
         (lambda: MultiKrum(byzantine=cast("Any", 0.5)), "--server.byzantine to be a whole number, but got 0.5"),
         (lambda: RFFL(preset=wrong), "--server.preset to be one of released, paper, .* did you mean released"),

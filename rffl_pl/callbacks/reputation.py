@@ -169,9 +169,8 @@ def _check_shardable(server: Server, cast: Cast) -> None:
     Raises:
         UserError: If somebody does.
     """
-    option, rule = "--server", server
-    while isinstance(rule, Around):
-        option, rule = f"{option}.rule", rule.inner
+    *around, rule = _rules(server)
+    option = "--server" + ".rule" * len(around)
     if server.communicates and rule.by_coordinate is None:
         raise UserError(
             f"Expected {option} to be one that works on a part of the coordinates under --exchange sharded, but got "
@@ -189,11 +188,9 @@ def _copied(memories: Memories, device: torch.device | str) -> Memories:
     return {i: {name: value.to(device, copy=True) for name, value in memory.items()} for i, memory in memories.items()}
 
 
-def _innermost(server: Server) -> Server:
-    """The rule that all others are around."""
-    while isinstance(server, Around):
-        server = server.inner
-    return server
+def _rules(server: Server) -> list[Server]:
+    """The server, and where it is around another rule that one too, and so on."""
+    return [server, *(_rules(server.inner) if isinstance(server, Around) else ())]
 
 
 def _check_corrections(server: Server) -> None:
@@ -202,13 +199,11 @@ def _check_corrections(server: Server) -> None:
     Raises:
         UserError: If it does not.
     """
-    rule = server
-    while rule.steps_by_updates and isinstance(rule, Around):
-        rule = rule.inner
-    if not rule.steps_by_updates:
+    others = [type(rule).__name__ for rule in _rules(server) if not rule.steps_by_updates]
+    if others:
         raise UserError(
             "Expected a --server whose steps are means of updates with --model.scaffold, which reads the mean gradient "
-            f"off them, but got {type(rule).__name__}, with whose steps models get worse or diverge; leave one."
+            f"off them, but got {others[0]}, with whose steps models get worse or diverge; leave one."
         )
 
 
@@ -219,7 +214,7 @@ def _check_coalition(server: Server, module: FederatedModule) -> None:
     """
     if module.federation.coalition is None:
         return
-    rule = _innermost(server)
+    rule = _rules(server)[-1]
     released = isinstance(rule, FedAvg) and rule.variant == "released"
     if released or not isinstance(server, Consensus):
         variant = ", whose variant is released" if released else ""

@@ -255,7 +255,7 @@ class Session:
                     rounds = run.rounds()
                     curves += results.curves_of(self.study, cell, rounds)
                     self.measured.update(name for entry in rounds for name in entry.measures)
-        if self.study.curves:
+        if self.study.curves and finished:
             results.keep_curves(self.study, self.file, curves, finished)
         count = results.keep(self.study, self.file, rows) if rows else 0
         self._kept = time.monotonic()

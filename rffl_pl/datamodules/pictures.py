@@ -50,7 +50,7 @@ class Pixels:
         Raises:
             ValueError: If its values have no white, or no colours are known for its kind.
         """
-        made: Tensor = self.transform(in_eight_bits(on_white(upright(picture))).convert(self.mode))
+        made: Tensor = self.transform(on_white(in_eight_bits(upright(picture))).convert(self.mode))
         return made.as_subclass(Tensor)  # torchvision's own kind of tensor brings nothing to a network but time
 
 

@@ -47,7 +47,7 @@ def named_in(words: Sequence[str]) -> list[str]:
 
 def not_found(words: Sequence[str]) -> list[str]:
     """What words name of a user's own, a module or a file, and is not found from here."""
-    named = {module: said for _, said in _leaves(words) if not os.path.isfile(said) and (module := _module(said))}
+    named = {module: said for _, said in _leaves(words) if not os.path.exists(said) and (module := _module(said))}
     gone = []
     for module, said in named.items():
         with suppress(ImportError, ValueError):

@@ -177,12 +177,12 @@ def keep(
         UserError: If the file holds other results, or cannot be written.
     """
     new, header = list(new), ["study", *study.axes, *columns]
+    fresh = {_which(study, row) for row in new}
+    fresh |= {(*cell.place.values(), str(cell.seed), str(cell.rounds)) for cell in cells}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with (file.parent / ".lock").open("w") as lock:
             locked(lock, math.inf)  # another process of the same study
-            fresh = {_which(study, row) for row in new}
-            fresh |= {(*cell.place.values(), str(cell.seed), str(cell.rounds)) for cell in cells}
             before = _every(study, file, columns) if file.exists() else []
             kept = [row for row in before if _which(study, row) not in fresh]
             rows = sorted([*kept, *new], key=lambda row: _order(study, row))
@@ -190,8 +190,9 @@ def keep(
             return len(rows)
     except OSError as error:
         there = _every(study, file, columns) if file.exists() else []
-        if new and {_values(row, header) for row in new} <= {_values(row, header) for row in there}:
-            return len(there)  # a disk that can only be read has all of them
+        replaced_by = {_values(row, header) for row in new}
+        if fresh and replaced_by == {_values(row, header) for row in there if _which(study, row) in fresh}:
+            return len(there)  # a disk that can only be read has all of them, and no others in their place
         from rffl_pl.runs.durable import why_not_written  # torch is imported by what needs it alone
 
         raise UserError(f"Expected {file} to be a file that can be written, but {why_not_written(error)}.") from error

@@ -148,7 +148,7 @@ def tables(
         raise UserError(f"Expected --rounds to be a number of rounds that {study.name} has, {there}, but got {rounds}.")
     if not chosen:
         raise UserError(f"Expected results of {study.name} for this table, but there are none; run the study first.")
-    early = ended_early(results)
+    early = _ended_early(results)
     shown = []
     others = [axis for axis in study.axes if axis not in axes]
     for labels in itertools.product(*(study.axes[axis] for axis in others)):
@@ -166,7 +166,7 @@ def tables(
     return [table for table in shown if table.entries]
 
 
-def ended_early(results: Iterable[Row]) -> set[str]:
+def _ended_early(results: Iterable[Row]) -> set[str]:
     """The cells whose runs ended before they had all rounds."""
     played = (row for row in results if row["measure"] == PLAYED)
     return {row["cell"] for row in played if float(row["value"]) < int(row["rounds"])}

@@ -142,7 +142,6 @@ def test_a_reference_is_of_one_schedule() -> None:
         "rounds": (module, "round", module.round + 1),
         "schedule": (module, "schedule", replace(module.schedule, epochs=module.schedule.epochs + 1)),
         "learning rate": (module, "optimizer", partial(torch.optim.SGD, lr=0.123)),
-        "groups": (module, "optimizer", grouped),
         "precision": (trainer.precision_plugin, "precision", "bf16-mixed"),
         "test batches": (trainer, "limit_test_batches", 1),
         "measurements": (module.data, "measurements", 6 * 10),
@@ -154,30 +153,34 @@ def test_a_reference_is_of_one_schedule() -> None:
             assert key() != first, name
     assert key() == first
     keys = []
-    for option, number in (("optimizer", 5.0), ("optimizer", 0.01)):
+    for optimizer in (partial(Clipped, clip=5.0), partial(Clipped, clip=0.01), grouped(0.01), grouped(0.02)):
         with pytest.MonkeyPatch.context() as changed:
-            changed.setattr(module, option, partial(Clipped, lr=0.1, clip=number))
+            changed.setattr(module, "optimizer", optimizer)
             keys.append(key())
     for size in (16, 240):  # of which one batch is measured
         with pytest.MonkeyPatch.context() as changed:
             changed.setattr(trainer, "limit_test_batches", 1)
             changed.setattr(module.data, "eval_batch_size", size)
             keys.append(key())
-    assert len({*keys, first}) == 5
+    assert len({*keys, first}) == 7
 
 
 class Clipped(torch.optim.SGD):
     """Somebody's own, which keeps what it clips by to itself."""
 
-    def __init__(self, parameters: Any, lr: float, clip: float) -> None:
-        super().__init__(parameters, lr=lr)
+    def __init__(self, parameters: Any, clip: float) -> None:
+        super().__init__(parameters, lr=0.1)
         self.clip = clip
 
 
-def grouped(parameters: Any) -> torch.optim.Optimizer:
-    """As the default, but for one layer."""
-    *rest, last = parameters
-    return torch.optim.SGD([{"params": rest}, {"params": [last], "lr": 0.01}], lr=0.1)
+def grouped(rate: float) -> Callable[[Any], torch.optim.Optimizer]:
+    """Makes what is as the default but for one layer."""
+
+    def make(parameters: Any) -> torch.optim.Optimizer:
+        *rest, last = parameters
+        return torch.optim.SGD([{"params": rest}, {"params": [last], "lr": rate}], lr=0.1)
+
+    return make
 
 
 def test_a_reference_is_of_one_loss(tmp_path: Path) -> None:

@@ -130,8 +130,8 @@ def test_files_that_other_options_name_count(tmp_path: Path, monkeypatch: pytest
     assert all(old != new for old, new in zip(before, digests(), strict=True))
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
-    """A cell is given the folder of both; of several runs that with the newest."""
+def test_where_a_cell_goes_on(tmp_path: Path) -> None:
+    """In the folder of the newest checkpoint and of the one before, which stands in for it where it is damaged."""
     for number, name in enumerate(("first", "second")):
         for checkpoint in ("last.ckpt", "last.previous.ckpt"):
             folder = tmp_path / "cell" / name / "checkpoints" / checkpoint

@@ -54,6 +54,7 @@ def test_a_study_runs_every_cell_once_and_keeps_its_results(rffl: Run, tmp_path:
     assert all(row["rounds"] == "2" and float(row["seconds"]) > 0 and row["torch"] for row in here)
 
     (cell / "summary.json").write_text("{")  # a run that ended while it wrote its result
+    (cell / "checkpoints" / "last.ckpt" / "server.pt").write_bytes(b"")  # and its disk has lost the last checkpoint
     again = rffl("study", file, "--root", root, "--only", "split=UNI", "--seeds", 2, 3)
     assert "small: 4 cells, 1 of them finished" in again.out
     assert len(list((root / "cells").glob("*/*/"))) == 9
