@@ -78,8 +78,12 @@ class Cluster:
         return found[1], int(found[2])
 
     def put_back(self, number: str, times: int) -> None:
-        """Wait until a job has been put back so often, and have it started at once, not after two minutes."""
+        """Wait until a job has been put back so often, and have it started soon, not after two minutes.
+
+        Nodes refuse to start a job in the second in which they ended it ("Job credential revoked"), and it has failed.
+        """
         wait_until(lambda: self.job(number) == ("PENDING", times), 90, lambda: f"job is {self.job(number)}")
+        time.sleep(2)
         self.call("scontrol", "update", f"JobId={number}", "StartTime=now")
 
 

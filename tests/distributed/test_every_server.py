@@ -34,7 +34,7 @@ def line(kind: str, name: str, *more: object) -> str:
     server, _, how = kind.partition(" ")
     more = (*more, "--federation.participation", 0.5) if "by halves" in how else more
     configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
-    adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
+    adam = ("--model.local_epochs", 1, "--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
     usual = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
     attacks = (*ATTACKS, "--federation.adversaries", 9) if "attacked" in how else usual
     files = [argument for config in configs for argument in ("--config", config)]
