@@ -21,6 +21,7 @@ _ROOMS = {
     "federation": "Federation",
     "models": "CIFAR10CNN MNISTCNN Perceptron TextCNN",
     "module": "FederatedModule",
+    "objective": "LocalRound Objective",
     "runs": "RunFolder",
     "servers": "AFL ARC CFFL CGSV IAFL NNM QFFL RFFL TERM Bucketing CenteredClipping Consensus DnC FLTrust FedAvg "
     "FedMGDA FedOpt FoolsGold GeometricMedian Median MultiKrum Server SignSGD Standalone TrimmedMean",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -11,15 +12,18 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.objective import LocalRound, Objective
 from rffl_pl.parameters import aligned_rows, bind, bytes_of, flat_parameters, layer_sizes, trainable
 from rffl_pl.scaffold import Corrections
 from rffl_pl.schedule import OptimizerFactory, Schedule, loss_on, make_optimizer
 from rffl_pl.stack import Stack, Turn
 
 Batches = Iterable[tuple[Tensor, Tensor]]
+LossOf = Callable[[Tensor, Tensor], Tensor]
+"""Of inputs and classes."""
 
 
 class Examples(Protocol):
@@ -57,6 +61,7 @@ class Cohort:
         channels_last: Whether images are given to the network with channels last, or as they come.
         scaffold: Whether every step is corrected towards where the last round went (`rffl_pl.scaffold`), which takes
             plain SGD.
+        objective: What a mini-batch is trained by in place of the loss, which it is given; not with ``stacked``.
 
     Raises:
         UserError: If the network has no parameters to train or some that are not float32.
@@ -69,6 +74,7 @@ class Cohort:
         optimizers: The n optimizers; their state stays with the participant over the rounds.
         memories: What else a participant keeps over the rounds: one dictionary each, the server's class fills it.
         attack_memories: Likewise for what its attack remembers; empty for the honest.
+        objective_memories: Likewise for what the objective does of it.
         corrections: What is added to their gradients; None without ``scaffold``.
     """
 
@@ -83,6 +89,7 @@ class Cohort:
         stacked: bool = False,
         channels_last: bool = True,
         scaffold: bool = False,
+        objective: Objective | None = None,
     ) -> None:
         self.participants = list(participants)
         self.channels_last = channels_last
@@ -97,11 +104,13 @@ class Cohort:
         self._initial_rates = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.attack_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
+        self.objective_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.corrections = Corrections() if scaffold else None
         self._make_optimizer = optimizer
         self._ways: dict[int, float] = {}
         self._unsound: set[int] = set()
         self._loss = loss_on(device, loss)
+        self._objective = objective
         self._stack = Stack(template, self.optimizers[0], self._loss, channels_last) if stacked else None
 
     def train_all(
@@ -169,12 +178,47 @@ class Cohort:
         turn = self._turn(index, examples, schedule, round_index, seed, anchor)
         buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
         self._ways[index] = 0.0
-        with random_stream(seed, self.weights.device):
+        with random_stream(seed, self.weights.device), self._minimising(index, round_index) as loss_of:
             for epoch in range(schedule.epochs):
-                loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch), turn)
-        self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
-        self._settle(index, loss, buffers)
+                loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch), turn, loss_of)
+            self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
+            self._settle(index, loss, buffers)
         return float(loss)
+
+    @contextmanager
+    def _minimising(self, index: int, round_index: int) -> Iterator[LossOf]:
+        """What a participant trains by in a round: the loss of its logits, or what the objective makes of a batch.
+
+        What the objective remembers of a participant goes back to before the round where training failed, as that does.
+        """
+        objective, network = self._objective, self.networks[index]
+        if objective is None:
+            yield lambda x, y: self._criterion(network(x), y)
+            return
+        participant, memory = self.participants[index], self.objective_memories[index]
+        before = _copied(memory, self.weights.device)
+        here = LocalRound(round=round_index, participant=participant, criterion=self._criterion, memory=memory)
+
+        def its_own() -> AbstractContextManager[None]:
+            doing = f"train participant {participant} in round {round_index + 1}"
+            return ones_own(objective, "--model.objective", doing, GO_ON)
+
+        def loss_of(x: Tensor, y: Tensor) -> Tensor:
+            with its_own():
+                return objective.loss(network, x, y, here)
+
+        with torch.no_grad(), its_own():
+            objective.begin(network, here)
+        yield loss_of
+        if index in self._unsound:
+            self.objective_memories[index] = before
+            return
+        with torch.no_grad(), its_own():
+            objective.end(network, here)
+
+    def _criterion(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The loss of a mini-batch by its logits, one's own in single precision."""
+        return self._loss(logits if self._loss is cross_entropy else logits.float(), y)
 
     def _turn(
         self,
@@ -296,6 +340,7 @@ class Cohort:
         # On the CPU: another rank's GPU may not exist where this is read.
         optimizer = apply_to_collection(self.optimizers[index].state_dict(), Tensor, lambda t: t.detach().cpu().clone())
         added = {} if self.corrections is None else {"scaffold": self.corrections.state_dict(index)}
+        added |= {} if self._objective is None else {"objective": self.objective_memories[index]}
         return {
             "network": {name: value for name, value in self.network_state(index).items() if name not in frozen},
             "optimizer": optimizer,
@@ -313,11 +358,14 @@ class Cohort:
         self.optimizers[index].load_state_dict(state["optimizer"])
         self.memories[index] = _copied(state["memory"], self.weights.device)
         self.attack_memories[index] = _copied(state["attack"], self.weights.device)
+        if self._objective is not None:
+            self.objective_memories[index] = _copied(state.get("objective", {}), self.weights.device)
         if self.corrections is not None:
             self.corrections.load_state_dict(index, _copied(state.get("scaffold", {}), self.weights.device))
 
-    def _train_epoch(self, index: int, batches: Batches, rate: float, turn: Turn) -> Tensor:
-        network, optimizer = self.networks[index].train(), self.optimizers[index]
+    def _train_epoch(self, index: int, batches: Batches, rate: float, turn: Turn, loss_of: LossOf) -> Tensor:
+        self.networks[index].train()
+        optimizer = self.optimizers[index]
         for group, initial in zip(optimizer.param_groups, self._initial_rates[index], strict=True):
             group["lr"] = initial * rate
         total, count = torch.zeros((), device=self.weights.device), 0
@@ -325,12 +373,11 @@ class Cohort:
         for x, y in batches:
             y = y.to(self.weights.device, torch.int64, non_blocking=True)
             try:
-                logits = network(self.placed(x))
+                loss = loss_of(self.placed(x), y)
             except ValueError as error:
                 if len(y) > 1 or "more than 1 value per channel" not in str(error):
                     raise
                 continue  # batch normalisation has no variance of a single example: a last one is left out
-            loss = self._loss(logits if self._loss is cross_entropy else logits.float(), y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self._draw(index, turn, added)

@@ -28,10 +28,12 @@ from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.objective import Objective
 from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.rehearsal import (
     check_logits,
     check_memory,
+    check_objective,
     check_plain_steps,
     check_same_federation,
     check_state,
@@ -79,6 +81,8 @@ class FederatedModule(Configured, LightningModule):
             corrected towards where the last round went, by what a participant downloaded in it (`rffl_pl.scaffold`),
             which helps where examples differ from participant to participant, and sends nothing more. Under any server
             that shares something, by SGD without momentum; models of one's own train without.
+        objective: What participants minimise in place of the loss of their logits alone, `rffl_pl.objective.Objective`;
+            models of one's own and standalone references train without.
         engine: How the hosted participants train: ``loop``, one after another; ``stacked``, all at once, their models
             as one stack, for SGD and Adam and networks without BatchNorm or the like, or else one after another, which
             the run says; ``auto``, stacked on a GPU, and on a CPU one after another, so that the bits do not depend on
@@ -119,6 +123,7 @@ class FederatedModule(Configured, LightningModule):
         proximal: float = 0.0,
         personal: float = 0.0,
         scaffold: bool = False,
+        objective: Objective | None = None,
         engine: Literal["auto", "loop", "stacked"] = "auto",
         adversaries: list[Adversary] | None = None,
         measures: list[Metric] | None = None,
@@ -128,6 +133,8 @@ class FederatedModule(Configured, LightningModule):
             raise UserError(f"Expected the network to be a torch.nn.Module that is made, but got {network}.")
         if not isinstance(loss, nn.Module | None):
             raise UserError(f"Expected the loss to be a torch.nn.Module that is made, but got {loss}.")
+        if not isinstance(objective, Objective | None):
+            raise UserError(f"Expected the objective to be an rffl_pl.Objective that is made, but got {objective}.")
         self.automatic_optimization = False
         self.federation = federation
         self.network = network
@@ -145,6 +152,7 @@ class FederatedModule(Configured, LightningModule):
         # In tuples: Lightning would move metrics and modules that are attributes, and count them as its own.
         self._measures = (measures or [],)
         self._loss = (loss,)
+        self._objective = (objective,)
 
     def setup(self, stage: str) -> None:
         """Take in the participants that this rank hosts: anew to train, as they are to be evaluated after training.
@@ -172,6 +180,7 @@ class FederatedModule(Configured, LightningModule):
                 with self.trainer.precision_plugin.train_step_context():
                     check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]), self.loss)
                     check_training_mode(self.network, torch.cat([x, x]))
+                    self._try_objective(torch.cat([x, x]), torch.cat([y, y]))
                 if self.scaffold:
                     check_plain_steps(self.new_optimizer())
                 self.stacked = self._can_be_stacked(x)
@@ -179,7 +188,9 @@ class FederatedModule(Configured, LightningModule):
         # A trainer that has played goes on from a checkpoint, or is refused: models stay.
         anew = stage == "fit" and not self.trainer.fit_loop.epoch_progress.current.completed
         if anew or not hasattr(self, "cohort"):
-            self.cohort = self._cohort_of(self.exchange.hosted, stacked=self.stacked, scaffold=self.scaffold)
+            self.cohort = self._cohort_of(
+                self.exchange.hosted, stacked=self.stacked, scaffold=self.scaffold, objective=self.objective
+            )
             self.round, self.losses, self.watched = 0, {}, {}
             self.personal, self.personal_losses = self.new_cohort() if self.pull else None, {}
             if self.personal is not None:
@@ -209,6 +220,12 @@ class FederatedModule(Configured, LightningModule):
                 self.channels_last &= takes_channels_last(self.network, x)
                 tried.append((logits, y.long()))
         return tried[0]
+
+    def _try_objective(self, x: Tensor, y: Tensor) -> None:
+        """Two rounds of one step on a copy."""
+        if self.objective is not None:
+            loss = loss_on(x.device, self.loss)
+            check_objective(self.objective, self.optimizer, self.network, x, y, loss)
 
     def _batches_to_try(self) -> Iterator[tuple[str, Batch]]:
         """Whose they are, and a batch: everybody's, the hosted participants' own, and the longest sentences."""
@@ -272,16 +289,28 @@ class FederatedModule(Configured, LightningModule):
         """This rank's participants with the initial weights, to train each alone."""
         return self._cohort_of(self.exchange.hosted, stacked=self.stacked)
 
-    def _cohort_of(self, participants: Sequence[int], *, stacked: bool = False, scaffold: bool = False) -> Cohort:
+    def _cohort_of(
+        self,
+        participants: Sequence[int],
+        *,
+        stacked: bool = False,
+        scaffold: bool = False,
+        objective: Objective | None = None,
+    ) -> Cohort:
         return Cohort(
-            self.network, participants, self.optimizer, self.exchange.device,
-            loss=self.loss, stacked=stacked, channels_last=self.channels_last, scaffold=scaffold,
+            self.network, participants, self.optimizer, self.exchange.device, loss=self.loss, stacked=stacked,
+            channels_last=self.channels_last, scaffold=scaffold, objective=objective,
         )  # fmt: skip
 
     @property
     def loss(self) -> nn.Module | None:
         """What participants train by; None is cross-entropy."""
         return self._loss[0]
+
+    @property
+    def objective(self) -> Objective | None:
+        """What they minimise in its place; None is the loss alone."""
+        return self._objective[0]
 
     @property
     def models(self) -> Cohort:
@@ -298,6 +327,8 @@ class FederatedModule(Configured, LightningModule):
         loss = loss_on(device, self.loss)
         moved = self.scaffold or self.pull > 0
         why = refusal(network, make_optimizer(self.optimizer, network), x.to(device), loss, precision, moved)
+        if self.objective is not None:
+            why = "--model.objective trains each by itself"
         if why is not None:
             asked = "in spite of --model.engine stacked" if self.engine == "stacked" else "on this GPU"
             rank_zero_warn(f"Participants train one after another {asked}, since {why}.")

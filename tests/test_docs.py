@@ -19,6 +19,7 @@ import rffl_pl
 from rffl_pl import RunFolder, adversaries, servers
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.cli.study import parser, study_file
+from rffl_pl.runs import checkpoint
 from rffl_pl.studies import Study
 from tests.conftest import QUICK, ROOT, Ended, only_run
 
@@ -93,6 +94,9 @@ def check_own(page: str, name: str, run: RunFolder) -> None:
     elif page == "loss":
         trained, measured = (last.measures[which][: summary.honest] for which in ("train_loss", "loss"))
         assert all(own < 0.8 * entropy for own, entropy in zip(trained, measured, strict=True))
+    elif page == "objective":
+        kept = checkpoint.read(run.path / "checkpoints" / "last.ckpt")["federation"]["participants"][0]["objective"]
+        assert not torch.equal(kept["downloaded 1.weight"], kept["trained 1.weight"])
     elif page == "data":
         assert summary.mean is not None
         assert summary.mean > 0.7

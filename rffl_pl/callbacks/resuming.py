@@ -29,7 +29,7 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
     return settings | {"torch": str(torch.__version__)}
 
 
-_SINCE = ("--model.loss", "--federation.coalition")
+_SINCE = ("--model.loss", "--model.objective", "--federation.coalition")
 """What checkpoints have not always said, since there was no choice."""
 
 

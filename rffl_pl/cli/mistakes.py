@@ -40,6 +40,7 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "data.split": lambda: catalogue.listed("splits"),
     "model.network": lambda: catalogue.listed("networks"),
     "model.loss": lambda: [name for name in _public(torch.nn) if name.endswith("Loss")],
+    "model.objective": lambda: (),  # all are somebody's own
     "model.optimizer": lambda: _optimizers(),
     "model.measures": lambda: _public(torchmetrics),
     "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
@@ -246,7 +247,8 @@ def _unknown_class(message: str) -> str | None:
         return f"Expected --server to be a class, but got {given}, which is {KNOWN_AS[given.lower()]} here."
     near = catalogue.nearest(given, known)
     which = f"one of {', '.join(known)}" if len(known) < 24 and not near else "one of those that there are by its name"
-    rest = f"{f'{near} Give' if near else '; give'} {which}, or your own as my_package.MyClass."
+    which = f"{which}, or your own" if known else "your own"
+    rest = f"{f'{near} Give' if near else '; give'} {which} as my_package.MyClass."
     return f"Expected --{key}{'.help' if asked else ''} to be a class, but got {given}{rest}"
 
 

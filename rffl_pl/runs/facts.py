@@ -28,7 +28,8 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         or ``nobody``) where only some take part, ``seed``, ``rounds``, and ``study`` where the run is a cell of one.
 
     A server's name says what makes it another one, but for what is its default: its variant, the kind of its optimizer,
-    the rule inside and what participants train with: ``FedOpt Adam``, ``NNM of MultiKrum``, ``FedAvg proximal 0.1``.
+    the rule inside and what participants train with: ``FedOpt Adam``, ``NNM of MultiKrum``, ``FedAvg proximal 0.1``,
+    ``FedAvg Moon`` with an objective of one's own.
     """
     server, federation = config["server"], config["federation"]
     found = {
@@ -90,10 +91,12 @@ def _rule(given: Any) -> str:
 
 
 def _terms(config: Mapping[str, Any]) -> list[str]:
-    """What participants train with beside their loss, a term with its weight."""
+    """What participants train with beside their loss, a term with its weight, an objective by its class."""
     model = config.get("model") or {}
     given = {name: model[name] for name in _TERMS if model.get(name)}
-    return [name if weight is True else f"{name} {weight:g}" for name, weight in given.items()]
+    objective = _name(model.get("objective"))
+    terms = [name if weight is True else f"{name} {weight:g}" for name, weight in given.items()]
+    return [*terms, *([objective] if objective else [])]
 
 
 def _options(given: Any) -> Mapping[str, Any]:

@@ -56,6 +56,14 @@ OPTIONS: dict[str, Row] = {
         ("--model.loss", "torch.nn.CrossEntropyLoss", "--model.loss.weight", "[1,x]"),
         "--model.loss.weight to be a list of numbers, but got [1, 'x'].",
     ),
+    "an objective by its name": (
+        ("--model.objective", "Moon"),
+        "--model.objective to be a class, but got Moon; give your own as my_package.MyClass.",
+    ),
+    "an objective that is none": (
+        ("--model.objective", "torch.nn.Linear"),
+        "--model.objective to be a class derived from Objective, but got torch.nn.Linear, which is none.",
+    ),
     "scale of an attack in words": (("--adversaries.scale", "x"), "--adversaries.scale to be a number, but got x."),
     "hidden in words": (("--model.network.hidden", "x"), "--model.network.hidden to be a whole number, but got x."),
     "seed in words": (("--seed_everything", "x"), "--seed_everything to be true or false or a whole numb"),

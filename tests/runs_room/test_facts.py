@@ -84,6 +84,8 @@ def test_a_server_is_named_by_what_makes_it_another(given: dict[str, Any], named
         ({"proximal": 0.1, "personal": 0.0}, "FedAvg proximal 0.1"),
         ({"proximal": 1e-05, "personal": 2.0}, "FedAvg proximal 1e-05 personal 2"),
         ({"proximal": 0.1, "scaffold": True}, "FedAvg proximal 0.1 scaffold"),
+        ({"scaffold": True, "objective": {"class_path": "my.Moon", "init_args": {}}}, "FedAvg scaffold Moon"),
+        ({"objective": None}, "FedAvg"),
         ({"scaffold": False}, "FedAvg"),
     ],
 )

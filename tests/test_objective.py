@@ -1,0 +1,293 @@
+"""What participants minimise, where that needs more than logits and classes."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rffl_pl.cohort import Cohort
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from rffl_pl.models import Perceptron
+from rffl_pl.module import FederatedModule
+from rffl_pl.objective import LocalRound, Objective
+from rffl_pl.parameters import flat_parameters
+from rffl_pl.rehearsal import check_objective
+from rffl_pl.runs import RunFolder, checkpoint
+from rffl_pl.schedule import Schedule
+from tests.cli.folders import assert_same_bits
+from tests.cohorts import CPU, FEDERATION, Shuffled, adam, batchnorm, dropout, examples, mlp, momentum, sgd, train_round
+from tests.conftest import QUICK, Ended, only_run
+from tests.ranks import forked
+
+HERE = "tests.test_objective"
+RUN = (
+    "fit", "--config", "configs/digits.yaml", "--federation.participants", 3, "--federation.adversaries", 1,
+    "--adversaries", "[LabelFlip]", "--data.examples_per_participant", 40, "--data.adversary_examples", 40,
+    "--trainer.max_epochs", 4, *QUICK,
+)  # fmt: skip
+
+
+class FedDyn(Objective):
+    """Somebody's own: the participant's half of Acar et al. 2021, with a memory of gradients."""
+
+    def __init__(self, *, alpha: float = 0.1) -> None:
+        self.alpha = alpha
+
+    def begin(self, network: nn.Module, local: LocalRound) -> None:
+        local.memory["start"] = flat_parameters(network)
+        local.memory.setdefault("gradient", torch.zeros_like(local.memory["start"]))
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        weights = torch.cat([p.flatten() for p in network.parameters()])
+        away = weights - local.memory["start"]
+        rest = self.alpha / 2 * away @ away - local.memory["gradient"] @ weights
+        return local.criterion(network(x), y) + rest
+
+    def end(self, network: nn.Module, local: LocalRound) -> None:
+        local.memory["gradient"] -= self.alpha * (flat_parameters(network) - local.memory["start"])
+
+
+class Jittered(FedDyn):
+    """Likewise, and it draws."""
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        return super().loss(network, x + 0.1 * torch.randn_like(x), y, local)
+
+
+class Failing(FedDyn):
+    """Somebody's own, which is no number in the second round of participant 1, and counts what it is called for."""
+
+    def begin(self, network: nn.Module, local: LocalRound) -> None:
+        super().begin(network, local)
+        local.memory["begun"] = local.memory.get("begun", torch.zeros(())) + 1
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        failing = local.round == 1 and local.participant == 1
+        return super().loss(network, x, y, local) * (float("nan") if failing else 1.0)
+
+    def end(self, network: nn.Module, local: LocalRound) -> None:
+        super().end(network, local)
+        local.memory["ended"] = local.memory.get("ended", torch.zeros(())) + 1
+
+
+class Raising(FedDyn):
+    """Somebody's own, with a mistake that comes late."""
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        if local.round == 2 and local.participant == 1:
+            raise KeyError("teacher")
+        return super().loss(network, x, y, local)
+
+
+class Plain(Objective):
+    """The loss by another name."""
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        return local.criterion(network(x), y)
+
+
+class Counting(Plain):
+    """Somebody's own, which keeps to itself what belongs to a participant."""
+
+    seen = 0
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        self.seen += 1
+        return super().loss(network, x, y, local)
+
+
+class Drifting(Plain):
+    """Likewise in a tensor."""
+
+    def __init__(self) -> None:
+        self.mean = torch.zeros(1)
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        self.mean += 1
+        return super().loss(network, x, y, local)
+
+
+class EachExample(Plain):
+    """Somebody's own, which forgets the mean."""
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        return cross_entropy(network(x), y, reduction="none")
+
+
+class Detached(Plain):
+    """Somebody's own, by which nothing can be trained."""
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        return super().loss(network, x, y, local).detach()
+
+
+class Named(Plain):
+    """Somebody's own, which remembers a word."""
+
+    def end(self, network: nn.Module, local: LocalRound) -> None:
+        local.memory["phase"] = "trained"  # type: ignore[assignment]
+
+
+class Wrong(Plain):
+    """Somebody's own, which asks for what is not there in its second round."""
+
+    def begin(self, network: nn.Module, local: LocalRound) -> None:
+        if local.round:
+            local.memory["teacher"]
+
+
+def newcomer(make: Callable[[], nn.Module], participant: int, optimizer: Any, rounds: int, alpha: float) -> Tensor:
+    """The weights of FedDyn in a plain loop: two epochs a round, which begins where the last has ended."""
+    network = make().train()
+    stepper = optimizer(network.parameters())
+    rate, gradient = stepper.param_groups[0]["lr"], torch.zeros(len(flat_parameters(network)))
+    for number in range(rounds):
+        torch.manual_seed(FEDERATION.seed_for("training", participant, number))
+        start = flat_parameters(network)
+        for epoch in range(2):
+            stepper.param_groups[0]["lr"] = rate * 0.9 ** (2 * number + epoch)
+            for x, y in examples(participant).epoch():
+                stepper.zero_grad()
+                cross_entropy(network(x), y).backward()
+                added = alpha * (flat_parameters(network) - start) - gradient
+                sizes = [p.numel() for p in network.parameters()]
+                for parameter, part in zip(network.parameters(), added.split(sizes), strict=True):
+                    assert parameter.grad is not None
+                    parameter.grad += part.view_as(parameter)
+                stepper.step()
+        gradient -= alpha * (flat_parameters(network) - start)
+    return flat_parameters(network)
+
+
+@pytest.mark.parametrize("make", [mlp, dropout])
+@pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
+def test_training_is_what_a_newcomer_would_write(make: Callable[[], nn.Module], optimizer: Any) -> None:
+    """The weights are a plain loop's, of each of two participants, and not those of the loss alone."""
+    cohorts = [Cohort(make(), [1, 4], optimizer, CPU, objective=each) for each in (FedDyn(alpha=0.2), None)]
+    for number in range(3):
+        for cohort in cohorts:
+            train_round(cohort, {i: examples(i) for i in (1, 4)}, Schedule(epochs=2, decay=0.9), FEDERATION, number)
+    for index, participant in enumerate([1, 4]):
+        expected = newcomer(make, participant, optimizer, 3, 0.2)
+        torch.testing.assert_close(cohorts[0].weights[index], expected, atol=1e-5, rtol=1e-4)
+        assert not torch.allclose(cohorts[1].weights[index], expected, atol=1e-2)
+
+
+def test_the_loss_by_another_name() -> None:
+    """Gives the bits of the loss, one's own loss too, proximal terms and batch normalisation beside it."""
+    shards = {0: examples(0), 1: Shuffled(examples(1).x[:25], examples(1).y[:25])}  # a last mini-batch of one
+    for loss in (None, nn.CrossEntropyLoss(label_smoothing=0.2)):
+        cohorts = [Cohort(batchnorm(), [0, 1], sgd, CPU, loss=loss, objective=each) for each in (Plain(), None)]
+        losses = [train_round(cohort, shards, Schedule(proximal=0.1), FEDERATION, 0) for cohort in cohorts]
+        assert losses[0] == losses[1]
+        assert torch.equal(cohorts[0].weights, cohorts[1].weights)
+
+
+def test_a_round_that_fails_is_forgotten() -> None:
+    """Model and memory go back to before it, of whom it concerns alone, and the next one goes on from there."""
+    cohort, before = Cohort(mlp(), [0, 1], sgd, CPU, objective=Failing()), {}
+    for number in range(3):
+        train_round(cohort, {i: examples(i) for i in (0, 1)}, Schedule(epochs=1), FEDERATION, number)
+        if number == 0:
+            before = {name: value.clone() for name, value in cohort.objective_memories[1].items()}
+            weights = cohort.weights[1].clone()
+        elif number == 1:
+            assert cohort.withdraw(1).isnan().all()
+            assert torch.equal(cohort.weights[1], weights)
+            assert {*cohort.objective_memories[1]} == {*before} == {"start", "gradient", "begun", "ended"}
+            for name, value in cohort.objective_memories[1].items():
+                assert torch.equal(value, before[name]), name
+    told = [{name: float(memory[name]) for name in ("begun", "ended")} for memory in cohort.objective_memories]
+    assert told == [{"begun": 3, "ended": 3}, {"begun": 2, "ended": 2}]
+
+
+REFUSED = {
+    Counting: "to stay as it is made, since it serves all participants of a process, but self.seen changes",
+    Drifting: "but self.mean changes",
+    EachExample: r"to be one number for a batch, which the network can be trained by, but got shape \[8\]",
+    Detached: "but got one that hangs on no parameter",
+    Named: r"to remember tensors, as a checkpoint keeps them, but local.memory\['phase'\] is of type str",
+    Wrong: rf"Expected --model.objective {HERE}.Wrong to train a participant, but KeyError: 'teacher' \(test_objective",
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_objective_is_told_before_a_run(kind: type[Objective]) -> None:
+    """In one sentence that says what to change; network and objective are left as they were."""
+    network, objective = mlp(), kind()
+    before, kept = copy.deepcopy(network.state_dict()), copy.deepcopy(vars(objective))
+    with pytest.raises(UserError, match=REFUSED[kind]):
+        check_objective(objective, sgd, network, torch.randn(8, 6), torch.arange(8) % 3, cross_entropy)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert kept == vars(objective)
+
+
+def test_what_is_one_is_taken() -> None:
+    """Whatever it keeps that stays as it is."""
+    objective = FedDyn()
+    objective.teacher, objective.table = mlp(), torch.full((3,), float("nan"))  # type: ignore[attr-defined]
+    for network in (mlp(), batchnorm(), dropout()):
+        check_objective(objective, sgd, network, torch.randn(8, 6), torch.arange(8) % 3, cross_entropy)
+
+
+def test_runs(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Two ranks and going on give the bits of one process; a mistake that comes late is one sentence; memories last."""
+    run = (*RUN, "--model.objective", f"{HERE}.Jittered", "--model.objective.alpha", 0.3)
+    assert rffl(*run, "--run.root", tmp_path / "whole").code == 0
+    whole = only_run(tmp_path / "whole")
+    assert rffl(*run, "--trainer.max_epochs", 2, "--run.root", tmp_path / "begun").code == 0
+    last = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
+    ended = forked(2, *run, "--ckpt_path", last, root=tmp_path / "on")
+    assert ended.code == 0, ended.err
+    assert_same_bits(whole, only_run(tmp_path / "on"))
+    states = [
+        checkpoint.read(folder / "checkpoints" / "last.ckpt")["federation"]["participants"]
+        for folder in (whole, only_run(tmp_path / "on"))
+    ]
+    for participant in range(4):  # the label-flipper, which trains, too
+        one, other = (state[participant]["objective"] for state in states)
+        assert one.keys() == other.keys() == {"start", "gradient"}
+        assert all(torch.equal(one[name], other[name]) for name in one)
+        assert one["gradient"].any()
+
+    changed = ("--model.objective.alpha", 0.5, "--ckpt_path", last, "--run.root", tmp_path / "changed")
+    assert "--model.objective.alpha 0.3 -> 0.5" in " ".join(rffl(*run, *changed).err.split())
+    without = rffl(*RUN, "--ckpt_path", last, "--run.root", tmp_path / "without")
+    assert "--model.objective Jittered -> None" in " ".join(without.err.split())
+    late = rffl(*RUN, "--model.objective", f"{HERE}.Raising", "--run.root", tmp_path / "late")
+    assert late.code == 2
+    assert "Raising to train participant 1 in round 3, but KeyError: 'teacher' (test_objective.py, line" in late.err
+    assert "mend it and go on with --ckpt_path last." in late.err
+
+
+def test_what_trains_without(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Standalone references are those of the loss alone, and so are models of one's own; runs are told apart by it."""
+    run, found = (*RUN, "--standalone.enabled", "true", "--server", "FedAvg", "--model.engine", "stacked"), []
+    for name, more in {"plain": (), "own": ("--model.objective", f"{HERE}.FedDyn")}.items():
+        ended = rffl(*run, *more, "--run.root", tmp_path / name)
+        assert ended.code == 0, ended.err
+        assert ("since --model.objective trains each by itself" in " ".join(ended.err.split())) == (name == "own")
+        found.append(RunFolder.open(only_run(tmp_path / name)).summary())
+    plain, own = found
+    assert plain.standalone == pytest.approx(own.standalone, abs=0.05)  # one of each engine, to rounding
+    assert plain.final != own.final
+    listed = rffl("compare", tmp_path / "plain", tmp_path / "own")
+    assert "--model.objective" in listed.out
+    assert "FedDyn" in listed.out
+
+
+def test_in_python() -> None:
+    """A class that is not made is told of."""
+    made = functools.partial(FederatedModule, Federation(participants=2), Perceptron(64, 8, 10))
+    with pytest.raises(UserError, match="that is made, but got <class"):
+        made(objective=FedDyn)  # type: ignore[arg-type]
+    assert made(objective=FedDyn(alpha=0.2)).settings("--model")["--model.objective.alpha"] == "0.2"
