@@ -163,7 +163,7 @@ exclude:
 def test_an_interrupted_pack_goes_on(rffl: Run, tmp_path: Path) -> None:
     """Every cell where it was; and the process answers signals as before."""
     cells = "rffl: '', fedavg: --server FedAvg, median: --server Median"
-    text = f"base: {STACKED} --trainer.max_epochs 5\naxes: {{what: {{{cells}}}}}\n"
+    text = f"base: {STACKED} --trainer.max_epochs 3\naxes: {{what: {{{cells}}}}}\n"
     whole = study(tmp_path, text, "whole.yaml")
     assert rffl("study", whole, "--root", tmp_path / "alone").code == 0
     for number in (signal.SIGINT, signal.SIGTERM):
