@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -90,6 +90,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
         number: The round, counted from 0.
     """
     exchange, server = table.exchange, table.server
+    server.round = number  # also where it only is a participant's half, which steps no round
     examples = {i: table.cast.examples(i, shard) for i, shard in shards.items()}
     if not server.communicates:
         return Outcome(losses=_train(table, examples, number))
@@ -109,9 +110,9 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     # 6. Collude: omniscient adversaries see the honest uploads before the server does.
     _collude(table, uploads, number)
     # 7. Judge: aggregate, similarities, reputations, removal, quotas.
-    verdict = _judge(table, uploads, heard) if exchange.serves else None
+    verdict = _judge(table, uploads, heard, number) if exchange.serves else None
     # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
-    _integrate(table, verdict)
+    _integrate(table, verdict, number)
     _hand_over(table)
     verdict = replace(verdict, download=_spent) if verdict is not None and exchange.rank == 0 else None
     return Outcome(losses=losses, personal_losses=personal_losses, verdict=verdict, traffic=exchange.traffic)
@@ -123,13 +124,36 @@ def _ask(table: Table, number: int) -> None:
         return exchange.ask_all()
     asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
 
+    checked: list[Tensor] = []  # the last: most servers give one to all
+
     def model_for(participant: int) -> Tensor | None:
-        with _of(table.server, "give a participant its model", number):
-            return table.server.model_for(participant)
+        with _drawing(table, "model", participant, number), _of(table.server, "give a participant its model", number):
+            model = table.server.model_for(participant)
+        if model is not None and not any(model is one for one in checked):
+            checked[:] = [_checked_model(table.server, model, number)]
+        return model
 
     for participant, model in exchange.ask(asked, model_for if exchange.serves else None):
         cohort.weights[cohort.row[participant]] = model
     return None
+
+
+def _checked_model(server: Server, model: object, number: int) -> Tensor:
+    """A model that a participant can start from.
+
+    Raises:
+        UserError: If it has not every entry, is not float32, or cannot be computed with.
+    """
+    where = server.coordinates.where
+    _check_shape("model_for", server, model, (where.stop - where.start,))
+    assert isinstance(model, Tensor)
+    if model.dtype != torch.float32:
+        raise UserError(
+            f"Expected model_for of --server {type(server).__name__} to give float32, but got {model.dtype}; give "
+            "model.float()."
+        )
+    server.check_finite("the model_for a participant", model, number + 1)
+    return model
 
 
 def bring_up_to_date(table: Table) -> None:
@@ -201,7 +225,7 @@ def _forge(table: Table, trained: Container[int], number: int) -> None:
         if table.exchange.active[participant]:  # whoever has been removed keeps all of it
             with _of(server, "keep what is a participant's own of its update", number):
                 own = server.kept(update)
-            _check_shape(server, "kept", own, update)
+            _check_shape("kept", server, own, update.shape)
         sent = update
         if participant in table.exchange.asked:
             forged = _forged(table, index, update, number)
@@ -221,7 +245,7 @@ def _sent(
     server, seed = table.server, table.federation.seed_for("upload", participant, number)
     with random_stream(seed, upload.device), _of(server, "say what a participant sends", number):
         sent = server.outgoing(upload, memory, model)
-    _check_shape(server, "outgoing", sent, upload)
+    _check_shape("outgoing", server, sent, upload.shape)
     for key, value in memory.items():
         if not isinstance(value, Tensor):
             raise UserError(
@@ -231,17 +255,22 @@ def _sent(
     return sent
 
 
-def _check_shape(server: Server, method: str, given: object, update: Tensor) -> None:
+def _check_shape(method: str, server: Server, given: object, shape: Sequence[int]) -> None:
     """See that something has an entry for every entry of an update.
 
     Raises:
         UserError: If not.
     """
-    if not isinstance(given, Tensor) or given.shape != update.shape:
+    if not isinstance(given, Tensor) or given.shape != torch.Size(shape):
         got = f"shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
         raise UserError(
-            f"Expected {method} of --server {type(server).__name__} to give shape {list(update.shape)}, but got {got}."
+            f"Expected {method} of --server {type(server).__name__} to give shape {list(shape)}, but got {got}."
         )
+
+
+def _drawing(table: Table, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
+    """Where a class that may be a user's own may draw at random: an interruption and other ranks change nothing."""
+    return random_stream(table.federation.seed_for(purpose, *coordinates), table.exchange.device)
 
 
 def _of(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
@@ -265,13 +294,11 @@ def _upload(table: Table, number: int) -> dict[int, Tensor]:
     uploads: dict[int, Tensor] = {}
 
     def packed(participant: int, where: slice) -> Tensor:
-        with _of(server, "pack an upload", number):
-            return server.pack(rows[participant][where])
+        return _packed(server, rows[participant][where], number)
 
     def arrived(participant: int, payload: Tensor) -> None:
         where = server.coordinates.where
-        with _of(server, "unpack an upload", number):
-            upload = _unpacked(server, payload, where.stop - where.start)
+        upload = _unpacked(server, payload, where.stop - where.start, number)
         # What comes back to where it was sent from takes no second place.
         uploads[participant] = rows[participant][where].copy_(upload) if participant in rows else upload
 
@@ -279,12 +306,38 @@ def _upload(table: Table, number: int) -> dict[int, Tensor]:
     return dict(sorted(uploads.items()))
 
 
-def _unpacked(server: Server, payload: Tensor, dimension: int) -> Tensor:
-    """The upload ``[dimension]`` behind a payload; NaN, which is set aside, behind one that nobody packs so."""
+def _packed(server: Server, upload: Tensor, number: int) -> Tensor:
+    """The payload of an upload.
+
+    Raises:
+        UserError: If it is none that travels.
+    """
+    with _of(server, "pack an upload", number):
+        payload: object = server.pack(upload)
+    if not isinstance(payload, Tensor) or payload.dim() != 1 or payload.dtype != torch.uint8:
+        got = (
+            f"{payload.dtype} of shape {list(payload.shape)}" if isinstance(payload, Tensor) else type(payload).__name__
+        )
+        raise UserError(
+            f"Expected pack of --server {type(server).__name__} to give bytes, a tensor [K] of uint8, but got {got}; a "
+            "tensor of another type has them as flatten().view(torch.uint8)."
+        )
+    return payload
+
+
+def _unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> Tensor:
+    """The upload ``[dimension]`` behind a payload; NaN, which is set aside, behind one that nobody packs so.
+
+    Raises:
+        UserError: If it is none.
+    """
     try:
-        return server.unpack(payload, dimension)
+        with _of(server, "unpack an upload", number):
+            upload = server.unpack(payload, dimension)
     except ValueError:
         return torch.full((dimension,), torch.nan, device=payload.device)
+    _check_shape("unpack", server, upload, (dimension,))
+    return upload
 
 
 def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
@@ -300,17 +353,17 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
         situation = table.cast.situation(participant, number, memory=memory, update=sent, model=nowhere, honest=known)
         # The adversary has no way around the form in which uploads travel.
         outgoing = _sent(table, participant, table.cast.collude(situation), {}, nowhere, number)
-        uploads[participant] = table.server.unpack(table.server.pack(outgoing), len(sent))
+        uploads[participant] = _unpacked(table.server, _packed(table.server, outgoing, number), len(sent), number)
 
 
-def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None) -> Verdict:
+def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
     """The server's verdict; where ranks share the server, they see that it is one and the same.
 
     Raises:
         UserError: On every rank, if one of them comes to another.
     """
     exchange, server = table.exchange, table.server
-    with _of(server, "judge the uploads", server.round):
+    with _drawing(table, "server", number), _of(server, "judge the uploads", number):
         if len(exchange.shards) == 1:
             return server.step(list(uploads.values()), list(uploads), heard)
         with warnings.catch_warnings():
@@ -328,20 +381,26 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None) ->
     return verdict
 
 
-def _integrate(table: Table, verdict: Verdict | None) -> None:
+def _integrate(table: Table, verdict: Verdict | None, number: int) -> None:
     """Bring everybody who was asked its download and add it to its model; adversaries may keep it.
 
     Raises:
         UserError: If somebody else is removed.
     """
     cohort = table.cohort
-    download, removed = (verdict.download, verdict.removed) if verdict is not None else (None, ())
+    removed = verdict.removed if verdict is not None else ()
+
+    def download(participant: int) -> Tensor:
+        assert verdict is not None
+        with _drawing(table, "download", participant, number):
+            return verdict.download(participant)
+
     if unasked := [i for i in removed if i not in table.exchange.asked]:
         raise UserError(
             f"Expected --server {type(table.server).__name__} to remove those that it asks in a round, but it removes "
             f"participant {unasked[0]}, whose rank hears of nothing in this one; have its rule go by evidence.asked."
         )
-    for participant, step in table.exchange.scatter_downloads(download, removed):
+    for participant, step in table.exchange.scatter_downloads(download if verdict is not None else None, removed):
         index = cohort.row[participant]
         cohort.download(index, step)
         table.cast.remember(participant, cohort.attack_memories[index], step)
@@ -350,7 +409,7 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
     if verdict is not None:
         for participant, memory in table.colluders.items():
             if participant in table.exchange.asked and participant not in removed:
-                table.cast.remember(participant, memory, verdict.download(participant))
+                table.cast.remember(participant, memory, download(participant))
 
 
 def _hand_over(table: Table) -> None:

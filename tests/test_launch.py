@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from rffl_pl import launch
 from rffl_pl.errors import UserError
+from rffl_pl.launch.fork import take_ranks
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.launch.watch import orphaned, stopped_late
 from rffl_pl.strategy import LaunchEnvironment
@@ -123,6 +125,7 @@ time.sleep(60)
 
 ONE_NODE = {"TORCHELASTIC_ERROR_FILE": "torchelastic_a/none_b/attempt_1/0/error.json"}
 TWO_NODES = ONE_NODE | {"WORLD_SIZE": "2", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
+SECOND = TWO_NODES | {"RANK": "1"}
 AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
 
 
@@ -173,6 +176,14 @@ def test_a_seed_that_all_ranks_draw(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"RANK": "x"}, r"Expected RANK to be a whole number, .* but got 'x'"),
         ({"WORLD_SIZE": "2"}, r"Expected RANK from the launcher of 2 ranks, but it is not set; unset WORLD_SIZE"),
         ({"WORLD_SIZE": "2", "RANK": "1"}, r"Expected MASTER_ADDR from the launcher of 2 ranks"),
+        (
+            TWO_NODES | {"RANK": "1", "MASTER_PORT": "abc"},
+            r"Expected MASTER_PORT to be a whole number, .* but got 'abc'",
+        ),
+        (
+            TWO_NODES | {"RANK": "1", "MASTER_PORT": "99999"},
+            r"Expected MASTER_PORT to be .* at most 65535, but got 99999",
+        ),
     ],
 )
 def test_what_another_launcher_left(
@@ -183,6 +194,25 @@ def test_what_another_launcher_left(
         monkeypatch.setenv(variable, value)
     with pytest.raises(UserError, match=f"^{expected}"):
         launch.check()
+
+
+@pytest.mark.parametrize("variable", ["SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"])
+def test_a_count_of_restarts_that_is_none(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """It is named."""
+    monkeypatch.setenv(variable, "abc")
+    with pytest.raises(UserError, match=f"^Expected {variable} to be a whole number, .* but got 'abc'; unset"):
+        launch.restarted()
+
+
+@pytest.mark.parametrize(("threads", "taken"), [("", True), ("2,1", True), ("0", False), ("many", False)])
+def test_threads_of_forked_ranks(monkeypatch: pytest.MonkeyPatch, threads: str, taken: bool) -> None:
+    """A number of them, or several as OpenMP has it; an empty one is none."""
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    assert take_ranks(["fit"]) == (1, ["fit"])
+    with (
+        contextlib.nullcontext() if taken else pytest.raises(UserError, match=f"threads .*, but got {threads}; give 1")
+    ):
+        assert take_ranks(["fit", "--ranks", "2"]) == (2, ["fit"])
 
 
 @pytest.mark.parametrize("variable", ["NODE_RANK", "GROUP_RANK", "SLURM_PROCID"])

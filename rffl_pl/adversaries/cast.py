@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.cohort import Examples
 from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.federation import Federation
+from rffl_pl.functional.streams import random_stream
 
 
 class Cast:
@@ -110,16 +112,23 @@ class Cast:
         attack = self.attacks[situation.participant]
         if isinstance(attack, OmniscientAdversary):
             return situation.update
-        with ones_own(attack, "--adversaries", f"forge its upload in round {situation.round + 1}", GO_ON):
+        forging = ones_own(attack, "--adversaries", f"forge its upload in round {situation.round + 1}", GO_ON)
+        with self._drawing("forging", situation), forging:
             upload = attack.upload(situation)
         return _sent(attack, upload, situation)
 
     def collude(self, situation: Situation) -> Tensor:
         """What an omniscient adversary uploads, ``[D]``."""
         attack = self.omniscient[situation.participant]
-        with ones_own(attack, "--adversaries", f"collude in round {situation.round + 1}", GO_ON):
+        colluding = ones_own(attack, "--adversaries", f"collude in round {situation.round + 1}", GO_ON)
+        with self._drawing("colluding", situation), colluding:
             upload = attack.collude(situation)
         return _sent(attack, upload, situation)
+
+    def _drawing(self, purpose: str, situation: Situation) -> AbstractContextManager[None]:
+        """What an attack draws beside its own streams hangs on no rank either."""
+        seed = self.federation.seed_for(purpose, situation.participant, situation.round)
+        return random_stream(seed, situation.update.device)
 
     def remember(self, participant: int, memory: dict[str, Tensor], download: Tensor) -> None:
         """Keep the step ``[D]`` that an adversary has received, if its attack goes by it."""

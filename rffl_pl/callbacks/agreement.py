@@ -56,11 +56,12 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
 def _meetings(trainer: Trainer) -> dict[str, str]:
     """What says when ranks meet, by option: one with more rounds, or that measures more often, would wait for ever."""
     named = (
-        "max_epochs", "max_steps", "check_val_every_n_epoch", "val_check_interval", "limit_train_batches",
-        "limit_val_batches", "limit_test_batches",
+        "max_epochs", "min_epochs", "max_steps", "min_steps", "check_val_every_n_epoch", "val_check_interval",
+        "num_sanity_val_steps", "limit_train_batches", "limit_val_batches", "limit_test_batches",
     )  # fmt: skip
     checkpoints, reference = find(trainer, RoundCheckpoint), find(trainer, StandaloneReference)
-    others = [type(one).__name__ for one in trainer.callbacks if not isinstance(one, ProgressBar)]  # type: ignore[attr-defined]  # Lightning's own
+    # By their keys of a checkpoint, which say for instance after how many rounds one is written.
+    others = [one.state_key for one in trainer.callbacks if not isinstance(one, ProgressBar)]  # type: ignore[attr-defined]  # Lightning's own
     return {f"--trainer.{name}": str(getattr(trainer, name)) for name in named} | {
         "--run.checkpoint_every": str(checkpoints and checkpoints._every_n_epochs),
         "--standalone.enabled": str(reference is not None and reference.enabled),

@@ -37,8 +37,8 @@ from rffl_pl.cli.run import (
     Opening,
     Run,
     callbacks,
+    changed_options,
     check_rounds,
-    has_options,
     leave_if_complete,
     ranks_and_precision,
     wandb_loggers,
@@ -168,16 +168,26 @@ class FederatedCLI(LightningCLI):
         if source is not None:  # a step of Lightning's is a round here
             check_rounds(source, {f"--trainer.{name}": trainer[name] for name in ("max_epochs", "max_steps")})
             if self.earlier is not None:
-                leave_if_complete(self.earlier, trainer.max_epochs)
+                leave_if_complete(self.earlier, trainer.max_epochs, lambda run: self._changed(run, self._places()))
 
-    def _fits(self, run: RunFolder, places: Sequence[str] = ()) -> bool:
-        """Whether a run is of these options, spelt as a run folder keeps them."""
+    def _changed(self, run: RunFolder, places: Sequence[str] = ()) -> list[str] | None:
+        """In which options a run differs from these, spelt as a run folder keeps them."""
         parser, config = self._parser(self.subcommand), self.config[self.subcommand]
-        return has_options(run, yaml.safe_load(parser.dump(config, skip_unset=False)), places, any_seed=self._drawn)
+        kept = yaml.safe_load(parser.dump(config, skip_unset=False))
+        return changed_options(run, kept, places, any_seed=self._drawn)
+
+    def _fits(self, run: RunFolder) -> bool:
+        """Whether a run is of these options."""
+        return self._changed(run) == []
 
     def _fits_elsewhere(self, run: RunFolder) -> bool:
         """Likewise of another rank, which may have the data elsewhere: a folder in common has rank 0's options."""
-        return self._fits(run, pkgutil.resolve_name(self._get(self.config, "data").class_path).places)
+        return self._changed(run, self._places()) == []
+
+    def _places(self) -> Sequence[str]:
+        """The options of the data that say where files lie."""
+        places: Sequence[str] = pkgutil.resolve_name(self._get(self.config, "data").class_path).places
+        return places
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """A trainer whose ranks are torchrun's and whose results lie in one run folder."""

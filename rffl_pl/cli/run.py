@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -109,6 +109,11 @@ class Run:
         return max(written, key=lambda run: (written[run].stat().st_mtime, run.path.name), default=None)
 
 
+_TRAINED = (
+    "--seed_everything", "--federation", "--data", "--model", "--server", "--adversaries", "--trainer.precision",
+)  # fmt: skip
+"""How options begin that say what is trained."""
+
 # Lightning's Timer has an enumeration's member as the default of an option that is a word.
 yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, member: dumper.represent_data(member.value))
 
@@ -143,14 +148,28 @@ def check_rounds(checkpoint: str | Path, asked: Mapping[str, int | None]) -> Non
             )
 
 
-def leave_if_complete(run: RunFolder, asked: int | None) -> None:
+def leave_if_complete(run: RunFolder, asked: int | None, changed: Callable[[RunFolder], Sequence[str] | None]) -> None:
     """End this process where a run that goes on in its folder has all that is asked for: nobody writes there again.
 
+    Args:
+        run: The run.
+        asked: How many rounds are.
+        changed: In which options something else is asked for than a run was.
+
     Raises:
+        UserError: If these are of what is trained: it would be taken for trained.
         SystemExit: With code 0, as a scheduler that starts a finished job again expects it.
     """
-    if asked is not None and run.complete(asked):
-        _leave(run, asked)
+    if asked is None or not run.complete(asked):
+        return
+    others = [option for option in changed(run) or () if option.startswith(_TRAINED)]
+    if others:
+        raise UserError(
+            f"Expected other options with more rounds or in a run of their own, but the run in {run.path} has its "
+            f"{asked} rounds and was trained with another {others[0]}; give another --run.name, or leave out "
+            "--ckpt_path."
+        )
+    _leave(run, asked)
 
 
 def leave_if_complete_on_every_disk(
@@ -181,23 +200,27 @@ def _leave(run: RunFolder, rounds: int) -> NoReturn:
     sys.exit(0)
 
 
-def has_options(
+def changed_options(
     run: RunFolder, config: Mapping[str, Any], places: Iterable[str] = (), *, any_seed: bool = False
-) -> bool:
-    """Whether a run was asked for what a configuration says, but for what changes no result and places of data.
+) -> list[str] | None:
+    """In which options a run was asked for something else, but for what changes no result and places of data.
 
     Args:
         run: The run.
         config: The configuration.
         places: Options of the data that say where files lie.
         any_seed: Whether the seed may be another one, as where each launch draws its own.
+
+    Returns:
+        ``--server.gamma`` and the like; None of a run without a configuration, or with a damaged one.
     """
     elsewhere = {f"--data.{option}" for option in places} | ({"--seed_everything"} if any_seed else set())
     try:
         there, here = options_of(run.config()), options_of(config)
-    except UserError:  # it has no configuration, or a damaged one
-        return False
-    return all(there.get(option) == here.get(option) for option in (there.keys() | here.keys()) - elsewhere)
+    except UserError:
+        return None
+    every = [option for option in {**here, **there} if option not in elsewhere]
+    return [option for option in every if there.get(option) != here.get(option)]
 
 
 class ConfigKeeper(SaveConfigCallback):
@@ -247,8 +270,8 @@ class ConfigKeeper(SaveConfigCallback):
             return
         aside = folder.config_file.with_suffix(f".{int(header(folder.checkpoints)['round'])}.yaml")
         rounds = folder.config()["trainer"]["max_epochs"]  # more of them alone are the same run
-        same = has_options(folder, {**kept, "trainer": {**kept["trainer"], "max_epochs": rounds}})
-        if not same and not aside.exists():  # one that came to no round is nobody's
+        changed = changed_options(folder, {**kept, "trainer": {**kept["trainer"], "max_epochs": rounds}})
+        if changed != [] and not aside.exists():  # one that came to no round is nobody's
             shutil.copyfile(folder.config_file, aside)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -61,6 +61,11 @@ def check() -> None:
             f"Expected {missing[0]} from the launcher of {world_size()} ranks, but it is not set; unset WORLD_SIZE, "
             "or start ranks with --ranks or torchrun."
         )
+    if world_size() > 1 and _number("MASTER_PORT", "0") > 65_535:
+        raise UserError(
+            f"Expected MASTER_PORT to be the number of a port, at most 65535, but got {os.environ['MASTER_PORT']}; "
+            "have the launcher give another."
+        )
 
 
 def _number(name: str, default: str) -> int:
@@ -143,8 +148,8 @@ def launcher() -> int:
 
 def restarted() -> bool:
     """Whether torchrun or Slurm started this launch before: after a failure, or as a job that was put back."""
-    counts = (os.environ.get(name, "0") for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
-    return any([*map(int, counts), _started_before()])
+    counts = [_number(name, "0") for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")]
+    return any([*counts, _started_before()])
 
 
 def _started_before() -> bool:

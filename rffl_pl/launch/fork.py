@@ -50,6 +50,12 @@ def take_ranks(words: list[str]) -> tuple[int, list[str]]:
     if not asked.isdecimal():
         raise UserError(f"Expected --ranks to be a whole number, but got {asked}.")
     check_number(RANKS, int(asked), 1, _MOST)
+    threads = os.environ.get("OMP_NUM_THREADS") or "1"
+    if int(asked) > 1 and re.fullmatch(r"0*[1-9]\d*(,.*)?", threads) is None:
+        raise UserError(
+            f"Expected OMP_NUM_THREADS to be a whole number of threads for each of --ranks, but got {threads}; give 1, "
+            "or unset it."
+        )
     if int(asked) > 1 and "WORLD_SIZE" in os.environ:
         raise UserError(
             f"Expected --ranks without a launcher, but got {asked} under torchrun; give torchrun --nproc_per_node "
@@ -79,7 +85,7 @@ def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:
         "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1",
     }
     flush()
     gc.collect()
@@ -135,9 +141,10 @@ def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable
         if code and not failed:
             failed = code if code > 0 else 128 - code
             if code < 0 and -code not in (signal.SIGTERM, signal.SIGINT):
+                why = ", as where memory is short" if -code == signal.SIGKILL else ""
                 tell(
-                    f"Expected every rank to work on, but rank {rank} was ended by {signal.Signals(-code).name}, as "
-                    "where memory is short; go on with --ckpt_path last."
+                    f"Expected every rank to work on, but rank {rank} was ended by {signal.Signals(-code).name}{why}; "
+                    "go on with --ckpt_path last."
                 )
             _end(ranks)
     return failed

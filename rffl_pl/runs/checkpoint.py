@@ -234,7 +234,10 @@ def choices(path: Path) -> list[Path]:
     if (path / RUN).is_file() or not inside:
         return [path]
 
-    written = {folder: (folder / RUN).stat().st_mtime for folder in inside}
+    try:
+        written = {folder: (folder / RUN).stat().st_mtime for folder in inside}
+    except FileNotFoundError:  # another run of this name has just put a newer one in its place
+        return choices(path)
 
     def age(folder: Path) -> tuple[float, bool, str]:  # clocks are coarse, and copies have the times of the copying
         replaced_by = next((newer for newer in inside if _previous(newer) == folder), folder)

@@ -25,11 +25,11 @@ def unreadable(checkpoint: Mapping[str, Any], *, optimizers: bool) -> str | None
         states["--model.optimizer"] = make()["optimizer"]
     for owner, state in states.items():
         buffer = io.BytesIO()
-        torch.save(state, buffer)
-        buffer.seek(0)
         try:
+            torch.save(state, buffer)
+            buffer.seek(0)
             torch.load(buffer, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError):
+        except (pickle.PickleError, RuntimeError, AttributeError, TypeError):  # functions and locks cannot be saved
             kind = type(next(unkept(state), state))
             return (
                 f"Expected the state of {owner} to hold tensors and Python's own numbers and texts, which a checkpoint "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -97,6 +98,13 @@ class FromFile(FederatedDataModule):
         x, y = torch.load(self.path)
         train, test = TensorDataset(x[:60], y[:60]), TensorDataset(x[60:], y[60:])
         return Sources(train=Single(train), test=Single(test)) if self.single else Sources(train=train, test=test)
+
+
+class Locked(RoundCallback):
+    """Keeps what cannot be saved."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"lock": threading.Lock()}
 
 
 class Best(Callback):

@@ -55,6 +55,12 @@ MISTAKES = {
         "checkpoint keeps, but it has numpy.float64; give float(...) or torch.as_tensor(...).",
         1,
     ),
+    "a lock in the state of a callback": (
+        ("--trainer.callbacks+=tests.callbacks.own.Locked",),
+        "Expected the state of --trainer.callbacks Locked to hold tensors and Python's own numbers and texts, which a "
+        "checkpoint keeps, but it has _thread.lock; give float(...) or torch.as_tensor(...).",
+        0,
+    ),
     "state of an optimizer": (
         ("--model.optimizer", "tests.callbacks.own.Stepping", "--model.optimizer.lr", 0.1),
         "Expected the state of --model.optimizer to hold tensors and Python's own numbers and texts, which a "

@@ -19,7 +19,7 @@ import yaml
 from lightning.pytorch import Callback
 
 from rffl_pl.cli.run import Run as Options
-from rffl_pl.cli.run import has_options
+from rffl_pl.cli.run import changed_options
 from rffl_pl.datamodules import ImageFolder
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.runs import RunFolder
@@ -163,10 +163,10 @@ def test_a_run_whose_data_lie_elsewhere_is_the_same(tmp_path: Path) -> None:
     config = {"data": {"class_path": "rffl_pl.datamodules.ImageFolder", "init_args": {"folder": "/a", "image_size": 8}}}
     run.config_file.write_text(yaml.safe_dump(config))
     config["data"]["init_args"] = {"folder": "/b", "image_size": 8}
-    assert has_options(run, config, ImageFolder.places)
-    assert not has_options(run, config)
+    assert changed_options(run, config, ImageFolder.places) == []
+    assert changed_options(run, config)
     config["data"]["init_args"] = {"folder": "/a", "image_size": 16}
-    assert not has_options(run, config, ImageFolder.places)
+    assert changed_options(run, config, ImageFolder.places)
 
 
 @pytest.mark.parametrize("launcher", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"])
@@ -228,8 +228,11 @@ def test_a_finished_run_is_left_as_it_is(rffl: Run, tmp_path: Path, monkeypatch:
         f"Error: Expected --trainer.max_epochs of at least 3, the rounds that {run / 'checkpoints'} has, but got 2; "
     )
     assert fewer.err.startswith(expected)
-    others = ("--server.gamma", 0.9, "--model.optimizer.lr", 0.5, "--standalone.enabled", "true")
-    again = rffl(*args, "--trainer.max_epochs", 3, *others, "--ckpt_path", "last")
+    for option, value in {"--seed_everything": 7, "--server": "FedAvg", "--model.optimizer.lr": 0.5}.items():
+        other = rffl(*args, "--trainer.max_epochs", 3, option, value, "--ckpt_path", "last")
+        assert other.code == 2
+        assert f"has its 3 rounds and was trained with another {option}; give another --run.name, or" in other.err
+    again = rffl(*args, "--trainer.max_epochs", 3, "--standalone.enabled", "true", "--ckpt_path", "last")
     assert (again.code, again.err) == (0, "")
     assert again.out.startswith(f"The run in {run} has its 3 rounds and its result: nothing is left to do; ")
     assert contents(run) == before

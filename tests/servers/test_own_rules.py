@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from rffl_pl.adversaries import Adversary, OmniscientAdversary, Situation
 from rffl_pl.errors import UserError
 from rffl_pl.runs.checkpoint import read
 from rffl_pl.servers import NNM, Consensus, Evidence, FedAvg, Server, Verdict
 from tests.bad_input.refusal import FIT, assert_refused
-from tests.cli.folders import Run
-from tests.conftest import only_run
+from tests.cli.folders import Run, assert_same_bits
+from tests.conftest import QUICK, only_run
 from tests.functional.reference import uploads
 from tests.ranks import forked
 from tests.runs import federate
@@ -243,6 +245,108 @@ def test_what_nobody_can_send(what: str, expected: str) -> None:
     with pytest.raises(UserError) as refusal:
         federate(Sending(what=what))
     assert expected in str(refusal.value)
+
+
+class Travelling(FedAvg):
+    """Packs, unpacks and hands out models as its option says."""
+
+    hands_models = True
+
+    def __init__(self, *, what: str = "") -> None:
+        super().__init__()
+        self.what = what
+
+    def pack(self, upload: Tensor) -> Tensor:
+        kinds: dict[str, Any] = {"floats": upload.clone(), "bytes": bytes(8), "rows": upload.view(torch.uint8)[None]}
+        return kinds.get(self.what, super().pack(upload))  # type: ignore[no-any-return]
+
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        upload = super().unpack(payload, dimension)
+        kinds: dict[str, Any] = {"ten": upload[:10], "one": torch.ones(1), "nothing": None}
+        return kinds.get(self.what, upload)  # type: ignore[no-any-return]
+
+    def model_for(self, participant: int) -> Tensor | None:
+        zeros = torch.zeros(4810)
+        kinds = {"short": zeros[:10], "a number": zeros[:1], "double": zeros.double(), "list": [0.0], "NaN": zeros / 0}
+        return kinds.get(self.what)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("floats", "pack of --server Travelling to give bytes, a tensor [K] of uint8, but got torch.float32 of shape"),
+        ("bytes", "pack of --server Travelling to give bytes, a tensor [K] of uint8, but got bytes; a tensor of"),
+        ("rows", "a tensor [K] of uint8, but got torch.uint8 of shape [1, 19240]; a tensor"),
+        ("ten", "unpack of --server Travelling to give shape [4810], but got shape [10]."),
+        ("one", "unpack of --server Travelling to give shape [4810], but got shape [1]."),
+        ("nothing", "unpack of --server Travelling to give shape [4810], but got NoneType."),
+        ("short", "model_for of --server Travelling to give shape [4810], but got shape [10]."),
+        ("a number", "model_for of --server Travelling to give shape [4810], but got shape [1]."),
+        ("double", "model_for of --server Travelling to give float32, but got torch.float64; give model.float()."),
+        ("list", "model_for of --server Travelling to give shape [4810], but got list."),
+        ("NaN", "the model_for a participant of --server Travelling to be finite, but round 1 has NaN"),
+    ],
+)
+def test_what_cannot_travel(what: str, expected: str) -> None:
+    """It ends in a traceback of ours, spreads over all entries, or has its bytes counted wrongly."""
+    with pytest.raises(UserError) as refusal:
+        federate(Travelling(what=what))
+    assert expected in str(refusal.value)
+
+
+class Lottery(FedAvg):
+    """Draws wherever it is asked, as torch, NumPy and Python do it, and goes by its round where participants are."""
+
+    hands_models = True
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        return update + 0.01 * 0.5**self.round * torch.randn_like(update)
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        return super().weigh(evidence) * (torch.rand(len(evidence.senders)) + np.random.rand() + random.random())
+
+    def model_for(self, participant: int) -> Tensor | None:
+        assert self.model is not None
+        return self.model + 0.01 * torch.randn_like(self.model)
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        verdict = super().rule(evidence)
+
+        def download(participant: int) -> Tensor:
+            return verdict.download(participant) * (1 + 0.1 * torch.rand(()))
+
+        return replace(verdict, download=download)
+
+
+class Noisy(Adversary):
+    """Draws from torch's own stream."""
+
+    def upload(self, situation: Situation) -> Tensor:
+        return situation.update + 0.1 * torch.randn_like(situation.update)
+
+
+class Knowing(OmniscientAdversary):
+    """Likewise, and knows."""
+
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        return situation.honest.mean(0) + 0.1 * torch.randn_like(situation.update)
+
+
+@pytest.mark.distributed
+def test_what_ones_own_draws(rffl: Run, tmp_path: Path) -> None:
+    """Neither ranks nor an interruption change it; and a rule knows its round wherever it is."""
+    line = (
+        "fit", "--config", "configs/digits.yaml", *QUICK, "--server", f"{HERE}.Lottery", "--federation.adversaries", 2,
+        "--adversaries", f"[{HERE}.Noisy,{HERE}.Knowing]", "--federation.participation", 0.7,
+    )  # fmt: skip
+    assert rffl(*line, "--trainer.max_epochs", 4, "--run.root", tmp_path / "whole").code == 0
+    begun = forked(3, *line, "--trainer.max_epochs", 2, root=tmp_path / "begun")
+    assert begun.code == 0, begun.err
+    last = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
+    on = forked(2, *line, "--trainer.max_epochs", 4, "--ckpt_path", last, root=tmp_path / "on")
+    assert on.code == 0, on.err
+    assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
 
 
 class Averaging(FedAvg):
