@@ -124,8 +124,7 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
         )
     try:
         with torch.inference_mode():
-            logits: Tensor = network.eval()(x)
-            shape = list(logits.shape)
+            logits: Any = network.eval()(x)
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but it "
@@ -133,10 +132,15 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
         ) from error
     finally:
         network.train(training)
-    if shape != [len(x), classes]:
+    if not isinstance(logits, Tensor):
+        raise UserError(
+            f"Expected --model.network {name} to give a tensor of logits, but got {type(logits).__name__}; have it "
+            "give these alone, without auxiliary outputs."
+        )
+    if list(logits.shape) != [len(x), classes]:
         raise UserError(
             f"Expected --model.network {name} to give logits of shape {[len(x), classes]} for inputs of shape "
-            f"{list(x.shape)}, {whose}, but got {shape}; give it {classes} outputs."
+            f"{list(x.shape)}, {whose}, but got {list(logits.shape)}; give it {classes} outputs."
         )
     return logits.float()
 

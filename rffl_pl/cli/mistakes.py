@@ -276,6 +276,8 @@ def _wrong_kind(message: str) -> str | None:
     given, key = _given(message), _key(message)
     if key == "data.split" and (of_class := _no_such_option(message)):  # which is a name or a class
         return of_class
+    if re.fullmatch(r"[+-]?inf(inity)?", given, re.IGNORECASE):
+        return f"Expected --{key} to be {' or '.join(kinds)}, but got {given}; write .inf, as YAML has it."
     added = f"; give --adversaries '[{given}]'" if key == "adversaries" and re.fullmatch(r"[\w.]+", given) else ""
     return f"Expected --{key} to be {' or '.join(kinds)}, but got {given}{added}."
 

@@ -141,7 +141,7 @@ def _typed(value: Any, name: str) -> Iterator[tuple[str, str]]:
                 yield from _typed(below, name)
             else:
                 yield from _typed(below, f"--{key}" if name == "-" else f"{name}.{key}")
-    elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+    elif isinstance(value, list) and (not value or any(isinstance(item, Mapping) for item in value)):
         for number, item in enumerate(value):
             yield from _typed(item, f"{name}.{number}")
     else:

@@ -8,6 +8,9 @@ SEEDS = ("--seed_everything", "seed")
 """What the seed is called on the command line and in a study."""
 
 
+_NOTHING = "None"
+
+
 def differing(every: Sequence[Mapping[str, str]]) -> list[str]:
     """The options that differ between some settings.
 
@@ -19,11 +22,15 @@ def differing(every: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _differs(name: str, every: Sequence[Mapping[str, str]]) -> bool:
-    if len({settings[name] for settings in every if name in settings}) > 1:
+    values = {settings[name] for settings in every if name in settings}
+    if len(values) > 1:
         return True
+    lacking = [settings for settings in every if settings and name not in settings]
+    if values == {_NOTHING} and all(f"{name}.0" in settings for settings in lacking):
+        return False  # nothing there and a list here, whose classes say it
     owner = name.rpartition(".")[0]
-    owners = {settings.get(owner) for settings in every}
-    return len(owners) == 1 and any(name not in settings for settings in every if settings)
+    owners = {settings.get(owner) if settings.get(owner) != _NOTHING else None for settings in every}
+    return len(owners) == 1 and bool(lacking)
 
 
 def ordered(options: Sequence[str]) -> list[str]:

@@ -351,6 +351,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def _take_in(self, sources: Sources) -> None:
         """Check the datasets and make what reads them."""
         self._take_number_of_classes()
+        self._check_names_of_classes()
         if not isinstance(sources, Sources):
             raise UserError(
                 f"Expected load() of {type(self).__name__} to return Sources(train=..., test=...), but got "
@@ -403,6 +404,23 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             raise UserError(f"{said} {got}; set num_classes in the class to an int.") from error
         if classes < 1:
             raise UserError(f"{said} {classes}; set num_classes in the class.")
+
+    def _check_names_of_classes(self) -> None:
+        """See that every class has a name of its own, if they have any."""
+        names = self.class_names
+        listed = isinstance(names, Sequence) and not isinstance(names, str)
+        if not listed or not all(isinstance(name, str) for name in names):
+            got = f"{names!r}"
+        elif names and len(names) != self.num_classes:
+            got = f"{len(names)} names"
+        elif len(set(names)) < len(names):
+            got = f"{next(name for name in names if names.count(name) > 1)} twice"
+        else:
+            return
+        raise UserError(
+            f"Expected class_names of {type(self).__name__} to be a list of {self.num_classes} different texts, one "
+            f"for each class, or empty, but got {got}."
+        )
 
     def _check_limit(self, which: str) -> None:
         """See that something is left of what is asked for, final accuracies after training: they are measured last.

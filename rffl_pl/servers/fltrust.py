@@ -61,7 +61,8 @@ class FLTrust(Consensus):
         if self.root_examples > len(task.root):
             raise UserError(
                 f"Expected --server.root_examples to be at most the server's {len(task.root)} validation examples, but "
-                f"got {self.root_examples}; give fewer, or raise --data.validation."
+                f"got {self.root_examples}; give fewer, or a greater --data.validation if these are training examples "
+                "that are held out."
             )
         self._root = task.root
 

@@ -36,6 +36,18 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
         "server: {class_path: RFFL, init_args: {gama: 1}}",
         "but got --server.gama; did you mean --server.gamma?",
     ),
+    "a section twice": (
+        "data: {init_args: {split: CLA}}\ntrainer: {max_epochs: 2}\ndata: {init_args: {batch_size: 32}}",
+        "Expected every key of --config my.yaml once in its place, but got data twice, again in line 3; write what",
+    ),
+    "an option twice, below": (
+        "model:\n  local_epochs: 1\n  local_epochs: 2",
+        "but got local_epochs twice, again in li",
+    ),
+    "an option twice, in a list": (
+        "adversaries:\n- class_path: Sybil\n  init_args: {jitter: 0.1}\n  init_args: {jitter: 0.2}",
+        "but got init_args twice, again in line 4",
+    ),
     "a name that is null": ("run: {name: }", "--run.name to be"),
     "no data": ("data: null", "Expected --data, which is required, but got none"),
 }

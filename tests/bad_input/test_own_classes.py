@@ -57,7 +57,7 @@ CLASSES: Mapping[str, Row] = {
     "double": (("--model.network", f"{OWN}.Double"), "parameters that train, all of them float32, but Double has 2"),
     "paired": (
         ("--model.network", f"{OWN}.Paired"),
-        "Paired to take inputs of shape [64, 1, 8, 8]",
+        "Paired to give a tensor of logits, but got tuple; have it give these alone, without auxiliary outputs.",
     ),
     "searching": (("--model.network", f"{OWN}.Searching"), "--model.network Searching to take inputs of shape"),
     "detached": (("--model.network", f"{OWN}.Detached"), "--model.network Detached, but a first step fails"),

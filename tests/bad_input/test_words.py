@@ -51,6 +51,7 @@ OPTIONS: dict[str, Row] = {
         ("--model.optimizer", "Adam", "--model.optimizer.betas", "x"),
         "--model.optimizer.betas to be a list, but got x.",
     ),
+    "gamma without a bound": (("--server.gamma", "inf"), "to be a number, but got inf; write .inf, as YAML has it."),
     "gamma in words": (("--server.gamma", "x"), "--server.gamma to be a number, but got x."),
     "weights of classes in words": (
         ("--model.loss", "torch.nn.CrossEntropyLoss", "--model.loss.weight", "[1,x]"),

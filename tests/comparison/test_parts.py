@@ -8,6 +8,7 @@ import math
 import pytest
 
 from rffl_pl.comparison.curves import MOST_LINES, MOST_POINTS, MOST_VALUES, curves, drawn, points_for, short, thinned
+from rffl_pl.comparison.reading import options_of
 from rffl_pl.comparison.settings import called, differing, ordered, plain
 from rffl_pl.runs import Round
 
@@ -37,6 +38,17 @@ def test_what_differs() -> None:
     assert differing([a, a | {"--server.own": "1"}]) == ["--server.own"]
     assert differing([a, a | {"--adversaries.0": "FreeRider"}]) == ["--adversaries.0"]
     assert differing([a, {}]) == []
+    stopping = a | {"--trainer.callbacks.0": "EarlyStopping", "--trainer.callbacks.0.monitor": "loss"}
+    assert differing([a | {"--trainer.callbacks": "None"}, stopping]) == ["--trainer.callbacks.0"]
+    assert differing([a, a | {"--server.bound": "None"}]) == ["--server.bound"]
+
+
+def test_a_list_of_classes_against_an_empty_one() -> None:
+    """The classes are told, not that there is a list."""
+    attacked = [{"class_path": "rffl_pl.adversaries.Sybil", "init_args": {"jitter": 0.1}}]
+    options = [options_of({"adversaries": given, "seed_everything": 1}) for given in ([], attacked)]
+    assert differing(options) == ["--adversaries.0"]
+    assert [each.get("--adversaries.0") for each in options] == [None, "Sybil"]
 
 
 def test_names_of_settings() -> None:

@@ -406,6 +406,21 @@ def test_a_number_of_classes_that_is_no_whole_number(given: Any, what: str) -> N
     assert "Expected Property to say its number of classes, but got one of type int64;" in told(counted)
 
 
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [(("a", "b"), "2 names"), ("abcd", "'abcd'"), (("a", "a", "b", "c"), "a twice"), ((1, 2, 3, 4), r"(1, 2, 3, 4)")],
+)
+def test_names_that_are_not_those_of_the_classes(given: Any, got: str) -> None:
+    """They show when predictions are written: a traceback, or two classes with one name."""
+    data = with_part("train", tensors(TRAIN))
+    data.class_names = given
+    assert told(data) == (
+        f"Expected class_names of Given to be a list of 4 different texts, one for each class, or empty, but got {got}."
+    )
+    data.class_names = ["a", "b", "c", "d"]
+    data.setup("fit")
+
+
 @pytest.mark.parametrize("given", [0, -2])
 def test_no_classes(given: int) -> None:
     """Nobody would know how many outputs a network needs."""

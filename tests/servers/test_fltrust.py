@@ -148,7 +148,7 @@ def test_refusals() -> None:
     """Too few examples get through to the first round, or the message does not say which option mends it."""
     assert_refused(lambda: FLTrust(root_examples=1), "--server.root_examples", "got 1")
     with pytest.raises(
-        UserError, match=r"at most the server's 144 validation examples, but got 145; give fewer, or ra"
+        UserError, match=r"at most the server's 144 validation examples, but got 145; give fewer, or a greater"
     ):
         federate(FLTrust(root_examples=145), rounds=1)
     with pytest.raises(UserError, match=r"--data holds none out; give --data\.validation 0\.1, under .* another"):
