@@ -331,11 +331,11 @@ def _unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> T
     Raises:
         UserError: If it is none.
     """
-    try:
-        with _of(server, "unpack an upload", number):
+    with _of(server, "unpack an upload", number):
+        try:
             upload = server.unpack(payload, dimension)
-    except ValueError:
-        return torch.full((dimension,), torch.nan, device=payload.device)
+        except ValueError:
+            return torch.full((dimension,), torch.nan, device=payload.device)
     _check_shape("unpack", server, upload, (dimension,))
     return upload
 
