@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.measured import PAGE, shown, table
 from benchmarks.results import RESULTS, commands, each_file_read_once
 from tests.cli.folders import Run
 from tests.conftest import ROOT
@@ -17,3 +18,8 @@ def test_the_tables_are_drawn_from_the_results(rffl: Run, monkeypatch: pytest.Mo
     with each_file_read_once():
         for words, below in found:
             assert rffl(*words).out.strip() == below, words
+
+
+def test_what_has_been_measured_is_told() -> None:
+    """Results came, or were taken out, and the page says otherwise: `python -m benchmarks.measured`."""
+    assert shown(PAGE.read_text()) == table()
