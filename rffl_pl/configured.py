@@ -134,8 +134,6 @@ def _flat(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in arguments.items():
         if value is None or isinstance(value, str | int | float | bool):
             yield name, str(value)
-        elif isinstance(value, Configured):
-            yield from value.settings(name).items()
         elif isinstance(value, list | tuple) and value and all(isinstance(item, Configured) for item in value):
             for index, item in enumerate(value):
                 yield from item.settings(f"{name}.{index}").items()

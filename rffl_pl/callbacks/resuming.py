@@ -22,6 +22,7 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
         model=module,
         network=module.network,
         loss=module.loss,
+        objective=module.objective,
         data=module.data,
         rates=optimizer_settings(module.new_optimizer()),
         precision=str(trainer.precision),

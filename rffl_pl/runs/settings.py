@@ -27,6 +27,7 @@ def settings_of(
     model: Configured,
     network: nn.Module,
     loss: nn.Module | None,
+    objective: Configured | None,
     data: Configured,
     rates: Settings,
     precision: str,
@@ -39,6 +40,7 @@ def settings_of(
         model: Local training and attacks.
         network: Of which dropout and the like are no parameters.
         loss: What participants train by, if it is none of ours.
+        objective: What they minimise in its place, if they do.
         data: The data and its split.
         rates: The options of the participants' optimizer.
         precision: Of local training.
@@ -54,6 +56,7 @@ def settings_of(
         for attribute, value in attributes(layer).items()
     }
     every |= loss_settings(loss)
+    every |= {} if objective is None else objective.settings("--model.objective")
     every["--trainer.precision"] = precision
     classes = ("--model", "--federation")  # of these there is one
     return {
