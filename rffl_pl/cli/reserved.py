@@ -12,6 +12,7 @@ from rffl_pl.cli.mistakes import interrupted, mistake_behind
 from rffl_pl.cli.run import Run
 from rffl_pl.datamodules.files import absent, remove_empty
 from rffl_pl.errors import UserError
+from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.runs import RunFolder
 
 
@@ -46,9 +47,11 @@ class Reserved:
         try:
             yield
         except (Exception, SystemExit) as error:
-            if self._new and (mistake_behind(error) is not None or interrupted(error)):
-                for folder in RunFolder.taken():  # by one of the ranks that see it
-                    self._take_away(folder)
+            ended = mistake_behind(error) is not None or interrupted(error) or isinstance(error, Stopped)
+            if self._new and ended:
+                with STOP.held():  # the launcher asks this rank to end as soon as another has made the same mistake
+                    for folder in RunFolder.taken():  # by one of the ranks that see it
+                        self._take_away(folder)
             raise
 
     def _take_away(self, folder: RunFolder) -> None:
