@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 _AS_NEAR = 0.15
 _PACKAGE = str(Path(__file__).parent)
@@ -49,6 +50,31 @@ def check_number(option: str, value: float | None, least: float, most: float = M
         raise UserError(f"Expected {option} to be at least {least}, but got {value}{remedy and f'; {remedy}'}.")
     if value > most:
         raise UserError(f"Expected {option} to be at most {most}, but got {brief(value)}{remedy and f'; {remedy}'}.")
+
+
+def check_keys(node: Any, of: str) -> None:
+    """See that every key of a YAML document stands once in its mapping: of several a parser silently takes the last.
+
+    Args:
+        node: What `yaml.compose` makes of it; None of an empty one.
+        of: What it is of.
+
+    Raises:
+        UserError: If one is there again.
+    """
+    pairs = node.value if node is not None and isinstance(node.value, list) else []
+    seen: set[tuple[str, str]] = set()
+    for pair in pairs:
+        key, *below = pair if isinstance(pair, tuple) else (None, pair)
+        if key is not None and isinstance(key.value, str) and not key.tag.endswith(":merge"):
+            if (key.tag, key.value) in seen:
+                raise UserError(
+                    f"Expected every key of {of} once in its place, but got {key.value} twice, again in line "
+                    f"{key.start_mark.line + 1}; give it another name, or write what belongs to it in one place."
+                )
+            seen.add((key.tag, key.value))
+        for one in below:
+            check_keys(one, of)
 
 
 def brief(number: float) -> str:

@@ -326,9 +326,9 @@ class FederatedModule(Configured, LightningModule):
         precision = self.trainer.precision_plugin.train_step_context
         loss = loss_on(device, self.loss)
         moved = self.scaffold or self.pull > 0
-        why = refusal(network, make_optimizer(self.optimizer, network), x.to(device), loss, precision, moved)
-        if self.objective is not None:
-            why = "--model.objective trains each by itself"
+        made = make_optimizer(self.optimizer, network)
+        alone = "--model.objective trains each by itself" if self.objective is not None else None
+        why = alone or refusal(network, made, x.to(device), loss, precision, moved)
         if why is not None:
             asked = "in spite of --model.engine stacked" if self.engine == "stacked" else "on this GPU"
             rank_zero_warn(f"Participants train one after another {asked}, since {why}.")

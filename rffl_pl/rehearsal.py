@@ -254,7 +254,8 @@ def check_objective(
     copied, before = _copied(network).train(), _standing(tried)
     optimizer = make_optimizer(factory, copied)
     for number in range(2):
-        here = LocalRound(round=number, participant=0, criterion=loss, memory=memory)
+        # Of logits in single precision, as in training.
+        here = LocalRound(round=number, participant=0, criterion=lambda z, y: loss(z.float(), y), memory=memory)
         with ones_own(objective, "--model.objective", "train a participant"):
             with torch.no_grad():
                 tried.begin(copied, here)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Container, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -112,7 +112,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     # 7. Judge: aggregate, similarities, reputations, removal, quotas.
     verdict = _judge(table, uploads, heard, number) if exchange.serves else None
     # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
-    _integrate(table, verdict, number)
+    _integrate(table, verdict)
     _hand_over(table)
     verdict = replace(verdict, download=_spent) if verdict is not None and exchange.rank == 0 else None
     return Outcome(losses=losses, personal_losses=personal_losses, verdict=verdict, traffic=exchange.traffic)
@@ -363,13 +363,25 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, nu
         UserError: On every rank, if one of them comes to another.
     """
     exchange, server = table.exchange, table.server
-    with _drawing(table, "server", number), _of(server, "judge the uploads", number):
-        if len(exchange.shards) == 1:
-            return server.step(list(uploads.values()), list(uploads), heard)
-        with warnings.catch_warnings():
-            if exchange.rank != 0:
-                warnings.simplefilter("ignore")  # rank 0 says it
-            verdict = server.step(list(uploads.values()), list(uploads), heard)
+    heard_once = nullcontext() if exchange.rank == 0 else warnings.catch_warnings(action="ignore")  # rank 0 says it
+    with _drawing(table, "server", number), _of(server, "judge the uploads", number), heard_once:
+        verdict = server.step(list(uploads.values()), list(uploads), heard)
+
+    def download(participant: int) -> Tensor:
+        with _drawing(table, "download", participant, number), _of(server, "give a participant its download", number):
+            return verdict.download(participant)
+
+    if len(exchange.shards) > 1:
+        _check_agreement(exchange, verdict)
+    return replace(verdict, download=download)
+
+
+def _check_agreement(exchange: Exchange, verdict: Verdict) -> None:
+    """See that all ranks that share the server decide alike.
+
+    Raises:
+        UserError: On every rank, if one of them comes to another verdict.
+    """
     decided = (verdict.weights, verdict.reputations, verdict.quotas, verdict.members)
     digest = hashlib.sha256(b"".join(values.cpu().numpy().tobytes() for values in decided)).hexdigest()
     found = exchange.first_difference({"verdict": digest})
@@ -378,29 +390,22 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, nu
             f"Expected all ranks to decide alike under --exchange sharded, but rank {found[0]} comes to another "
             "verdict than rank 0, as on another processor or with other threads; give --exchange central."
         )
-    return verdict
 
 
-def _integrate(table: Table, verdict: Verdict | None, number: int) -> None:
+def _integrate(table: Table, verdict: Verdict | None) -> None:
     """Bring everybody who was asked its download and add it to its model; adversaries may keep it.
 
     Raises:
         UserError: If somebody else is removed.
     """
     cohort = table.cohort
-    removed = verdict.removed if verdict is not None else ()
-
-    def download(participant: int) -> Tensor:
-        assert verdict is not None
-        with _drawing(table, "download", participant, number):
-            return verdict.download(participant)
-
+    download, removed = (verdict.download, verdict.removed) if verdict is not None else (None, ())
     if unasked := [i for i in removed if i not in table.exchange.asked]:
         raise UserError(
             f"Expected --server {type(table.server).__name__} to remove those that it asks in a round, but it removes "
             f"participant {unasked[0]}, whose rank hears of nothing in this one; have its rule go by evidence.asked."
         )
-    for participant, step in table.exchange.scatter_downloads(download if verdict is not None else None, removed):
+    for participant, step in table.exchange.scatter_downloads(download, removed):
         index = cohort.row[participant]
         cohort.download(index, step)
         table.cast.remember(participant, cohort.attack_memories[index], step)
@@ -409,7 +414,7 @@ def _integrate(table: Table, verdict: Verdict | None, number: int) -> None:
     if verdict is not None:
         for participant, memory in table.colluders.items():
             if participant in table.exchange.asked and participant not in removed:
-                table.cast.remember(participant, memory, download(participant))
+                table.cast.remember(participant, memory, verdict.download(participant))
 
 
 def _hand_over(table: Table) -> None:

@@ -182,14 +182,30 @@ def test_training_is_what_a_newcomer_would_write(make: Callable[[], nn.Module], 
         assert not torch.allclose(cohorts[1].weights[index], expected, atol=1e-2)
 
 
-def test_the_loss_by_another_name() -> None:
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_the_loss_by_another_name(precision: str) -> None:
     """Gives the bits of the loss, one's own loss too, proximal terms and batch normalisation beside it."""
     shards = {0: examples(0), 1: Shuffled(examples(1).x[:25], examples(1).y[:25])}  # a last mini-batch of one
     for loss in (None, nn.CrossEntropyLoss(label_smoothing=0.2)):
         cohorts = [Cohort(batchnorm(), [0, 1], sgd, CPU, loss=loss, objective=each) for each in (Plain(), None)]
-        losses = [train_round(cohort, shards, Schedule(proximal=0.1), FEDERATION, 0) for cohort in cohorts]
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
+            losses = [train_round(cohort, shards, Schedule(proximal=0.1), FEDERATION, 0) for cohort in cohorts]
         assert losses[0] == losses[1]
         assert torch.equal(cohorts[0].weights, cohorts[1].weights)
+
+
+def test_corrected_steps_beside_it() -> None:
+    """They are those of the loss by its own name."""
+    cohorts = [Cohort(mlp(), [0, 1], sgd, CPU, scaffold=True, objective=each) for each in (Plain(), None)]
+    for number in range(3):
+        for cohort in cohorts:
+            train_round(cohort, {i: examples(i) for i in (0, 1)}, Schedule(epochs=1), FEDERATION, number)
+            step = torch.stack([cohort.withdraw(i).clone() for i in (0, 1)]).mean(0)
+            for i in (0, 1):
+                cohort.download(i, step)
+        assert torch.equal(cohorts[0].weights, cohorts[1].weights)
+    assert cohorts[0].corrections is not None
+    assert cohorts[0].corrections.of(0) is not None
 
 
 def test_a_round_that_fails_is_forgotten() -> None:
@@ -269,20 +285,39 @@ def test_runs(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     assert "mend it and go on with --ckpt_path last." in late.err
 
 
-def test_what_trains_without(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """Standalone references are those of the loss alone, and so are models of one's own; runs are told apart by it."""
-    run, found = (*RUN, "--standalone.enabled", "true", "--server", "FedAvg", "--model.engine", "stacked"), []
-    for name, more in {"plain": (), "own": ("--model.objective", f"{HERE}.FedDyn")}.items():
+def test_what_trains_without(rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standalone references are those of the loss alone, to the bit, and models of one's own remember nothing.
+
+    Runs are told apart by it.
+    """
+    run = (*RUN, "--standalone.enabled", "true", "--server", "FedAvg", "--model.personal", 0.5)
+    found = []
+    for name, more in {
+        "plain": (),
+        "own": ("--model.objective", f"{HERE}.FedDyn", "--model.objective.alpha", 5),
+    }.items():
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"cache of {name}"))  # each trains its own
         ended = rffl(*run, *more, "--run.root", tmp_path / name)
         assert ended.code == 0, ended.err
-        assert ("since --model.objective trains each by itself" in " ".join(ended.err.split())) == (name == "own")
-        found.append(RunFolder.open(only_run(tmp_path / name)).summary())
-    plain, own = found
-    assert plain.standalone == pytest.approx(own.standalone, abs=0.05)  # one of each engine, to rounding
-    assert plain.final != own.final
+        found.append(only_run(tmp_path / name))
+    plain, own = (RunFolder.open(folder).summary() for folder in found)
+    assert plain.standalone == own.standalone
+    state = checkpoint.read(found[1] / "checkpoints" / "last.ckpt")["federation"]["participants"][0]
+    models = [torch.load(folder / "weights" / "participant_3.pt")["1.weight"] for folder in found]  # a shared one
+    assert "objective" in state
+    assert "objective" not in state["personal"]
+    assert not torch.equal(*models)
     listed = rffl("compare", tmp_path / "plain", tmp_path / "own")
     assert "--model.objective" in listed.out
     assert "FedDyn" in listed.out
+
+
+def test_a_stack_that_is_asked_for(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Each trains by itself, and the run says why."""
+    for more, told in (((), False), (("--model.objective", f"{HERE}.FedDyn"), True)):
+        ended = rffl(*RUN, *more, "--trainer.max_epochs", 1, "--model.engine", "stacked")
+        assert ended.code == 0, ended.err
+        assert ("since --model.objective trains each by itself" in " ".join(ended.err.split())) == told
 
 
 def test_in_python() -> None:

@@ -6,12 +6,10 @@ import ast
 import itertools
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rffl_pl.errors import UserError, nearest
+from rffl_pl.errors import UserError, check_keys, nearest
 
 PACKAGE = Path(__file__).parent.parent
 CONFIGS = PACKAGE / "configs"
@@ -128,14 +126,11 @@ def _check_config(given: str) -> None:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         content = yaml.load(text, Loader=loader)
         repr(content)  # what is nested too deeply for that is so for the parser
-        again = next(_repeated(yaml.compose(text, Loader=loader)), None)
+        check_keys(yaml.compose(text, Loader=loader), f"--config {given}")
+    except UserError:
+        raise
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"Expected --config {given} to be YAML, but {' '.join(str(error).split())}.") from error
-    if again is not None:
-        raise UserError(
-            f"Expected every key of --config {given} once in its place, but got {again.value} twice, again in line "
-            f"{again.start_mark.line + 1}; write what belongs to it in one place."
-        )
     if not isinstance(content, dict):
         raise UserError(f"Expected --config {given} to name options, but it holds {type(content).__name__}.")
     for group in GROUPS:
@@ -143,20 +138,6 @@ def _check_config(given: str) -> None:
             raise UserError(
                 f"Expected {group} in --config {given} to have a name and a value each, but got {content[group]!r}."
             )
-
-
-def _repeated(node: Any) -> Iterator[Any]:
-    """The keys of a YAML document that stand in a mapping before: of these a parser silently takes the last."""
-    pairs = node.value if node is not None and isinstance(node.value, list) else []
-    seen: set[tuple[str, str]] = set()
-    for pair in pairs:
-        key, *below = pair if isinstance(pair, tuple) else (None, pair)
-        if key is not None and isinstance(key.value, str) and not key.tag.endswith(":merge"):
-            if (key.tag, key.value) in seen:
-                yield key
-            seen.add((key.tag, key.value))
-        for one in below:
-            yield from _repeated(one)
 
 
 def with_files(args: list[str]) -> list[str]:

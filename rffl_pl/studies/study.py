@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from rffl_pl.errors import UserError, nearest
+from rffl_pl.errors import UserError, check_keys, nearest
 from rffl_pl.federation import coalition_name
 
 KEYS = ("name", "base", "reduced", "players", "axes", "also", "seeds", "exclude", "curves")
@@ -45,21 +45,10 @@ class _AsWritten(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping; of a key that is there twice YAML would silently take the last.
-
-        Raises:
-            UserError: If there is one.
-        """
-        seen = set()
+        """A mapping whose keys are text."""
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
                 key.tag = "tag:yaml.org,2002:str"
-                if key.value in seen:
-                    raise UserError(
-                        f"Expected every key of {self.name} once in its place, but got {key.value} twice, again in "
-                        f"line {key.start_mark.line + 1}; give it another name or remove it."
-                    )
-                seen.add(key.value)
         return dict(super().construct_mapping(node, deep))
 
 
@@ -97,8 +86,11 @@ class Study:
             UserError: If it says no study.
         """
         try:
-            with path.open() as file:
-                content = yaml.load(file, _AsWritten)
+            text = path.read_text()
+            check_keys(yaml.compose(text, _AsWritten), str(path))
+            content = yaml.load(text, _AsWritten)
+        except UserError:
+            raise
         except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"Expected {path} to be the YAML file of a study, but {reason}.") from error

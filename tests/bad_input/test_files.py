@@ -38,7 +38,7 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
     ),
     "a section twice": (
         "data: {init_args: {split: CLA}}\ntrainer: {max_epochs: 2}\ndata: {init_args: {batch_size: 32}}",
-        "Expected every key of --config my.yaml once in its place, but got data twice, again in line 3; write what",
+        "Expected every key of --config my.yaml once in its place, but got data twice, again in line 3; give",
     ),
     "an option twice, below": (
         "model:\n  local_epochs: 1\n  local_epochs: 2",

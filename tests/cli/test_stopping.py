@@ -8,20 +8,24 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from lightning.pytorch import Callback
 
+from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import Run as Options
 from rffl_pl.cli.run import changed_options
 from rffl_pl.datamodules import ImageFolder
-from rffl_pl.launch.stopping import STOP
+from rffl_pl.errors import UserError
+from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, assert_same_bits, rows, weights
@@ -374,3 +378,31 @@ def test_two_processes_do_not_share_a_folder(rffl: Run, tmp_path: Path, monkeypa
         ended = rffl(*args, "--trainer.max_epochs", 2, "--ckpt_path", "last")
     assert ended.code == 2
     assert "another process goes on with it; end that one first" in ended.err
+
+
+@pytest.mark.parametrize("error", [UserError("Expected something else."), Stopped(signal.SIGTERM)])
+def test_who_is_asked_to_end_while_it_takes_a_folder_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Another rank has made the same mistake: all of the folder goes, and the mistake is what is told."""
+    take_away = shutil.rmtree
+
+    def asked(path: Path, **options: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        take_away(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", asked)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    STOP.listen()
+    try:
+        reserved = Reserved(Options(name="digits", root=str(tmp_path / "runs")), "fit", None)
+        assert reserved.path.is_dir()
+        with pytest.raises(type(error)) as raised, reserved.unless_a_mistake():
+            raise error
+        assert raised.value is error
+        assert STOP.heard is not None
+        assert not (tmp_path / "runs").exists()
+    finally:
+        RunFolder.free()
+        STOP.ignore()
+        signal.signal(signal.SIGTERM, before)

@@ -132,13 +132,15 @@ def test_ranks_that_start_differently_are_refused(tmp_path: Path) -> None:
 def test_ranks_that_would_meet_at_other_times_are_refused(tmp_path: Path) -> None:
     """A rank with more rounds, or that measures more often, waits for ever for one that has none of them."""
     every = ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_epochs")
-    different: dict[str, list[list[object]]] = {
-        "--trainer.max_epochs": [[], ["--trainer.max_epochs", 5]],
-        "--trainer.min_epochs": [[], ["--trainer.min_epochs", 2]],
-        "--trainer.num_sanity_val_steps": [[], ["--trainer.num_sanity_val_steps", 2]],
-        "the callbacks": [[*every, 1], [*every, 2]],
-    }
-    for number, (name, each) in enumerate(different.items()):
+    different: list[tuple[str, list[list[object]]]] = [
+        ("--trainer.max_epochs", [[], ["--trainer.max_epochs", 5]]),
+        ("--trainer.min_epochs", [[], ["--trainer.min_epochs", 2]]),
+        ("--trainer.check_val_every_n_epoch", [[], ["--trainer.check_val_every_n_epoch", 3]]),
+        ("--trainer.num_sanity_val_steps", [[], ["--trainer.num_sanity_val_steps", 2]]),
+        ("the callbacks", [[*every, 1], [*every, 2]]),
+        ("the callbacks", [[], ["--trainer.max_time", "00:01:00:00"]]),
+    ]
+    for number, (name, each) in enumerate(different):
         ended = forked(2, *DIGITS, each=each, root=tmp_path / f"{number}")
         assert ended.code == 2
         assert ended.err.count(f"Error: Expected all ranks to start alike, but {name} of rank 1 differ") == 1
