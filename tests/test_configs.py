@@ -27,12 +27,18 @@ OVERLAYS = {"mnist_paper.yaml": "mnist.yaml", "cifar10_paper.yaml": "cifar10.yam
 RELEASED = {"cifar10": 200, "mr": 100, "sst": 100}  # rounds by default; the overlay has 200
 
 
-def instantiated(monkeypatch: pytest.MonkeyPatch, *args: str) -> FederatedCLI:
+@pytest.fixture
+def instantiated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., FederatedCLI]:
     """Everything a command would run with, not run."""
-    monkeypatch.setattr(sys, "argv", ["rffl_pl", *args])
-    return FederatedCLI(
-        FederatedModule, FederatedDataModule, subclass_mode_data=True, run=False, auto_configure_optimizers=False
-    )
+    monkeypatch.chdir(tmp_path)  # where its run gets a folder
+
+    def made(*args: str) -> FederatedCLI:
+        monkeypatch.setattr(sys, "argv", ["rffl_pl", *args])
+        return FederatedCLI(
+            FederatedModule, FederatedDataModule, subclass_mode_data=True, run=False, auto_configure_optimizers=False
+        )
+
+    return made
 
 
 def test_every_config_is_known_here() -> None:
@@ -91,11 +97,11 @@ def test_an_attack_is_what_its_file_is_named_after(rffl: Callable[..., Ended], t
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_a_config_instantiates(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_config_instantiates(instantiated: Callable[..., FederatedCLI], name: str) -> None:
     """Network, data, server and optimizer are those of the file, and the network fits the data's classes."""
     plain = ("--model.optimizer.fused", "false") if TORCHTEXTS and name in ("mr.yaml", "sst.yaml") else ()
     words = ("--config", str(ROOT / "configs" / name), "--federation.participants", "3", *plain)
-    cli = instantiated(monkeypatch, *words)
+    cli = instantiated(*words)
     assert cli.model.federation.honest == 3
     assert cli.datamodule.federation is cli.model.federation
     assert list(cli.model.network.parameters())[-1].shape == (cli.datamodule.num_classes,)
@@ -103,21 +109,21 @@ def test_a_config_instantiates(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     assert isinstance(cli.model.optimizer(cli.model.network.parameters()), kind)
 
 
-def test_an_overlay_brings_nothing_of_the_server_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overlay_brings_nothing_of_the_server_before(instantiated: Callable[..., FederatedCLI]) -> None:
     """FedAvg over RFFL's `preset: released` is FedAvg, not its released variant, also by name alone."""
     overlay = ("--config", str(ROOT / "configs" / "servers" / "fedavg.yaml"))
     for chosen in (overlay, ("--server", "FedAvg")):
-        cli = instantiated(monkeypatch, "--config", str(ROOT / "configs" / "mnist.yaml"), *chosen)
+        cli = instantiated("--config", str(ROOT / "configs" / "mnist.yaml"), *chosen)
         server = cli.config_init["reputation"].server
         assert type(server).__name__ == "FedAvg"
         assert server.variant == "fedavg"
 
 
 @pytest.mark.parametrize(("name", "base"), OVERLAYS.items())
-def test_an_overlay_composes(monkeypatch: pytest.MonkeyPatch, name: str, base: str) -> None:
+def test_an_overlay_composes(instantiated: Callable[..., FederatedCLI], name: str, base: str) -> None:
     """The paper's schedule over the released one: the overlay's values win, the rest stays."""
     configs = [argument for file in (base, name) for argument in ("--config", str(ROOT / "configs" / file))]
-    cli = instantiated(monkeypatch, *configs)
+    cli = instantiated(*configs)
     server = cli.config_init["reputation"].server
     assert server.steps.normalise
     assert cli.model.schedule.epochs == 1
@@ -129,14 +135,14 @@ def test_an_overlay_composes(monkeypatch: pytest.MonkeyPatch, name: str, base: s
 
 @pytest.mark.parametrize("name", RELEASED)
 def test_the_default_learns_to_its_end_and_the_released_schedule_is_an_overlay(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    instantiated: Callable[..., FederatedCLI], name: str
 ) -> None:
     """By default a tenth of the learning rate or about that is left at half time; of the released one a thousandth."""
     base = ("--config", str(ROOT / "configs" / f"{name}.yaml"))
-    cli = instantiated(monkeypatch, *base)
+    cli = instantiated(*base)
     assert cli.trainer.max_epochs == RELEASED[name]
     assert cli.model.schedule.rate(RELEASED[name] // 2, 0) > 0.09
-    overlaid = instantiated(monkeypatch, *base, "--config", str(ROOT / "configs" / f"{name}_released.yaml"))
+    overlaid = instantiated(*base, "--config", str(ROOT / "configs" / f"{name}_released.yaml"))
     assert overlaid.trainer.max_epochs == 200
     assert overlaid.model.schedule.rate(100, 0) == pytest.approx(0.977**300)
     assert overlaid.model.schedule.epochs == cli.model.schedule.epochs == 3

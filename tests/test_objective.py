@@ -307,7 +307,7 @@ def test_what_trains_without(rffl: Callable[..., Ended], tmp_path: Path, monkeyp
     assert "objective" in state
     assert "objective" not in state["personal"]
     assert not torch.equal(*models)
-    listed = rffl("compare", tmp_path / "plain", tmp_path / "own")
+    listed = rffl("compare", tmp_path / "plain", tmp_path / "own", "--out", tmp_path / "page.html")
     assert "--model.objective" in listed.out
     assert "FedDyn" in listed.out
 

@@ -84,14 +84,14 @@ def test_what_is_taken_home(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     assert rounds
     assert (summary.first_removal, summary.last_removal) == (min(rounds), max(rounds))
     assert summary.honest_removed == 5 - sum(last.members[:5]) == len(removals) - len(rounds)
-    assert f" {100 * (summary.taken or 0):+.1f}" in rffl("compare", run.path).out
+    assert f" {100 * (summary.taken or 0):+.1f}" in rffl("compare", run.path, "--out", tmp_path / "page.html").out
     content = json.loads(run.summary_file.read_text())
     new = ("taken", "taken_most", "taken_share", "smallest_gain", "adversary_over_initial", "honest_removed")
     old = {name: value for name, value in content.items() if name not in (*new, "first_removal", "last_removal")}
     run.summary_file.write_text(json.dumps(old))
     assert [getattr(run.summary(), name) for name in new] == [None] * len(new)
     assert "taken" not in run.summary().table()
-    assert rffl("compare", run.path).code == 0
+    assert rffl("compare", run.path, "--out", tmp_path / "page.html").code == 0
 
 
 def test_the_initial_network(rffl: Callable[..., Ended], tmp_path: Path) -> None:

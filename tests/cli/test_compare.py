@@ -59,11 +59,12 @@ def test_settings_that_are_not_known(rffl: Run, runs: Path, tmp_path: Path) -> N
     one, bare = only_run(runs, "one"), tmp_path / "bare" / "run"
     bare.mkdir(parents=True)
     shutil.copy(one / "summary.json", bare)
-    ended = rffl("compare", one, bare, "--out", tmp_path / "page.html")
+    out = ("--out", tmp_path / "page.html")
+    ended = rffl("compare", one, bare, *out)
     assert ended.code == 0, ended.err
     assert "settings of bare/run are not known: there is no config.yaml\n" in ended.out
     assert "the same" not in ended.out
-    assert "all settings are the same\n" in rffl("compare", one, shutil.copytree(one, tmp_path / "again")).out
+    assert "all settings are the same\n" in rffl("compare", one, shutil.copytree(one, tmp_path / "again"), *out).out
 
 
 def test_all_runs_at_hand(
