@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from rffl_pl import launch
 from rffl_pl.callbacks import loggers
 from rffl_pl.callbacks.collecting import collected, gathered, scores
 from rffl_pl.callbacks.ending import cut_short, over
@@ -146,18 +147,17 @@ class RunReport(Callback):
             reached = header(newest)["round"]
             start = "" if reached == len(self.history) else f" from round {reached}"
             own = "last" if newest == self.folder.newest_checkpoint() else newest
-            rest = f"go on{start} with: {self._going_on(trainer, own)}"
+            rest = f"go on{start} with: {self._going_on(own)}"
         how = f"Stopped by {exception.signal}" if isinstance(exception, Stopped) else "Interrupted"
         print(f"\n{how} after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)
 
-    def _going_on(self, trainer: Trainer, checkpoint: str | Path) -> str:
+    def _going_on(self, checkpoint: str | Path) -> str:
         """The command that goes on; of a run from Python, which has no configuration, the call."""
         config = self.folder.config_file
         if not config.is_file():
             there = self.folder.checkpoints if checkpoint == "last" else checkpoint
             return f"trainer.fit(module, data, ckpt_path='{there}')"
-        words = ["fit", "--config", str(config), "--ckpt_path", str(checkpoint)]
-        return shlex.join([*(["rffl"] if trainer.world_size == 1 else []), *words])
+        return shlex.join(launch.again(["fit", "--config", str(config), "--ckpt_path", str(checkpoint)]))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Outside of training, print and keep every participant's scores."""

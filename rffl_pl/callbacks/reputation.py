@@ -100,8 +100,16 @@ class ReputationExchange(Callback):
         progress.increment_completed()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Whoever missed rounds is measured with the model that all share."""
+        """Whoever missed rounds is measured with the model that all share; outside of training ranks start here.
+
+        Raises:
+            UserError: If ranks do not start alike.
+        """
+        if trainer.state.fn != TrainerFn.FITTING:
+            self.on_fit_start(trainer, pl_module)
         self._bring_up_to_date(trainer, pl_module)
+
+    on_test_start = on_predict_start = on_validation_start
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Likewise in the end, and so it is exported."""

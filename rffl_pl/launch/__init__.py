@@ -11,6 +11,9 @@ from pathlib import Path
 
 from rffl_pl.errors import UserError
 
+FORKED = "RFFL_FORKED_RANKS"
+"""The variable by which ranks know that ``--ranks`` started them."""
+
 
 def world_size() -> int:
     """Ranks of the run.
@@ -109,6 +112,22 @@ def _unnamed() -> str:
 def launched() -> bool:
     """Whether a launcher started this process and sees to its end; a shell in a job of Slurm's is none."""
     return world_size() > 1 or "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def again(words: list[str]) -> list[str]:
+    """The command of another run on as many ranks.
+
+    Args:
+        words: Behind ``rffl``; they alone are returned where ranks are of several nodes, or a launcher's of its own.
+    """
+    ranks = world_size()
+    if ranks == 1:
+        return ["rffl", *words]
+    if FORKED in os.environ:
+        return ["rffl", *words, "--ranks", str(ranks)]
+    if node_folder() is not None and local_world_size() == ranks:
+        return ["torchrun", f"--nproc_per_node={ranks}", "-m", "rffl_pl", *words]
+    return words
 
 
 def random_seed() -> int:

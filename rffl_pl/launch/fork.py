@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from rffl_pl.errors import UserError, check_number
-from rffl_pl.launch import flush, tell
+from rffl_pl.launch import FORKED, flush, tell
 
 RANKS = "--ranks"
 """The option, which is the launch's and no run's: it stands in no configuration."""
@@ -78,6 +78,7 @@ def become_ranks(count: int, serve: Callable[[socket.socket], object]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="rffl-"))
     listener = socket.create_server(("127.0.0.1", 0))
     common = {
+        FORKED: str(count),
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",

@@ -90,8 +90,9 @@ def test_asked_to_end(tmp_path: Path, launcher: str) -> None:
     to_whom = ("--trainer.callbacks.launcher", launcher)
     ended = forked(1, *DIGITS, "--trainer.max_epochs", 100, *SIGNALLED, *to_whom, "--ranks", 2, root=tmp_path)
     assert ended.code == 128 + signal.SIGTERM, ended.err
-    assert ended.err.count("Stopped by SIGTERM after round") == 1
     run = RunFolder.open(only_run(tmp_path))
+    assert ended.err.count("Stopped by SIGTERM after round") == 1
+    assert f"; go on with: rffl fit --config {run.config_file} --ckpt_path last --ranks 2\n" in ended.err
     assert 3 <= read(run.checkpoints / "last.ckpt")["federation"]["round"] < 100
     assert not run.summary_file.exists()
 

@@ -146,6 +146,19 @@ def test_ranks_that_would_meet_at_other_times_are_refused(tmp_path: Path) -> Non
         assert ended.err.count(f"Error: Expected all ranks to start alike, but {name} of rank 1 differ") == 1
 
 
+def test_ranks_that_would_measure_otherwise_are_refused(one_process: Path, tmp_path: Path) -> None:
+    """A rank with other test examples, or another federation: a part of the table would be another run's."""
+    given = ("--config", one_process / "config.yaml", "--ckpt_path", one_process / "checkpoints" / "last.ckpt")
+    for command, option, value in (
+        ("test", "--trainer.limit_test_batches", 1),
+        ("validate", "--trainer.precision", "bf16-mixed"),
+        ("predict", "--data.batch_size", 7),
+    ):
+        ended = forked(2, command, *given, each=[[], [option, value]], root=tmp_path)
+        assert ended.code == 2
+        assert ended.err.count(f"Error: Expected all ranks to start alike, but {option} of rank 1 differs") == 1
+
+
 def test_a_mistake_in_the_data_ends_all_ranks(tmp_path: Path) -> None:
     """A missing data folder is seen by one rank and ends the others too."""
     environment = os.environ.get("RFFL_DATA_DIR")

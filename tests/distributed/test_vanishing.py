@@ -31,7 +31,8 @@ def test_one_rank_that_is_asked_to_end_ends_all(tmp_path: Path) -> None:
     """Together, at the end of the round, with its checkpoint."""
     ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *SIGNALLED, root=tmp_path)
     assert ended.code == 143, ended.err
-    assert ended.err.count("Stopped by SIGTERM after round 3; go on with") == 1
+    how = "go on with: torchrun --nproc_per_node=2 -m rffl_pl fit"
+    assert ended.err.count(f"Stopped by SIGTERM after round 3; {how}") == 1
     run = RunFolder.open(only_run(tmp_path))
     assert read(run.checkpoints / "last.ckpt")["federation"]["round"] == 3
     assert not run.summary_file.exists()
