@@ -203,6 +203,12 @@ class Session:
             )
         return 1 if failed else 0
 
+    def _warn_of_curves(self) -> None:
+        """What is likely misspelt, after a cell and not after all: one of another server might still have it."""
+        for name in sorted({*self.study.curves} - self.measured):
+            if near := nearest(name, self.measured):
+                print(f"Warning: no round so far has {name}, which curves names{near}", file=sys.stderr, flush=True)
+
     def _packs(self) -> str:
         """Which cells train together."""
         packs = self.machine.packs(self.left)
@@ -230,8 +236,11 @@ class Session:
                     self.seconds[cell.digest] = outcome.seconds
                     fresh.append(cell)
                     if time.monotonic() >= self._kept + _SHARE * self._keeping:
+                        first = not self.measured
                         self._keep(fresh)  # soon: whoever kills this process loses none, since folders have the rest
                         fresh = []
+                        if first:
+                            self._warn_of_curves()
                 rest = (total - number) * (time.monotonic() - start) / number
                 done = "failed" if outcome.state == "failed" else f"{outcome.seconds:.1f} s"
                 ahead = f"; about {_time(rest)} left" if rest else ""

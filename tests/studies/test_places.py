@@ -138,13 +138,14 @@ def test_a_configuration_by_either_spelling(tmp_path: Path) -> None:
 
 
 def test_curves_of_what_no_run_measures(rffl: Run, tmp_path: Path) -> None:
-    """A misspelt measure is missing in the results without a word."""
+    """A misspelt measure is missing in the results without a word, or with one after hours."""
     text = TEXT.replace("reduced: --trainer.max_epochs 2", "reduced: --trainer.max_epochs 1")
     file = study(tmp_path, text.replace("curves: [reputation,", "curves: [acuracy, reputation,"))
     words = ("study", file, "--root", tmp_path / "studies", "--reduced", "--only", "server=RFFL", "--only", "split=UNI")
     ended = rffl(*words)
     assert ended.code == 0
-    (sentence,) = (line for line in ended.err.splitlines() if "curves" in line)
+    early, sentence = (line for line in ended.err.splitlines() if "curves" in line)
+    assert early == "Warning: no round so far has acuracy, which curves names; did you mean accuracy?"
     assert sentence.startswith("Expected curves to name measures of rounds (accuracy, ")
     assert sentence.endswith("but got acuracy; did you mean accuracy?")
 
