@@ -80,6 +80,9 @@ GIVEN = (
 )
 
 
+_ANOTHER = "another"
+"""Where it does not repeat it."""
+
 NAMED = r"(?:given class_path '|Import path )([\w.]+)"
 """Likewise of the elements of a list."""
 
@@ -95,6 +98,9 @@ KINDS = {
     "Tensor": "a list of numbers",
 }
 
+
+# What stands for a class that nobody named, and how one is named.
+_BASES = {"Optimizer": "--{} SGD", "Callback": "--{}+=EarlyStopping"}
 
 # The groups of options that belong to one class.
 GROUPS: dict[str, type] = {
@@ -214,9 +220,10 @@ def _abstract(message: str) -> str | None:
     given = "Optimizer" if optimizer else _given(message)
     if lacking := _abstract_methods(given):
         return f"Expected --{_key(message)} to be a class that can be made, but {given} has no {lacking}; write it."
+    what = "none is named" if given == _ANOTHER else f"{given} is abstract"
     return (
-        f"Expected --{_key(message)} to be a class that can be made, but {given} is abstract; name a class first, or "
-        "put --config before the options that change it."
+        f"Expected --{_key(message)} to be a class that can be made, but {what}; name a class first, or put --config "
+        "before the options that change it."
     )
 
 
@@ -297,8 +304,11 @@ def _no_such_option(message: str) -> str | None:
     if option is not None and classes:
         package, name = next((pair for pair in reversed(classes) if pair[1] not in ("Callback", "Logger")), classes[-1])
         key, known = _key(message), _options(getattr(importlib.import_module(package), name))
-        if name == "Optimizer":  # the base of all, where no class was named
-            return f"Expected --{key} to be a class, but got --{key}.{option[1]} alone; give --{key} SGD before it."
+        if name in _BASES:
+            return (
+                f"Expected --{key} to be a class, but got --{key}.{option[1]} alone; give {_BASES[name].format(key)} "
+                "before it."
+            )
         if option[1] in known:  # of what it derives from
             return (
                 f"Expected --{key} {name} to take --{key}.{option[1]}, as what it derives from does, but its "
@@ -359,7 +369,7 @@ def _depth(line: str) -> int:
 def _given(message: str) -> str:
     """What was given, as far as the parser repeats it; of a class with options the class."""
     found = re.search("|".join(GIVEN), message, re.MULTILINE)
-    text = next((text for text in found.groups() if text), "nothing") if found else "another"
+    text = next((text for text in found.groups() if text), "nothing") if found else _ANOTHER
     named = re.findall(r"'class_path': '([^']+)'", text) or ([] if found else re.findall(NAMED, message))
     return (named[-1] if named else text)[:100]
 

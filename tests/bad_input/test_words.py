@@ -206,6 +206,14 @@ OPTIONS: dict[str, Row] = {
         ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.patienc", 3),
         "EarlyStopping to have every option that is given, but got --trainer.callbacks.patienc; did you mean --trainer",
     ),
+    "an option of no callback": (
+        ("--trainer.callbacks.monitor", "a"),
+        "to be a class, but got --trainer.callbacks.monitor alone; give --trainer.callbacks+=EarlyStopping before it",
+    ),
+    "an option of no measure": (
+        ("--model.measures.num_classes", 10),
+        "Expected --model.measures to be a class that can be made, but none is named; name a class first",
+    ),
     "no such option of a logger": (
         ("--trainer.logger", "CSVLogger", "--trainer.logger.save_dr", "x"),
         "--trainer.logger CSVLogger to have every option that is given, but got --trainer.logger.save_dr; did you mean",
