@@ -50,9 +50,10 @@ def answer(words: Sequence[str]) -> str:
     check_target(target)
     results, unfinished = chosen(given.runs or [str(one.path) for one in readable])
     left_out = [*map(str, mistakes), *unfinished]
-    write(results, left_out, target)
-    _tell_left_out(left_out)
-    return f"{table(results)}\n\npage: {target} ({target.stat().st_size / 1e6:.1f} MB)"
+    damaged = write(results, left_out, target)
+    _tell_left_out([*left_out, *damaged.values()])
+    shown = [result for result in results if result.path not in damaged]
+    return f"{table(shown)}\n\npage: {target} ({target.stat().st_size / 1e6:.1f} MB)"
 
 
 def _tell_left_out(sentences: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from rffl_pl.paper.tables import SETTINGS, PaperTable
 from rffl_pl.studies import Study, tables
 from rffl_pl.studies.study import Place, checked_seeds
 
+_OUT = Path("paper")
 VERBS = ("list", "table", "figure", "all")
 
 
@@ -35,8 +36,8 @@ def parser() -> Words:
     made.add_argument("--run", action="store_true", help="run what has no result there yet, and keep it there")
     made.add_argument("--dry-run", action="store_true", help="list what --run would run, and about how long that takes")
     made.add_cells("runs/studies")
-    made.add_argument("--format", choices=tables.FORMATS, default="md", help="of a table: %(default)s")
-    made.add_argument("--out", type=Path, default=Path("paper"), help="folder of pictures and of `all`: %(default)s")
+    made.add_argument("--format", choices=tables.FORMATS, help="of a table: md")
+    made.add_argument("--out", type=Path, help=f"folder of pictures and of `all`: {_OUT}")
     return made
 
 
@@ -102,14 +103,21 @@ def _check_cells(given: argparse.Namespace) -> None:
     for option in ("seeds", "rounds", "jobs", "devices", "pack"):
         if getattr(given, option) is not None and not given.run and not given.dry_run:
             raise UserError(f"Expected --{option} to go with --run or --dry-run, but there is neither.")
+    for option, verbs in {"format": ("table",), "out": ("figure", "all")}.items():
+        if getattr(given, option) is not None and given.verb not in verbs:
+            raise UserError(f"Expected --{option} to go with {' or '.join(verbs)}, but got rffl paper {given.verb}.")
 
 
 def _check_measured(given: argparse.Namespace, kept: Kept) -> None:
     """Refuse to draw what nothing is measured of, in place of a picture that is perhaps there."""
-    if not any(kept.at(*place) or kept.curves(*place) for place in places_of(given.name)):
+    if not _is_measured(given.name, kept):
         other = "without --reduced" if given.reduced else "with --reduced, for the small schedule"
         remedy = "mend what the lines above say of its cells" if given.run else f"try {other}, or --run to measure them"
         raise UserError(f"Expected results of {given.name} in {given.results}, but there are none; {remedy}.")
+
+
+def _is_measured(figure: str, kept: Kept) -> bool:
+    return any(kept.at(*place) or kept.curves(*place) for place in places_of(figure))
 
 
 def _overview() -> str:
@@ -166,18 +174,20 @@ def _needed(shown: Sequence[str]) -> dict[str, dict[str, set[str]]]:
 
 def _draw(given: argparse.Namespace, kept: Kept, shown: Sequence[str]) -> None:
     if given.verb == "table":
-        print(_table(shown[0], kept).written(given.format))
+        print(_table(shown[0], kept).written(given.format or "md"))
         return
     from rffl_pl.paper.figures import draw, save  # matplotlib is imported by what needs it alone
 
+    out, behind = given.out or _OUT, "-reduced" if given.reduced else ""
+    drawn = [name for name in shown if name in FIGURES and _is_measured(name, kept)]
     try:
-        given.out.mkdir(parents=True, exist_ok=True)
-        written = [path for name in shown if name in FIGURES for path in save(draw(name, kept), given.out, name)]
+        out.mkdir(parents=True, exist_ok=True)
+        written = [path for name in drawn for path in save(draw(name, kept), out, f"{name}{behind}")]
         for name in shown:
             if name in TABLES:
                 table = _table(name, kept)
                 for how in tables.FORMATS:
-                    path = given.out / f"{name}.{how}"
+                    path = out / f"{name}{behind}.{how}"
                     path.write_text(table.written(how) + "\n")
                     written.append(path)
     except OSError as error:
@@ -185,6 +195,8 @@ def _draw(given: argparse.Namespace, kept: Kept, shown: Sequence[str]) -> None:
             f"Expected --out to be a folder that can be written to, but {error.strerror}: {error.filename}."
         ) from error
     print("\n".join(map(str, written)))
+    if lacking := [name for name in shown if name in FIGURES and name not in drawn]:
+        print(f"left out, since nothing is measured of them: {', '.join(lacking)}", file=sys.stderr)
 
 
 def _table(name: str, kept: Kept) -> PaperTable:

@@ -24,7 +24,7 @@ from rffl_pl import launch
 from rffl_pl.callbacks import EndTogether, PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.cli.login import offline_without_login
-from rffl_pl.comparison.reading import options_of
+from rffl_pl.comparison.options import options_of
 from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.files import replaced
 from rffl_pl.module import FederatedModule

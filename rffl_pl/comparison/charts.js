@@ -99,7 +99,8 @@ function dots(every, measures) {
 function accuracy(every) {
   const first = every.slice(0, FIRST);
   const rows = first.flatMap((group) => accuracyOf(group).map(({ round, found }) => ({
-    group: title(group), number: String(group.number), round, value: 100 * found.mean, ...band(100 * found.mean, 100 * (found.half ?? 0), "percent"), said: shownEstimate(found, "percent"),
+    group: title(group), number: String(group.number), round, value: 100 * found.mean, ...(found.half === null ? {} : band(100 * found.mean, 100 * found.half, "percent")),
+    said: shownEstimate(found, "percent") + (found.n < group.seeds ? `, of ${found.n} of ${group.seeds} seeds` : ""),
   })));
   if (!rows.length) return null;
   const names = first.map(title);
@@ -115,14 +116,16 @@ function accuracy(every) {
   const ends = first.map((group) => rows.filter((row) => row.group === title(group)).at(-1)).filter(Boolean);
   const tooltip = [{ field: "group" }, { field: "round" }, { field: "said", title: "accuracy" }];
   const x = { field: "round", type: "quantitative", title: "round", scale: { domain: [Math.min(...rows.map((row) => row.round)), last], nice: false }, axis: { tickMinStep: 1, grid: false, tickCount: narrow() ? 5 : 10 } };
+  const y = { type: "quantitative", title: "accuracy, %", scale: { zero: false }, axis: { tickCount: 6 } };
+  const banded = (row) => row.low !== undefined; // of one seed there is no interval
   const height = narrow() ? 260 : 360;
-  const [lowest, highest] = [Math.min(...rows.map((row) => row.low)), Math.max(...rows.map((row) => row.high))];
+  const [lowest, highest] = [Math.min(...rows.map((row) => row.low ?? row.value)), Math.max(...rows.map((row) => row.high ?? row.value))];
   return {
     data: { values: rows }, width: by("main").clientWidth - 86, height,
     encoding: { x },
     layer: [
-      { mark: { type: "area", opacity: 0.14 }, encoding: { y: { field: "low", type: "quantitative", title: "accuracy, %", scale: { zero: false }, axis: { tickCount: 6 } }, y2: { field: "high" }, color: look("colour") } },
-      { mark: { type: "line", strokeWidth: 2 }, encoding: { y: { field: "value", type: "quantitative" }, color: look("colour"), strokeDash: look("dash"), tooltip } },
+      ...(rows.some(banded) ? [{ transform: [{ filter: "isValid(datum.low)" }], mark: { type: "area", opacity: 0.14 }, encoding: { y: { ...y, field: "low" }, y2: { field: "high" }, color: look("colour") } }] : []),
+      { mark: { type: "line", strokeWidth: 2 }, encoding: { y: { ...y, field: "value" }, color: look("colour"), strokeDash: look("dash"), tooltip } },
       { transform: [{ filter: "datum.mark" }], mark: { type: "point", filled: true, size: 55, opacity: 1 }, encoding: { y: { field: "value", type: "quantitative" }, color: look("colour"), shape: look("shape"), tooltip } },
       { data: { values: apart(ends, (15 / height) * (highest - lowest), highest) }, mark: { type: "text", align: "left", dx: 8, fontSize: 13, fontWeight: 600 }, encoding: { y: { field: "at", type: "quantitative" }, text: { field: "number" }, color: look("colour") } },
     ],
@@ -228,7 +231,7 @@ const CHARTS = {
 };
 
 const NOTES = {
-  accuracy: (first) => `Mean accuracy of the honest on ${watched()}${first}. Line: mean over seeds. Band: its 95 % interval. The number at the end is the group's.`,
+  accuracy: (first) => `Mean accuracy of the honest on ${watched()}${first}. Line: mean over seeds. Band: its 95 % interval, where two seeds and more are left; runs may end before others. The number at the end is the group's.`,
   reputation: (first) => `Everybody's reputation, or weight under servers without reputations, mean over seeds${first}. Whoever is removed drops to 0.`,
   alone: (first) => `Test accuracy of every participant: training alone, and at the end of the federation${first}. Above the dashed line a participant gained; all seeds together.`,
   removed: () => "Beside each mark: how many participants, all seeds together.",

@@ -15,6 +15,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.studies.study import COLUMNS
 
+Labels = tuple[tuple[str, str], ...]
 _RESULTS = ("results.csv", "results.csv.gz")  # of a study
 _DEPTH = 8  # folders above one another, of which --run.name may say several; a link may lead back up
 
@@ -76,13 +77,13 @@ def at_hand(root: Path) -> Iterator[Result | UserError]:
             yield mistake
 
 
-def _folders(above: Path, depth: int) -> Iterator[Path]:
+def _folders(above: Path, depth: int, *, cells: bool = False) -> Iterator[Path]:
     """Every run below a folder that trains or has trained, but cells of studies: those have studies to name them."""
     for path in sorted(path for path in above.iterdir() if path.is_dir()):
         if RunFolder(path).metrics_file.is_file():
             yield path
-        elif depth > 1 and not is_run(path) and not (path / "lock").is_file():  # which every cell has
-            yield from _folders(path, depth - 1)
+        elif depth > 1 and not is_run(path) and (cells or not (path / "lock").is_file()):  # which every cell has
+            yield from _folders(path, depth - 1, cells=cells)
 
 
 def _matching(word: str) -> list[Path]:
@@ -99,8 +100,9 @@ def _runs_in(path: Path) -> Sequence[Path]:
     """The folder itself if it is of a run that was trained, else those below it."""
     if is_run(path):
         return [path] if is_trained(path) else []
-    below = (path.glob(f"{depth}metrics.csv") for depth in ("*/", "*/*/", "*/*/*/"))
-    return sorted(file.parent for files in below for file in files)
+    if not path.is_dir():
+        return []
+    return list(_folders(path, _DEPTH)) or list(_folders(path, _DEPTH, cells=True))
 
 
 def _not_ended(result: Result) -> str:
@@ -111,10 +113,25 @@ def _not_ended(result: Result) -> str:
 
 
 def _of_one_kind(results: Sequence[Result]) -> list[Result]:
-    """All by their labels if they are of one study, else all by their options."""
-    if len({result.study for result in results}) == 1:
-        return list(results)
-    return [replace(result, settings=result.options, study=None) for result in results]
+    """All by their labels if they are of one study, else all by their options.
+
+    Labels that stood for other words in some of the runs, as of two files of one name, have a digest of them.
+    """
+    if len({result.study for result in results}) > 1:
+        return [replace(result, settings=result.options, study=None) for result in results]
+    stood_for: dict[Labels, set[str]] = {}
+    for result in results:
+        stood_for.setdefault(_labels(result), set()).add(result.stood_for)
+    return [
+        replace(result, settings={**result.settings, "settings": result.stood_for[:6]})
+        if len(stood_for[_labels(result)]) > 1
+        else result
+        for result in results
+    ]
+
+
+def _labels(result: Result) -> Labels:
+    return tuple((name, value) for name, value in result.settings.items() if result.study and name != "seed")
 
 
 def _study_file(path: Path) -> Path | None:
@@ -124,7 +141,7 @@ def _study_file(path: Path) -> Path | None:
 
 def _cells(file: Path) -> Iterator[Result | str]:
     """The cells of a study that its results tell of, a sentence for each whose folder is not there."""
-    for digest, (study, place) in _places(file).items():
+    for digest, (study, place, stood_for) in _places(file).items():
         folder = _newest(file.parent.parent / "cells" / digest)
         if folder is None:
             yield (
@@ -133,33 +150,28 @@ def _cells(file: Path) -> Iterator[Result | str]:
             )
             continue
         try:
-            yield replace(read(folder), settings=place, study=study)
+            yield replace(read(folder), settings=place, study=study, stood_for=stood_for)
         except UserError as mistake:
             yield str(mistake)
 
 
-def _places(file: Path) -> dict[str, tuple[str, dict[str, str]]]:
-    """By cell the study's name and its labels, with a digest of what these stood for where that has changed."""
+def _places(file: Path) -> dict[str, tuple[str, dict[str, str], str]]:
+    """By cell the study's name, its labels, and a digest of what these stood for."""
     try:
         with gzip.open(file, "rt", newline="") if file.suffix == ".gz" else file.open(newline="") as lines:
             rows = csv.DictReader(lines)
             names = list(rows.fieldnames or ())
             shown = [*(name for name in names if name not in ("study", *COLUMNS)), "rounds", "seed"]
             cells = {row["cell"]: row for row in rows}
-            places = {cell: (row["study"], {name: row[name] for name in shown}) for cell, row in cells.items()}
+            places = {
+                cell: (row["study"], {name: row[name] for name in shown}, row.get("settings") or "")
+                for cell, row in cells.items()
+            }
     except (OSError, EOFError, zlib.error, ValueError, KeyError, csv.Error) as error:
         raise UserError(f"Expected {file} to be the results of a study, but it is no such table.") from error
     if not places:
         raise UserError(f"Expected {file} to have results of a study, but it has none; run the study first.")
-    stood_for: dict[tuple[str, ...], set[str]] = {}
-    labels = {cell: tuple(place[name] for name in shown if name != "seed") for cell, (_, place) in places.items()}
-    for cell, label in labels.items():
-        stood_for.setdefault(label, set()).add(cells[cell].get("settings", ""))
-    changed = {label for label, digests in stood_for.items() if len(digests) > 1}
-    return {
-        cell: (study, place | ({"settings": cells[cell]["settings"][:6]} if labels[cell] in changed else {}))
-        for cell, (study, place) in places.items()
-    }
+    return places
 
 
 def _newest(cell: Path) -> Path | None:

@@ -22,7 +22,8 @@ class Measure:
         name: As a heading.
         says: What it is, one sentence.
         unit: ``percent`` (of a whole, from 0 to 100), ``ratio`` (shown in % too, but of what may be smaller, or have
-            the other sign), ``points`` (a difference of percentages), ``number``, ``bytes`` or ``seconds``.
+            the other sign), ``points`` (a difference of percentages), ``spread`` (of such differences, which has no
+            sign), ``number``, ``bytes`` or ``seconds``.
         better: ``higher`` or ``lower``; None where neither is.
         of: Of a summary; None of what is measured on the way.
     """
@@ -39,7 +40,8 @@ def _lowest(summary: Summary) -> Value:
 
 
 def _honest_removed(summary: Summary) -> Value:
-    return sum(number is not None for number in summary.removed_in_round[: summary.honest]) / summary.honest
+    honest = summary.removed_in_round[: summary.honest]
+    return sum(number is not None for number in honest) / len(honest) if honest else None
 
 
 MEASURES = {
@@ -62,7 +64,7 @@ MEASURES = {
         "Gain", "Mean of what honest participants have above training alone.", "points", "higher", lambda s: s.gain
     ),
     "gain_spread": Measure(
-        "Spread of gain", "Standard deviation of the gain.", "points", "lower", lambda s: s.gain_spread
+        "Spread of gain", "Standard deviation of the gain.", "spread", "lower", lambda s: s.gain_spread
     ),
     "recall": Measure(
         "Adversaries removed", "Share of the adversaries that were removed.", "percent", "higher", lambda s: s.recall
@@ -99,7 +101,12 @@ MEASURES = {
     ),
     "bytes_up": Measure("Bytes up", "Sent to the server by all, in all rounds.", "bytes", "lower"),
     "bytes_down": Measure("Bytes down", "Sent to the participants, in all rounds.", "bytes", "lower"),
-    "seconds": Measure("Time", "From the start of the run to its result, on its own machine.", "seconds", "lower"),
+    "seconds": Measure(
+        "Time",
+        "From the start of the run to its result, on its own machine; the first run that needs a standalone reference "
+        "trains it, those behind it take it.",
+        "seconds", "lower",
+    ),
 }  # fmt: skip
 """In the order in which they are shown."""
 

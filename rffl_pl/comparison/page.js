@@ -94,7 +94,7 @@ function tell() {
       ? element("dl", {}, ...page.settings.flatMap((setting, i) => [element("dt", {}, setting.option), element("dd", {}, values(i))]))
       : element("p", {}, page.runs.length < 2 ? "One run has nothing to differ from." : page.unknown.length ? "Nothing that is known." : "Nothing: all settings are the same."),
   );
-  const rest = page.unknown.length ? `The settings of ${page.unknown.join(", ")} are not known: there is no config.yaml.` : page.settings.length ? "All other settings are the same." : "";
+  const rest = page.unknown.length ? `The settings of ${page.unknown.join(", ")} are not known: there is no config.yaml.` : page.settings.length ? page.study ? "Labels stand for what the study's file said when each run began." : "All other settings are the same." : "";
   if (rest) by("differ").append(element("p", { class: "note" }, rest));
   const most = Math.max(...page.runs.map((run) => run.rounds));
   const thin = most > page.points ? `Curves are thinned: of all runs the same rounds are kept, at most ${page.points}, evenly spread, and of each its last; where a run has no accuracy of such a round, its next one is shown. ` : "";

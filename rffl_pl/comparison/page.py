@@ -15,7 +15,7 @@ from typing import Any
 from rffl_pl import __version__
 from rffl_pl.comparison.curves import MOST_LINES, curves, points_for, short
 from rffl_pl.comparison.measures import MEASURES, check_common, measured
-from rffl_pl.comparison.reading import Result, seconds
+from rffl_pl.comparison.reading import Result, names, seconds
 from rffl_pl.comparison.settings import SEEDS, about, called, differing, ordered, plain
 from rffl_pl.errors import UserError
 from rffl_pl.files import replaced
@@ -39,7 +39,7 @@ def check_target(target: Path) -> None:
         raise UserError(f"Expected --out to be an .html file, but got {target}; give --out {name}.")
 
 
-def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> None:
+def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> dict[Path, str]:
     """Write the page of finished runs, whole or not at all.
 
     Args:
@@ -47,33 +47,53 @@ def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> N
         left_out: What the page says of others.
         target: The file; one that is there is replaced.
 
+    Returns:
+        By folder why a run is not on the page whose rounds cannot be read.
+
     Raises:
-        UserError: If there is no writing, or a run has no measure in common with the others.
+        UserError: If there is no writing, a run has no measure in common with the others, or the rounds of none can be
+            read.
     """
     check_target(target)
     check_common(results)
-    known = content(results, left_out)
+    damaged: dict[Path, str] = {}
+    known = content(results, left_out, damaged)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with replaced(target) as partial:
             partial.touch()  # before the work
-            partial.write_text(_page(known), encoding="utf-8")
+            partial.write_text(_page(known), encoding="utf-8", errors="replace")  # of folders whose names are no text
     except OSError as error:
         raise UserError(f"Expected --out to be a file that can be written, but {error.strerror}: {target}.") from error
+    return damaged
 
 
-def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
+def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: dict[Path, str] | None = None) -> Content:
     """All that the page knows, as it stands in it.
 
     Args:
         results: Finished runs, at least one.
         left_out: What it says of others.
+        damaged: Gets, by folder, why a run is left out whose rounds cannot be read.
+
+    Raises:
+        UserError: If those of none can be read.
     """
     every = [result.settings for result in results]
     differ = ordered(differing(every))
     points = points_for([len(result.summary.examples) for result in results if result.summary])
     longest = max((result.summary.rounds for result in results if result.summary), default=0)
-    runs = [_run(result, differ, points, longest) for result in results]
+    runs = []
+    for result, name in zip(results, names(results), strict=True):
+        try:
+            runs.append(_run(result, name, differ, points, longest))
+        except UserError as mistake:
+            others = [other for other in results if other is not result]
+            if not others:
+                raise
+            if damaged is not None:
+                damaged[result.path] = str(mistake)
+            return content(others, [*left_out, str(mistake)], damaged)
     numbers = {key: number for number, key in enumerate(dict.fromkeys(run["called"] for run in runs), 1)}
     known = [name for name in MEASURES if any(run["measures"][name] is not None for run in runs)]
     return {
@@ -82,7 +102,8 @@ def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
         "version": __version__,
         "left_out": list(left_out),
         "settings": [{"option": name, "name": plain(name)} for name in differ],
-        "unknown": [result.name for result in results if not result.settings],
+        "study": results[0].study is not None,  # of all, or of none
+        "unknown": [run["name"] for run, settings in zip(runs, every, strict=True) if not settings],
         "measures": [_described(name) for name in known],
         "t": _quantiles(len(runs)),
         "points": points,
@@ -102,15 +123,15 @@ def content(results: Sequence[Result], left_out: Sequence[str] = ()) -> Content:
     }
 
 
-def _run(result: Result, differ: Sequence[str], points: int, longest: int) -> Content:
+def _run(result: Result, own: str, differ: Sequence[str], points: int, longest: int) -> Content:
     folder, summary = RunFolder(result.path), result.summary
     assert summary is not None
     rounds = folder.rounds() if folder.metrics_file.is_file() else []
     settings = result.settings
     apart = [name for name in differ if name not in SEEDS]
-    name = called(settings, apart) if settings else f"{result.name} (settings unknown)"
+    name = called(settings, apart) if settings else f"{own} (settings unknown)"
     return {
-        "name": result.name,
+        "name": own,
         "date": f"{result.moment:%Y-%m-%d %H:%M}" if result.moment else "",
         "called": (name, tuple(settings.get(option) for option in apart)),
         "settings": [settings.get(option) for option in differ],

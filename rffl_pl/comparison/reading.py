@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
+from rffl_pl.comparison.stages import options_over_rounds
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder, Summary
 
-_ASIDE = (
-    "--run", "--ckpt_path", "--standalone.cache_dir", "--data.num_workers", "--data.eval_batch_size",
-    "--trainer.logger", "--trainer.enable_progress_bar", "--trainer.default_root_dir",
-)  # fmt: skip
-"""Options that change no result."""
-_WHERE = "--data.data_dir"
-"""Likewise of the package's own data sets; a class of a user's own may mean by it which data it is."""
-_SHORT = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
 _AT_ONCE = 120  # seconds between the moment that names a folder and the first file in it
 
 
@@ -34,6 +27,7 @@ class Result:
         rounds: Rounds done, and asked for where that is known.
         summary: None if the run has not ended.
         study: The study that it was named by.
+        stood_for: A digest of what the study's labels stood for.
     """
 
     path: Path
@@ -42,16 +36,21 @@ class Result:
     rounds: str
     summary: Summary | None
     study: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The run's name and its moment."""
-        return "/".join(self.path.resolve().parts[-2:])
+    stood_for: str = ""
 
     @property
     def moment(self) -> datetime | None:
         """When it began, if its folder's name says so."""
         return _moment(self.path)
+
+
+def names(results: Sequence[Result]) -> list[str]:
+    """Of each the run's name and its moment, and as much of the path above as tells it from the others."""
+    paths = [result.path.resolve().parts for result in results]
+    deepest = max(map(len, paths), default=0)
+    often = {depth: Counter(parts[-depth:] for parts in paths) for depth in range(2, deepest + 1)}
+    depths = (next((d for d in often if often[d][parts[-d:]] == 1), len(parts)) for parts in paths)
+    return [str(Path(*parts[-depth:])) for parts, depth in zip(paths, depths, strict=True)]
 
 
 def is_run(path: Path) -> bool:
@@ -85,7 +84,7 @@ def read(path: Path) -> Result:
     done = summary.rounds if summary else len(run.rounds()) if run.metrics_file.is_file() else 0
     asked = config.get("trainer", {}).get("max_epochs", done)
     rounds = f"{done}" if summary else f"{done} of {asked}"
-    options = options_of(config)
+    options = options_over_rounds(run, config)
     return Result(path=path, options=options, settings=options, rounds=rounds, summary=summary)
 
 
@@ -113,36 +112,3 @@ def _moment(path: Path) -> datetime | None:
         return datetime.strptime(path.resolve().name[:19], "%Y-%m-%d_%H-%M-%S")
     except ValueError:
         return None
-
-
-def options_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """Every option that may change the result as it is typed: ``--server.gamma``; a class by its name."""
-    typed = dict(_typed(config, "-"))
-    asides = [*_ASIDE, *[_WHERE] * ("." not in typed.get("--data", ""))]
-    return {
-        option: value
-        for option, value in typed.items()
-        if not any(option == aside or option.startswith(f"{aside}.") for aside in asides)
-    }
-
-
-def _class(path: str) -> str:
-    """A class by its name, one of a user's own by its path: two of those may have the same name."""
-    room, _, name = path.rpartition(".")
-    return name if room.partition(".")[0] in _SHORT else path
-
-
-def _typed(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, below in value.items():
-            if key == "class_path":
-                yield name, _class(str(below))
-            elif key in ("init_args", "dict_kwargs"):
-                yield from _typed(below, name)
-            else:
-                yield from _typed(below, f"--{key}" if name == "-" else f"{name}.{key}")
-    elif isinstance(value, list) and (not value or any(isinstance(item, Mapping) for item in value)):
-        for number, item in enumerate(value):
-            yield from _typed(item, f"{name}.{number}")
-    else:
-        yield name, str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 SEEDS = ("--seed_everything", "seed")
@@ -52,13 +53,19 @@ def plain(option: str) -> str:
 
 
 def called(settings: Mapping[str, str], options: Sequence[str]) -> str:
-    """What a run is called by some of its settings: words speak for themselves, numbers need their option's name."""
+    """What a run is called by some of its settings: words speak for themselves, numbers need their option's name.
+
+    Of that the last part, or two where that is another's too, or is not a name that says anything.
+    """
+    last = Counter(plain(option).rpartition(".")[2] for option in options)
     words = []
     for option in options:
         value = settings.get(option)
         if value is not None and option not in SEEDS:
             speaks = value[:1].isalpha() and value not in ("None", "True", "False")
-            words.append(value if speaks else f"{plain(option).rpartition('.')[2]} {value}")
+            parts = plain(option).split(".")
+            few = 2 if last[parts[-1]] > 1 or parts[-1] == "enabled" else 1
+            words.append(value if speaks else f"{'.'.join(parts[-few:])} {value}")
     return " · ".join(words)
 
 

@@ -39,6 +39,7 @@ const UNITS = {
   percent: { factor: 100, digits: 1, sign: "%" },
   ratio: { factor: 100, digits: 1, sign: "%" },
   points: { factor: 100, digits: 1, sign: "points" },
+  spread: { factor: 100, digits: 1, sign: "points" },
   number: { factor: 1, digits: 3, sign: "" },
   bytes: { factor: 1e-6, digits: 2, sign: "MB" },
   seconds: { factor: 1, digits: 1, sign: "s" },

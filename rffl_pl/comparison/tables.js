@@ -115,12 +115,12 @@ const TABLES = {
   accuracy: (every) => {
     const rows = every.slice(0, FIRST).flatMap((group) => accuracyOf(group).map((entry) => ({ ...entry, group })));
     const caption = `Accuracy of the honest on ${watched()} in %, mean over seeds ± 95 % interval`;
-    const columns = [{ name: "Group", of: (line) => title(line.group), heads: true }];
+    const columns = [{ name: "Group", of: (line) => title(line.group), heads: true, long: true }];
     return roundsTable(caption, columns, rows, (row) => row.group.number, (row) => estimateCell(row.found, "percent", row.group.seeds));
   },
   reputation: (every) => {
     const columns = [
-      { name: "Group", of: (line) => line.group, heads: true },
+      { name: "Group", of: (line) => line.group, heads: true, long: true },
       { name: "Participant", of: (line) => line.who, number: true },
       { name: "Role", of: (line) => line.role },
     ];
@@ -153,7 +153,7 @@ const TABLES = {
 };
 
 function estimatesTable(every, measures) {
-  const columns = [{ name: "Group", of: title, heads: true }, { name: "Seeds", of: (group) => group.seeds, number: true }, ...measureColumns(measures, false)];
+  const columns = [{ name: "Group", of: title, heads: true, long: true }, { name: "Seeds", of: (group) => group.seeds, number: true }, ...measureColumns(measures, false)];
   return table(`${measures.map((m) => page.measures[m].name).join(", ")}: mean over seeds ± 95 % interval`, columns, every);
 }
 

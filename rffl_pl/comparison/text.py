@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rffl_pl.comparison.reading import Result
+from rffl_pl.comparison.reading import Result, names
 from rffl_pl.comparison.settings import differing
 from rffl_pl.runs.records import percent
 
@@ -16,8 +16,8 @@ def table(results: Sequence[Result]) -> str:
     differ = differing([result.settings for result in results])
     head = ["run", *differ, "rounds done" if "rounds" in differ else "rounds", *_RESULTS]
     rows = [
-        [result.name, *(result.settings.get(name, "-") for name in differ), result.rounds, *_values(result)]
-        for result in results
+        [called, *(result.settings.get(name, "-") for name in differ), result.rounds, *_values(result)]
+        for called, result in zip(names(results), results, strict=True)
     ]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [_line(cells, widths) for cells in (head, ["-" * width for width in widths], *rows)]
@@ -26,7 +26,7 @@ def table(results: Sequence[Result]) -> str:
 
 def _same(results: Sequence[Result], differ: Sequence[str]) -> list[str]:
     """What is said of settings that no column shows."""
-    unknown = [result.name for result in results if not result.settings]
+    unknown = [called for called, result in zip(names(results), results, strict=True) if not result.settings]
     if unknown:
         return [f"settings of {', '.join(unknown)} are not known: there is no config.yaml"]
     return [] if differ or len(results) < 2 else ["all settings are the same"]

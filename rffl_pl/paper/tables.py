@@ -42,23 +42,29 @@ class PaperTable:
     def caption(self) -> str:
         """What is shown: schedule, interval, number of seeds and rounds, and what is missing."""
         if self.name == SETTINGS:
-            return f"{TABLES[self.name]}; first line: Xu & Lyu 2021, second line: configured here; ≠ where they part."
+            return (
+                f"{TABLES[self.name]}; first line: Xu & Lyu 2021, second line: configured here, {self._schedule()}; ≠ "
+                "where they part."
+            )
         there = [estimate for estimate in self.estimates.values() if estimate is not None]
         if not there:
-            return f"{TABLES[self.name]}; Xu & Lyu 2021. Nothing is measured yet: --run runs what is missing."
+            other = "" if self._is_reduced() else ", --reduced shows what was run by the small schedule"
+            return f"{TABLES[self.name]}; Xu & Lyu 2021. Nothing is measured yet: --run runs what is missing{other}."
         seeds, rounds = ({getattr(estimate, name) for estimate in there} for name in ("seeds", "rounds"))
         lacking = len({_cell(entry) for entry in self.entries if not self.kept.at(entry.study, entry.place)})
         return (
             f"{TABLES[self.name]}; first line: Xu & Lyu 2021, second line: measured, {self._schedule()}, mean ± 95 % "
             f"interval of Student's t over {reach(seeds)} seed{'' if seeds == {1} else 's'}"
-            f"{' (of one there is none)' if 1 in seeds else ''}, after the last round, {reach(rounds)}; "
+            f"{' (of one there is none, and no ≠)' if 1 in seeds else ''}, after the last round, {reach(rounds)}; "
             f"≠ where they part by more than the interval and the rounding of the print"
             f"{f'; missing: {_runs(lacking)}' if lacking else ''}."
         )
 
     def _schedule(self) -> str:
-        reduced = {entry.study for entry in self.entries if self.kept.studies[entry.study].name.endswith("-reduced")}
-        return "reduced schedule" if reduced else "the paper's schedule"
+        return "reduced schedule" if self._is_reduced() else "the paper's schedule"
+
+    def _is_reduced(self) -> bool:
+        return any(self.kept.studies[entry.study].name.endswith("-reduced") for entry in self.entries)
 
     def _grid(self) -> list[list[str]]:
         grid = [["", *self.columns]]
@@ -66,7 +72,8 @@ class PaperTable:
             cells = [[entry for entry in self.entries if (entry.row, entry.column) == (row, c)] for c in self.columns]
             if any(entry.text for cell in cells for entry in cell):
                 grid.append([f"{row}, published", *(_printed(cell) for cell in cells)])
-            grid.append([f"{row}, measured", *(self._measured(cell) for cell in cells)])
+            second = "configured" if self.name == SETTINGS else "measured"
+            grid.append([f"{row}, {second}", *(self._measured(cell) for cell in cells)])
         return grid
 
     def _measured(self, cell: Sequence[Published]) -> str:
@@ -104,8 +111,11 @@ class PaperTable:
         estimate: Estimate | None = self.estimates[entry]
         if estimate is None:
             return [""] * 5
-        half = "" if estimate.half is None else 100 * estimate.half
-        return [100 * estimate.mean, half, estimate.seeds, estimate.rounds, parts(entry, estimate)]
+        of_one = [100 * estimate.mean, "", estimate.seeds, estimate.rounds, ""]
+        if estimate.half is None:
+            return of_one
+        tested = "" if entry.value is None else parts(entry, estimate)
+        return [100 * estimate.mean, 100 * estimate.half, estimate.seeds, estimate.rounds, tested]
 
 
 def _cell(entry: Published) -> tuple[Any, ...]:

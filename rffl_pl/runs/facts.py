@@ -9,7 +9,10 @@ from rffl_pl.federation import coalition_name
 
 _RULES = {"NNM": "Median", "ARC": "Median", "Bucketing": "Median", "FedOpt": "FedAvg"}
 """What servers around another rule have inside by default."""
-_VARIANTS = {"variant": "fedavg", "setting": "tuned", "weights": "full", "scale": "mean", "summation": "mean"}
+_VARIANTS = {
+    "variant": "fedavg", "setting": "tuned", "weights": "full", "scale": "mean", "summation": "mean",
+    "contribution": "examples", "selection": "random", "compounding": "released",
+}  # fmt: skip
 """Options of servers that choose by a word which of two rules they are, and what they are by default."""
 _OPTIMIZER = "SGD"
 _TERMS = ("proximal", "personal", "scaffold")
@@ -80,7 +83,8 @@ def _rule(given: Any) -> str:
     """A server, or a rule inside one, by its class and what makes it another one."""
     name, options = _name(given) or "", _options(given)
     chosen = [(options.get(option), default) for option, default in _VARIANTS.items()]
-    words = [word for word, default in chosen if isinstance(word, str) and word != default]
+    words = [word for word, default in chosen if isinstance(word, str) and word not in (default, "none")]
+    words += [f"no {option}" for option in _VARIANTS if options.get(option) == "none"]
     optimizer = _name(options.get("optimizer"))
     if optimizer not in (None, _OPTIMIZER):
         words.append(optimizer)

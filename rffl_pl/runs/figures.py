@@ -44,8 +44,8 @@ def draw(folder: Path, history: Sequence[Round], summary: Summary) -> list[Path]
 
 def reputations(history: Sequence[Round], summary: Summary) -> Figure:
     """Everybody's reputation in every round; a curve ends with a cross where its participant is removed."""
-    last = history[-1].measures
-    weight = np.array_equal(last["reputation"], last["weight"], equal_nan=True)  # servers without reputations
+    measures = (entry.measures for entry in history)  # of servers without reputations: the same in every round
+    weight = all(np.array_equal(one["reputation"], one["weight"], equal_nan=True) for one in measures)
     what = (
         ("Weight of every participant's upload", "weight")
         if weight

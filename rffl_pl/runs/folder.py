@@ -237,11 +237,12 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""
-        text = _text(self.config_file)
-        try:
-            return dict(yaml.load(text, Loader=_LOADER))
-        except (yaml.YAMLError, TypeError, ValueError) as error:
-            raise UserError(f"Expected {self.config_file} to be the YAML of a run, but it is damaged.") from error
+        return _config(self.config_file)
+
+    def earlier_configs(self) -> list[tuple[int, dict[str, Any]]]:
+        """Where the run went on with other options: until which round they were others, and the configuration."""
+        numbered = ((file, re.fullmatch(r"config\.(\d+)\.yaml", file.name)) for file in self.path.glob("config.*.yaml"))
+        return [(number, _config(file)) for number, file in sorted((int(m[1]), file) for file, m in numbered if m)]
 
     def rounds(self) -> list[Round]:
         """Every round; who was set aside or silent stands in ``rounds.jsonl`` alone."""
@@ -372,6 +373,14 @@ def _unwritable(error: OSError) -> UserError:
 def _check(path: Path) -> None:
     if not path.is_file():
         raise UserError(f"Expected the run to have left {path}, but there is no such file; did it end?")
+
+
+def _config(file: Path) -> dict[str, Any]:
+    text = _text(file)
+    try:
+        return dict(yaml.load(text, Loader=_LOADER))
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        raise UserError(f"Expected {file} to be the YAML of a run, but it is damaged.") from error
 
 
 def _text(path: Path) -> str:

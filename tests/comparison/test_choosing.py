@@ -12,8 +12,10 @@ import pytest
 
 from rffl_pl.comparison import at_hand, chosen
 from rffl_pl.comparison.measures import check_common
-from rffl_pl.comparison.page import content
-from rffl_pl.comparison.reading import options_of, read, seconds
+from rffl_pl.comparison.options import options_of
+from rffl_pl.comparison.page import content, write
+from rffl_pl.comparison.reading import names as named
+from rffl_pl.comparison.reading import read, seconds
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from tests.comparison.runs import copy
@@ -70,6 +72,8 @@ def test_runs_at_hand_however_deep(folders: list[Path], tmp_path: Path) -> None:
     (tmp_path / "group" / "tested-test" / "config.yaml").touch()
     found = [one.path for one in at_hand(tmp_path) if not isinstance(one, UserError)]
     assert found == runs
+    for word, meant in ((tmp_path, runs), (tmp_path / "studies", [cell])):
+        assert [result.path for result in chosen([str(word)])[0]] == meant
 
 
 def test_a_damaged_run_among_finished_ones(folders: list[Path], tmp_path: Path) -> None:
@@ -83,6 +87,22 @@ def test_a_damaged_run_among_finished_ones(folders: list[Path], tmp_path: Path) 
         assert "summary.json to be JSON, but it is damaged" in sentence
     with pytest.raises(UserError, match="it is damaged"):
         chosen([str(broken)])
+
+
+def test_damaged_rounds_among_sound_ones(rffl: object, folders: list[Path], tmp_path: Path) -> None:
+    """The run is told and left out; of none but such ones there is no page."""
+    assert callable(rffl)
+    broken, page = copy(folders[0], tmp_path / "broken" / folders[0].name), tmp_path / "page.html"
+    first, *rest = (broken / "metrics.csv").read_text().splitlines()
+    (broken / "metrics.csv").write_text("\n".join([first, *(row.replace(".", "oops") for row in rest), ""]))
+    ended: Ended = rffl("compare", broken, folders[1], "--out", page)
+    assert ended.code == 0, ended.err
+    assert ended.err.startswith(f"left out: Expected {broken / 'metrics.csv'} to have numbers")
+    assert folders[1].name in ended.out
+    assert "broken" not in ended.out
+    page.unlink()
+    assert rffl("compare", broken, "--out", page).code == 2
+    assert not page.exists()
 
 
 def test_an_unfinished_run_among_finished_ones(folders: list[Path], tmp_path: Path) -> None:
@@ -181,6 +201,67 @@ def test_labels_that_stood_for_other_words(folders: list[Path], tmp_path: Path) 
         copy(folders[number % len(folders)], tmp_path / "cells" / digest / "2026-01-02_00-00-00")
     assert [place.get("settings") for place in told("aa bb cc dd")] == ["old", "new", "old", None]
     assert all("settings" not in place for place in told("aa cc dd"))
+
+
+def test_labels_that_stood_for_other_words_elsewhere(folders: list[Path], tmp_path: Path) -> None:
+    """Two studies of one name, in two roots, are no seeds of one."""
+    head = "study,server,seed,rounds,participant,role,measure,value,settings,cell"
+    for root, seed in (("a", 1), ("b", 2), ("c", 3)):
+        copy(folders[0], tmp_path / root / "cells" / "aa" / "2026-01-02_00-00-00")
+        (tmp_path / root / "mine").mkdir()
+        row = f"mine,RFFL,{seed},4,0,honest,accuracy,0.5,{'b' if root == 'b' else 'a'},aa"
+        (tmp_path / root / "mine" / "results.csv").write_text(f"{head}\n{row}\n")
+    for roots, groups in (("ab", 2), ("ac", 1), ("abc", 2)):
+        cells, _ = chosen([str(tmp_path / root / "mine") for root in roots])
+        assert len(content(cells)["groups"]) == groups, roots
+
+
+def test_options_over_the_rounds(folders: list[Path], tmp_path: Path) -> None:
+    """A run that went on with others passes for one that had them from the start, and is averaged with such."""
+
+    def gamma(run: Path) -> str:
+        return read(run).options["--server.gamma"]
+
+    first = copy(folders[0], tmp_path / "first" / folders[0].name, server__init_args__gamma=0.5)
+    there = copy(folders[0], tmp_path / "there" / folders[0].name, server__init_args__gamma=0.2)
+    for number, before in ((10, 0.3), (2, 0.5), (3, 0.5)):
+        earlier = copy(folders[0], tmp_path / f"{number}" / folders[0].name, server__init_args__gamma=before)
+        shutil.copy(earlier / "config.yaml", there / f"config.{number}.yaml")
+    assert gamma(first) == "0.5"
+    assert gamma(there) == "0.5 until 3, 0.3 until 10, then 0.2"
+    assert read(there).options["--trainer.max_epochs"] == "4"
+    for checkpoint in (first / "checkpoints", first / "checkpoints" / "last.ckpt"):
+        shutil.rmtree(tmp_path / "on", ignore_errors=True)
+        on = copy(
+            folders[0], tmp_path / "on" / folders[0].name,
+            server__init_args__gamma=0.1, ckpt_path=str(checkpoint), trainer__max_epochs=9,
+        )  # fmt: skip
+        assert gamma(on) == "0.5 at first, then 0.1"
+        assert read(on).options["--trainer.max_epochs"] == "9"
+    source = str(first / "checkpoints")
+    again = copy(folders[0], tmp_path / "again" / "x", server__init_args__gamma=0.5, ckpt_path=source)
+    assert read(again).options == read(first).options
+    lost = copy(folders[0], tmp_path / "lost" / "x", ckpt_path="/nowhere/checkpoints")
+    assert read(lost).options["--ckpt_path"] == "/nowhere/checkpoints"
+
+
+def test_runs_of_one_name(folders: list[Path], tmp_path: Path) -> None:
+    """Two that have no configuration, in folders of one name, are no runs of one seed."""
+    runs = [copy(folder, tmp_path / place / "runs" / "python") for folder, place in zip(folders, "ab", strict=False)]
+    for run in runs:
+        (run / "config.yaml").unlink()
+    alone = copy(folders[0], tmp_path / "other" / "one")
+    results = [read(run) for run in (*runs, alone)]
+    assert named(results) == ["a/runs/python", "b/runs/python", "other/one"]
+    assert len(content(results)["groups"]) == 3
+    assert len({run["name"] for run in content(results)["runs"]}) == 3
+
+
+def test_a_folder_whose_name_is_no_text(folders: list[Path], tmp_path: Path) -> None:
+    """It is on the page all the same."""
+    run = copy(folders[0], tmp_path / os.fsdecode(b"bad\xff") / folders[0].name)
+    assert write([read(run)], [], tmp_path / "page.html") == {}
+    assert "bad?" in (tmp_path / "page.html").read_text()
 
 
 def test_servers_and_attacks_that_are_no_axis(folders: list[Path]) -> None:

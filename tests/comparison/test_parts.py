@@ -8,7 +8,7 @@ import math
 import pytest
 
 from rffl_pl.comparison.curves import MOST_LINES, MOST_POINTS, MOST_VALUES, curves, drawn, points_for, short, thinned
-from rffl_pl.comparison.reading import options_of
+from rffl_pl.comparison.options import options_of
 from rffl_pl.comparison.settings import called, differing, ordered, plain
 from rffl_pl.runs import Round
 
@@ -67,6 +67,8 @@ def test_names_of_settings() -> None:
     assert ordered(["split", "server", "seed"]) == ["split", "server", "seed"]
     run = {"--server": "RFFL", "--server.gamma": "0.5", "--seed_everything": "3", "--model.lr_decay": "None"}
     assert called(run, list(run)) == "RFFL · gamma 0.5 · lr_decay None"
+    rates = {"--model.optimizer.lr": "0.1", "--server.optimizer.lr": "1", "--standalone.enabled": "True"}
+    assert called(rates, [*rates, "--data.lr"]) == "optimizer.lr 0.1 · optimizer.lr 1 · standalone.enabled True"
 
 
 def test_curves_are_thinned_to_what_a_page_holds() -> None:

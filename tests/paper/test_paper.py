@@ -14,7 +14,7 @@ from rffl_pl.cli import paper
 from rffl_pl.cli.paper import _needed as needed
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.cli.study import packaged
-from rffl_pl.paper import published
+from rffl_pl.paper import FIGURES, published
 from rffl_pl.studies import Study, results
 from rffl_pl.studies.cells import cells_of
 from rffl_pl.studies.settings import settings_digest
@@ -66,7 +66,7 @@ def test_a_table_from_what_is_kept(rffl: Run, kept: Path) -> None:
             outside = float(line["published"]) + 0.5 < low or float(line["published"]) - 0.5 > high
             assert line["parts"] == str(outside)
         elif values:
-            assert (line["half_width_95_student_t"], line["parts"]) == ("", "False")
+            assert (line["half_width_95_student_t"], line["parts"]) == ("", "")
     assert {"True", "False"} <= {line["parts"] for line in lines if line["row"] != "Median"}
 
 
@@ -76,7 +76,7 @@ def test_the_table_says_what_it_is(rffl: Run, kept: Path) -> None:
     caption, _, head, _, *lines = ended.out.splitlines()
     for words in (
         "reduced schedule",
-        "over 1 to 3 seeds (of one there is none)",
+        "over 1 to 3 seeds (of one there is none, and no ≠)",
         "last round, 12; ",
         "; missing: 1 run.",
     ):
@@ -162,8 +162,8 @@ def test_every_figure_is_drawn(rffl: Run, tmp_path: Path, kept: Path) -> None:
     ended = rffl("paper", "figure", name, "--reduced", "--results", tmp_path, "--out", tmp_path / "out")
     assert ended.code == 0, ended.err
     for ending, magic in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
-        assert (tmp_path / "out" / f"{name}.{ending}").read_bytes()[:4] == magic
-    assert set(ended.out.split()) == {str(tmp_path / "out" / f"{name}.{ending}") for ending in ("png", "pdf")}
+        assert (tmp_path / "out" / f"{name}-reduced.{ending}").read_bytes()[:4] == magic
+    assert set(ended.out.split()) == {str(tmp_path / "out" / f"{name}-reduced.{ending}") for ending in ("png", "pdf")}
     ended = rffl("paper", "figure", "free_riders", "--reduced", "--results", tmp_path, "--out", tmp_path / "out")
     assert_refused(ended, f"Expected results of free_riders in {tmp_path}, but there are none; try without --reduced")
 
@@ -187,23 +187,25 @@ def test_without_results(rffl: Run, tmp_path: Path) -> None:
 
 
 def test_all_of_it_in_one_folder(rffl: Run, tmp_path: Path, kept: Path) -> None:
-    """A table or figure of the list is not written."""
+    """A table of the list is not written, or the picture of what nobody has measured."""
     ended = rffl("paper", "all", "--reduced", "--results", kept, "--out", tmp_path / "paper")
     assert ended.code == 0, ended.err
     listed = [line.split()[0] for line in rffl("paper", "list").out.splitlines() if line.startswith("  ")]
     assert len(listed) == 25
     written = {path.stem for path in (tmp_path / "paper").iterdir()}
-    assert written == set(listed)
-    assert len(list((tmp_path / "paper").iterdir())) == 20 * 3 + 5 * 2
+    assert written == {f"{name}-reduced" for name in listed if name not in FIGURES}
+    assert len(list((tmp_path / "paper").iterdir())) == 20 * 3
+    assert f"left out, since nothing is measured of them: {', '.join(FIGURES)}" in ended.err
 
 
 def test_settings_are_those_that_would_run(rffl: Run) -> None:
     """The table shows a copy of the paper's numbers, not what is configured."""
-    ours = [line for line in rffl("paper", "table", "fi_hyperparameters").out.splitlines() if "measured" in line]
-    assert ours[0] == "| MNIST, measured | 16 | 0.15 | 0.977 | 60 | 1 |"
-    assert not any("≠" in line for line in ours)
+    ours = [line for line in rffl("paper", "table", "fi_hyperparameters").out.splitlines() if "configured" in line]
+    assert ours[1] == "| MNIST, configured | 16 | 0.15 | 0.977 | 60 | 1 |"
+    assert not any("≠" in line for line in ours[1:])
     reduced = rffl("paper", "table", "fi_hyperparameters", "--reduced").out
-    assert "| MNIST, measured | 16 | 0.15 | 0.977 | 12 ≠ | 1 |" in reduced
+    assert "configured here, reduced schedule;" in reduced
+    assert "| MNIST, configured | 16 | 0.15 | 0.977 | 12 ≠ | 1 |" in reduced
 
 
 MISTAKES = {
@@ -217,6 +219,11 @@ MISTAKES = {
     "a list that is to run": (("list", "--run"), "--run and --dry-run with table, figure or all, but rffl paper list"),
     "rounds of no run": (("table", "accuracy", "--rounds", 3), "Expected --rounds to go with --run or --dry-run"),
     "seeds of no run": (("figure", "free_riders", "--seeds", 77), "Expected --seeds to go with --run or --dry-run"),
+    "a folder of no file": (
+        ("table", "accuracy", "--out", "x"),
+        "Expected --out to go with figure or all, but got rffl",
+    ),
+    "a format of no table": (("all", "--format", "tex"), "Expected --format to go with table, but got rffl paper all"),
     "no place to write": (("all", "--out", "/proc/x"), "Expected --out to be a folder that can be"),
 }
 

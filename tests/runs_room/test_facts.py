@@ -55,6 +55,11 @@ SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 1.0, "momentum": 0.5
     [
         (server("FedAvg", variant="fedavg"), "FedAvg"),
         (server("FedAvg", variant="released"), "FedAvg released"),
+        (server("CFFL", contribution="examples", selection="random", compounding="released"), "CFFL"),
+        (
+            server("CFFL", contribution="classes", selection="largest", compounding="none"),
+            "CFFL classes largest no compounding",
+        ),
         (server("NNM", rule=None, tolerated=None), "NNM"),
         (server("NNM", rule={"class_path": "rffl_pl.servers.Median"}), "NNM"),
         (server("NNM", rule=server("MultiKrum", selected=1)), "NNM of MultiKrum"),

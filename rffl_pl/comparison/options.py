@@ -1,0 +1,48 @@
+"""Options of a configuration as they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_ASIDE = (
+    "--run", "--ckpt_path", "--standalone.cache_dir", "--data.num_workers", "--data.eval_batch_size",
+    "--trainer.logger", "--trainer.enable_progress_bar", "--trainer.default_root_dir",
+)  # fmt: skip
+"""Options that change no result."""
+_WHERE = "--data.data_dir"
+"""Likewise of the package's own data sets; a class of a user's own may mean by it which data it is."""
+_SHORT = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
+
+
+def options_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """Every option that may change the result as it is typed: ``--server.gamma``; a class by its name."""
+    typed = dict(_typed(config, "-"))
+    asides = [*_ASIDE, *[_WHERE] * ("." not in typed.get("--data", ""))]
+    return {
+        option: value
+        for option, value in typed.items()
+        if not any(option == aside or option.startswith(f"{aside}.") for aside in asides)
+    }
+
+
+def _class(path: str) -> str:
+    """A class by its name, one of a user's own by its path: two of those may have the same name."""
+    room, _, name = path.rpartition(".")
+    return name if room.partition(".")[0] in _SHORT else path
+
+
+def _typed(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            if key == "class_path":
+                yield name, _class(str(below))
+            elif key in ("init_args", "dict_kwargs"):
+                yield from _typed(below, name)
+            else:
+                yield from _typed(below, f"--{key}" if name == "-" else f"{name}.{key}")
+    elif isinstance(value, list) and (not value or any(isinstance(item, Mapping) for item in value)):
+        for number, item in enumerate(value):
+            yield from _typed(item, f"{name}.{number}")
+    else:
+        yield name, str(value)

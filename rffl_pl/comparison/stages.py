@@ -1,0 +1,58 @@
+"""A run's options over its rounds: it may have gone on with others, in its folder or from another run's checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rffl_pl.comparison.options import options_of
+from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder
+
+_ROUNDS = "--trainer.max_epochs"
+"""More of them alone are the same run."""
+_FROM = "--ckpt_path"
+Options = Mapping[str, str]
+
+
+def options_over_rounds(run: RunFolder, config: Mapping[str, Any], seen: Sequence[Path] = ()) -> dict[str, str]:
+    """Every option that may change a run's result, with what it was before: ``0.5 until 8, then 0.1``.
+
+    Args:
+        run: The run.
+        config: Its configuration.
+        seen: Runs that went on from this one, which is not asked about them again.
+    """
+    last = options_of(config)
+    stages: list[tuple[str, Options]] = [
+        (f"until {number}", options_of(earlier)) for number, earlier in run.earlier_configs()
+    ]
+    if (source := config.get("ckpt_path")) is not None:
+        before = _options_of_source(Path(str(source)), [run.path.resolve(), *seen])
+        if before is None:  # what it was trained with until then is not known
+            last[_FROM] = str(source)
+        else:
+            stages.insert(0, ("at first", before))
+    names = dict.fromkeys(name for options in (last, *(options for _, options in stages)) for name in options)
+    known = {name: last.get(name) if name == _ROUNDS else _told(name, stages, last) for name in names}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _options_of_source(checkpoint: Path, seen: Sequence[Path]) -> Options | None:
+    """Those of the run that a checkpoint is of; None if it is not there any more."""
+    for above in list(checkpoint.parents)[:2]:
+        run = RunFolder(above)
+        if run.config_file.is_file() and above.resolve() not in seen:
+            try:
+                return options_over_rounds(run, run.config(), seen)
+            except UserError:  # it is damaged
+                return None
+    return None
+
+
+def _told(name: str, stages: Sequence[tuple[str, Options]], last: Options) -> str | None:
+    every = [options.get(name) for options in (*(options for _, options in stages), last)]
+    ended = zip((when for when, _ in stages), every, every[1:], strict=False)
+    changes = [f"{value} {when}" for when, value, following in ended if value != following]
+    return f"{', '.join(changes)}, then {every[-1]}" if changes else every[-1]
