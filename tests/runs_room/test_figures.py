@@ -246,3 +246,14 @@ def test_labels_are_pushed_apart_no_further_than_they_must() -> None:
     assert apart(np.array([0.9, 0.1, 0.5]), 0.1) == pytest.approx([0.9, 0.1, 0.5])
     assert apart(np.array([0.5, 0.5]), 0.1) == pytest.approx([0.45, 0.55])
     assert apart(np.zeros(3), 0.5) == pytest.approx([0, 0.5, 1])
+
+
+def test_reputations_are_called_weights_of_servers_without_them() -> None:
+    """Of one participant that is left both are 1 in the end, under RFFL too."""
+    entries, summary = history(5, 1)
+    for entry in entries[-2:]:
+        entry.measures["weight"] = list(entry.measures["reputation"])
+    assert figures.reputations(entries, summary).axes[0].get_ylabel() == "reputation"
+    for entry in entries:
+        entry.measures["weight"] = list(entry.measures["reputation"])
+    assert figures.reputations(entries, summary).axes[0].get_ylabel() == "weight"
