@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
-from rffl_pl.objective import LocalRound, Objective
+from rffl_pl.objective import LocalRound, Objective, check_loss, check_remembered
 from rffl_pl.parameters import aligned_rows, bind, bytes_of, flat_parameters, layer_sizes, trainable
 from rffl_pl.scaffold import Corrections
 from rffl_pl.schedule import OptimizerFactory, Schedule, loss_on, make_optimizer
@@ -24,6 +24,7 @@ from rffl_pl.stack import Stack, Turn
 Batches = Iterable[tuple[Tensor, Tensor]]
 LossOf = Callable[[Tensor, Tensor], Tensor]
 """Of inputs and classes."""
+Guard = Callable[[], AbstractContextManager[None]]
 
 
 class Examples(Protocol):
@@ -178,22 +179,23 @@ class Cohort:
         turn = self._turn(index, examples, schedule, round_index, seed, anchor)
         buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
         self._ways[index] = 0.0
-        with random_stream(seed, self.weights.device), self._minimising(index, round_index) as loss_of:
+        with random_stream(seed, self.weights.device), self._minimising(index, round_index) as minimised:
             for epoch in range(schedule.epochs):
-                loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch), turn, loss_of)
+                loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch), turn, *minimised)
             self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
             self._settle(index, loss, buffers)
         return float(loss)
 
     @contextmanager
-    def _minimising(self, index: int, round_index: int) -> Iterator[LossOf]:
+    def _minimising(self, index: int, round_index: int) -> Iterator[tuple[LossOf, Guard]]:
         """What a participant trains by in a round: the loss of its logits, or what the objective makes of a batch.
 
-        What the objective remembers of a participant goes back to before the round where training failed, as that does.
+        With it goes where its gradient is taken. What the objective remembers of a participant goes back to before the
+        round where training failed, as that does.
         """
         objective, network = self._objective, self.networks[index]
         if objective is None:
-            yield lambda x, y: self._criterion(network(x), y)
+            yield lambda x, y: self._criterion(network(x), y), nullcontext
             return
         participant, memory = self.participants[index], self.objective_memories[index]
         before = _copied(memory, self.weights.device)
@@ -205,16 +207,18 @@ class Cohort:
 
         def loss_of(x: Tensor, y: Tensor) -> Tensor:
             with its_own():
-                return objective.loss(network, x, y, here)
+                return check_loss(objective, objective.loss(network.train(), x, y, here))
 
+        # In training mode: what was measured before, and with whom, leaves a network in either.
         with torch.no_grad(), its_own():
-            objective.begin(network, here)
-        yield loss_of
+            objective.begin(network.train(), here)
+        yield loss_of, its_own
         if index in self._unsound:
             self.objective_memories[index] = before
             return
         with torch.no_grad(), its_own():
-            objective.end(network, here)
+            objective.end(network.train(), here)
+        check_remembered(objective, memory)
 
     def _criterion(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of a mini-batch by its logits, one's own in single precision."""
@@ -341,12 +345,14 @@ class Cohort:
         optimizer = apply_to_collection(self.optimizers[index].state_dict(), Tensor, lambda t: t.detach().cpu().clone())
         added = {} if self.corrections is None else {"scaffold": self.corrections.state_dict(index)}
         added |= {} if self._objective is None else {"objective": self.objective_memories[index]}
+        whose = {} if self._objective is None else {"objective_class": _path(self._objective)}
         return {
             "network": {name: value for name, value in self.network_state(index).items() if name not in frozen},
             "optimizer": optimizer,
             "memory": _copied(self.memories[index], torch.device("cpu")),
             "attack": _copied(self.attack_memories[index], torch.device("cpu")),
             **{name: _copied(memory, torch.device("cpu")) for name, memory in added.items()},
+            **whose,
         }
 
     def load_state_dict(self, index: int, state: dict[str, Any], *, training: bool = True) -> None:
@@ -359,11 +365,14 @@ class Cohort:
         self.memories[index] = _copied(state["memory"], self.weights.device)
         self.attack_memories[index] = _copied(state["attack"], self.weights.device)
         if self._objective is not None:
-            self.objective_memories[index] = _copied(state.get("objective", {}), self.weights.device)
+            remembered = state.get("objective", {}) if state.get("objective_class") == _path(self._objective) else {}
+            self.objective_memories[index] = _copied(remembered, self.weights.device)
         if self.corrections is not None:
             self.corrections.load_state_dict(index, _copied(state.get("scaffold", {}), self.weights.device))
 
-    def _train_epoch(self, index: int, batches: Batches, rate: float, turn: Turn, loss_of: LossOf) -> Tensor:
+    def _train_epoch(
+        self, index: int, batches: Batches, rate: float, turn: Turn, loss_of: LossOf, guard: Guard
+    ) -> Tensor:
         self.networks[index].train()
         optimizer = self.optimizers[index]
         for group, initial in zip(optimizer.param_groups, self._initial_rates[index], strict=True):
@@ -379,7 +388,8 @@ class Cohort:
                     raise
                 continue  # batch normalisation has no variance of a single example: a last one is left out
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            with guard():
+                loss.backward()
             self._draw(index, turn, added)
             optimizer.step()
             self._ways[index] += optimizer.param_groups[0]["lr"]
@@ -441,5 +451,10 @@ def _has_channels_last(x: Tensor) -> bool:
 
 
 def _copied(memory: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """A memory that shares nothing with the one given."""
-    return {name: value.detach().to(device, copy=True) for name, value in memory.items()}
+    """A memory that shares nothing with the one given; what is learnt in it goes on to be learnt."""
+    copies = {name: value.detach().to(device, copy=True) for name, value in memory.items()}
+    return {name: value.requires_grad_() if memory[name].requires_grad else value for name, value in copies.items()}
+
+
+def _path(objective: Objective) -> str:
+    return f"{type(objective).__module__}.{type(objective).__qualname__}"

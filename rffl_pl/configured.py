@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from numbers import Integral, Real
 from os import PathLike
 from types import UnionType
@@ -15,6 +16,9 @@ from rffl_pl.errors import UserError, nearest
 
 IMPLEMENTATIONS = ("fused", "foreach", "capturable")
 """Options of torch's optimizers that only say how their steps are computed."""
+
+
+_LONGEST = 80
 
 
 class Configured:
@@ -46,7 +50,7 @@ class Configured:
         return self
 
     def settings(self, prefix: str = "") -> dict[str, str]:
-        """The class under ``prefix`` and below it every argument that is a plain value or again configured."""
+        """The class under ``prefix`` and below it arguments that are plain values, tensors, or again configured."""
         return {prefix: type(self).__name__} | {f"{prefix}.{key}": value for key, value in _flat(self.arguments)}
 
 
@@ -139,3 +143,12 @@ def _flat(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield from item.settings(f"{name}.{index}").items()
         elif isinstance(value, list | tuple):
             yield name, str(list(value))
+        elif isinstance(value, Mapping):
+            yield from _flat({f"{name}.{key}": item for key, item in value.items()})
+        elif hasattr(value, "tolist"):  # a tensor or an array
+            yield name, _short(str(value.tolist()))
+
+
+def _short(text: str) -> str:
+    """A long one by its beginning, and what tells it from others that begin so."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}... {sha256(text.encode()).hexdigest()[:8]}"

@@ -64,6 +64,7 @@ class Evaluation:
         self._first: list[int] = []
         self._scores = ParticipantScores(0)
         self._metrics: dict[int, dict[str, Metric]] = {}
+        self._batches = 0
 
     def rehearse(self, logits: Tensor, y: Tensor) -> None:
         """Have the user's metrics measure one batch, so that one that does not fit is told before training.
@@ -99,6 +100,7 @@ class Evaluation:
         """
         device = cohort.weights.device
         self._first = [*range(len(cohort.participants))] if apart else cohort.distinct()
+        self._batches = 0
         self._scores = ParticipantScores(len(self._first)).to(device)
         self._metrics = {i: {name: self._fresh(name, device) for name in self.measures} for i in set(self._first)}
 
@@ -106,18 +108,20 @@ class Evaluation:
         """Take in one batch, inputs and classes, that is for all; or of each participant its own."""
         if isinstance(batch, dict):
             for participant, own in batch.items():
-                self._measure([cohort.row[participant]], own, cohort)
+                self._measure([cohort.row[participant]], own, cohort, participant + 1)
         else:
             self._measure(sorted(self._metrics), batch, cohort)
+        self._batches += 1
 
-    def _measure(self, indices: Sequence[int], batch: Batch, cohort: Cohort) -> None:
-        """What these models make of a batch."""
+    def _measure(self, indices: Sequence[int], batch: Batch, cohort: Cohort, whose: int = 0) -> None:
+        """What these models make of a batch; what an attack draws for it is the same whenever it is measured."""
         device = cohort.weights.device
         given, y = batch[0].to(device, non_blocking=True), batch[1].to(device, torch.int64)
         x = cohort.placed(given)
         probes = {}
         for probing in dict.fromkeys(attack for _, attack in self.measures.values() if attack is not None):
-            with ones_own(probing, "--adversaries", "make the examples that its success is measured on", GO_ON):
+            making = ones_own(probing, "--adversaries", "make the examples that its success is measured on", GO_ON)
+            with random_stream(whose << 32 | self._batches, device), making:
                 probes[probing] = _placed(probing.probe(given, y), given, x, cohort)
         for index in indices:
             logits = cohort.logits(x, index).float()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from rffl_pl.configured import Configured
+from rffl_pl.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Objective(Configured, ABC):
         """Called before the first mini-batch of a round, with the weights that the participant starts from.
 
         Args:
-            network: The participant's, for reading.
+            network: The participant's, in training mode, for reading.
             local: Its round.
         """
 
@@ -65,6 +66,34 @@ class Objective(Configured, ABC):
         """Called after the last mini-batch, with the weights as they are trained, unless they are not finite.
 
         Args:
-            network: The participant's, for reading.
+            network: The participant's, in training mode, for reading.
             local: Its round.
         """
+
+
+def check_loss(objective: Objective, found: Any) -> Tensor:
+    """What an objective gives for a batch, if the network can be trained by it.
+
+    Raises:
+        UserError: If it cannot.
+    """
+    if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
+        got = f"shape {list(found.shape)}" if isinstance(found, Tensor) and found.dim() else type(found).__name__
+        raise UserError(
+            f"Expected the loss of --model.objective {type(objective).__name__} to be one number for a batch, which "
+            f"the network can be trained by, but got {got if got != 'Tensor' else 'one that hangs on no parameter'}."
+        )
+    return found
+
+
+def check_remembered(objective: Objective, memory: Mapping[str, Any]) -> None:
+    """See that an objective remembers what a checkpoint keeps.
+
+    Raises:
+        UserError: If it does not.
+    """
+    if strange := [key for key, value in memory.items() if not isinstance(value, Tensor)]:
+        raise UserError(
+            f"Expected --model.objective {type(objective).__name__} to remember tensors, as a checkpoint keeps them, "
+            f"but local.memory[{strange[0]!r}] is of type {type(memory[strange[0]]).__name__}."
+        )

@@ -16,10 +16,10 @@ from rffl_pl.cohort import channels_last
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
 from rffl_pl.errors import UserError, ones_own, reason
 from rffl_pl.federation import Federation
+from rffl_pl.fingerprints import fingerprints
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.models.sizes import memory
-from rffl_pl.objective import LocalRound, Objective
-from rffl_pl.parameters import bytes_of
+from rffl_pl.objective import LocalRound, Objective, check_loss, check_remembered
 from rffl_pl.schedule import OptimizerFactory, make_optimizer
 from rffl_pl.stack import Loss
 
@@ -250,52 +250,30 @@ def check_objective(
         UserError: If it fails, gives more than a number or one that hangs on no parameter, keeps anything but tensors
             of a participant, or changes itself: results would hang on who shares a process.
     """
-    name, tried, memory = type(objective).__name__, copy.deepcopy(objective), dict[str, Tensor]()
-    copied, before = _copied(network).train(), _standing(tried)
+    name, memory = type(objective).__name__, dict[str, Tensor]()
+    remedy = "have it keep tensors as .detach() gives them, and no locks or open files"
+    with ones_own(objective, "--model.objective", "be copied", remedy):
+        tried = copy.deepcopy(objective)
+    copied, before = _copied(network), fingerprints(tried)
     optimizer = make_optimizer(factory, copied)
     for number in range(2):
         # Of logits in single precision, as in training.
         here = LocalRound(round=number, participant=0, criterion=lambda z, y: loss(z.float(), y), memory=memory)
         with ones_own(objective, "--model.objective", "train a participant"):
             with torch.no_grad():
-                tried.begin(copied, here)
-            _check_loss(name, found := tried.loss(copied, x, y.long(), here))
+                tried.begin(copied.train(), here)
+            check_loss(objective, found := tried.loss(copied.train(), x, y.long(), here))
             found.backward()
             optimizer.step()
             with torch.no_grad():
-                tried.end(copied, here)
-    if strange := [key for key, value in memory.items() if not isinstance(value, Tensor)]:
-        raise UserError(
-            f"Expected --model.objective {name} to remember tensors, as a checkpoint keeps them, but "
-            f"local.memory[{strange[0]!r}] is of type {type(memory[strange[0]]).__name__}."
-        )
-    after = _standing(tried)
-    if changed := [key for key in after if key not in before or not _same(before[key], after[key])]:
+                tried.end(copied.train(), here)
+    check_remembered(objective, memory)
+    after = fingerprints(tried)
+    if changed := [key for key in after if before.get(key) != after[key]]:
         raise UserError(
             f"Expected --model.objective {name} to stay as it is made, since it serves all participants of a process, "
-            f"but self.{changed[0]} changes; keep what belongs to a participant in local.memory."
+            f"but its {changed[0]} changes; keep what belongs to a participant in local.memory."
         )
-
-
-def _check_loss(name: str, found: Any) -> None:
-    """See that what an objective gives can be trained by."""
-    if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
-        got = f"shape {list(found.shape)}" if isinstance(found, Tensor) and found.dim() else type(found).__name__
-        raise UserError(
-            f"Expected the loss of --model.objective {name} to be one number for a batch, which the network can be "
-            f"trained by, but got {got if got != 'Tensor' else 'one that hangs on no parameter'}."
-        )
-
-
-def _standing(objective: Objective) -> dict[str, Tensor | str]:
-    """What an objective has: tensors as they are now, of the rest what it prints."""
-    return {key: value.clone() if isinstance(value, Tensor) else repr(value) for key, value in vars(objective).items()}
-
-
-def _same(one: Tensor | str, other: Tensor | str) -> bool:
-    if isinstance(one, str) or isinstance(other, str):
-        return isinstance(one, str) and isinstance(other, str) and one == other
-    return one.shape == other.shape and torch.equal(bytes_of(one), bytes_of(other))  # where NaN is NaN
 
 
 def _drawn(loss: nn.Module, logits: Tensor, y: Tensor) -> Any:

@@ -21,6 +21,7 @@ from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.schedule import Schedule
 from rffl_pl.servers import Consensus, Server, Verdict
+from rffl_pl.servers.around import Around
 
 
 class Precision(Protocol):
@@ -223,7 +224,8 @@ def _forge(table: Table, trained: Container[int], number: int) -> None:
         update = cohort.withdraw(index) if participant in trained else cohort.idle(index)
         own = update
         if table.exchange.active[participant]:  # whoever has been removed keeps all of it
-            with _of(server, "keep what is a participant's own of its update", number):
+            keeping = _of(server, "keep what is a participant's own of its update", number)
+            with _drawing_ones_own(table, "kept", participant, number), keeping:
                 own = server.kept(update)
             _check_shape("kept", server, own, update.shape)
         sent = update
@@ -273,6 +275,15 @@ def _drawing(table: Table, purpose: str, *coordinates: int) -> AbstractContextMa
     return random_stream(table.federation.seed_for(purpose, *coordinates), table.exchange.device)
 
 
+def _drawing_ones_own(table: Table, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
+    """Likewise where the package's own rules draw nothing, and a stream for each participant would take its time."""
+    rule = table.server
+    while isinstance(rule, Around):
+        rule = rule.inner
+    packaged = type(rule).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return nullcontext() if packaged else _drawing(table, purpose, *coordinates)
+
+
 def _of(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
     """Where a server that may be a user's own does its part in a round."""
     return ones_own(server, "--server", f"{doing} in round {number + 1}", GO_ON)
@@ -294,11 +305,13 @@ def _upload(table: Table, number: int) -> dict[int, Tensor]:
     uploads: dict[int, Tensor] = {}
 
     def packed(participant: int, where: slice) -> Tensor:
-        return _packed(server, rows[participant][where], number)
+        with _drawing_ones_own(table, "pack", participant, number, where.start):
+            return _packed(server, rows[participant][where], number)
 
     def arrived(participant: int, payload: Tensor) -> None:
         where = server.coordinates.where
-        upload = _unpacked(server, payload, where.stop - where.start, number)
+        with _drawing_ones_own(table, "unpack", participant, number, where.start):
+            upload = _unpacked(server, payload, where.stop - where.start, number)
         # What comes back to where it was sent from takes no second place.
         uploads[participant] = rows[participant][where].copy_(upload) if participant in rows else upload
 
@@ -353,7 +366,8 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
         situation = table.cast.situation(participant, number, memory=memory, update=sent, model=nowhere, honest=known)
         # The adversary has no way around the form in which uploads travel.
         outgoing = _sent(table, participant, table.cast.collude(situation), {}, nowhere, number)
-        uploads[participant] = _unpacked(table.server, _packed(table.server, outgoing, number), len(sent), number)
+        with _drawing_ones_own(table, "colluder's form", participant, number):
+            uploads[participant] = _unpacked(table.server, _packed(table.server, outgoing, number), len(sent), number)
 
 
 def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:

@@ -17,8 +17,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [
     "__main__", "cli", "comparison", "dashboard", "paper", "studies", "trainer", "callbacks", "module", "rehearsal",
     "evaluation", "root", "round", "strategy", "runs", "datamodules", "adversaries", "cohort", "schedule", "objective",
-    "scaffold", "parameters", "stack", "sharded", "exchange", "servers", "metrics", "models", "federation", "launch",
-    "functional", "configured", "files", "errors", "__init__",
+    "fingerprints", "scaffold", "parameters", "stack", "sharded", "exchange", "servers", "metrics", "models",
+    "federation", "launch", "functional", "configured", "files", "errors", "__init__",
 ]  # fmt: skip
 
 

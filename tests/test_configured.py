@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pytest
+import torch
 
 from rffl_pl import FederatedModule, Federation, Perceptron
 from rffl_pl.configured import Configured
@@ -38,6 +39,25 @@ def test_what_goes_on_to_a_base_class_is_remembered() -> None:
     made = Special("here", size=5).settings("data")
     assert made == {"data": "Special", "data.where": "here", "data.rate": "0.5", "data.size": "5"}
     assert Base().settings("x") == {"x": "Base", "x.size": "3"}
+
+
+class Several(Base):
+    """Somebody's own, with what is no plain value."""
+
+    def __init__(self, *, table: dict[str, Any], weights: Any) -> None:
+        super().__init__()
+
+
+def test_what_is_no_plain_value() -> None:
+    """A run that goes on with other numbers is not told of it."""
+    long = torch.arange(100.0)
+    told = [
+        Several(table={"a": {"b": 1}, "c": [1, 2]}, weights=each).settings("x") for each in (np.ones(2), long, -long)
+    ]
+    assert told[0] == {"x": "Several", "x.table.a.b": "1", "x.table.c": "[1, 2]", "x.weights": "[1.0, 1.0]"}
+    assert told[1]["x.weights"].startswith("[0.0, 1.0, 2.0")
+    assert max(len(each["x.weights"]) for each in told) < 80
+    assert told[1] != told[2]
 
 
 class Own(Special):

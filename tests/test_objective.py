@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from rffl_pl.cohort import Cohort
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from rffl_pl.fingerprints import fingerprints
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 from rffl_pl.objective import LocalRound, Objective
@@ -137,6 +140,90 @@ class Named(Plain):
         local.memory["phase"] = "trained"  # type: ignore[assignment]
 
 
+class Projecting(Plain):
+    """Somebody's own, with a layer that learns."""
+
+    def __init__(self) -> None:
+        self.head = {"layers": [nn.Linear(3, 3)]}
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        (head,) = self.head["layers"]
+        with torch.no_grad():
+            head.weight += 1
+        return local.criterion(head(network(x)), y)
+
+
+class Shuffling(Plain):
+    """Somebody's own, with a stream that goes on from participant to participant."""
+
+    def __init__(self) -> None:
+        self.draw = np.random.default_rng(1)
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        return super().loss(network, x, y, local) * self.draw.random()
+
+
+class Sharing(Plain):
+    """Somebody's own, whose class keeps what belongs to a participant."""
+
+    losses: ClassVar[list[float]] = []
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        loss = super().loss(network, x, y, local)
+        self.losses.append(float(loss))
+        return loss
+
+
+class Locked(Plain):
+    """Somebody's own, of which there is no second."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Late(Plain):
+    """Somebody's own, with a mistake that no rehearsal sees."""
+
+    def __init__(self, *, what: str) -> None:
+        self.what = what
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        loss = super().loss(network, x, y, local)
+        if local.round < 2:
+            return loss
+        if self.what == "word":
+            local.memory["phase"] = "late"  # type: ignore[assignment]
+        if self.what == "backward":
+            loss.backward()
+        given: Any = {"vector": network(x), "detached": loss.detach(), "number": float(loss)}.get(self.what, loss)
+        return given  # type: ignore[no-any-return]
+
+
+class Learning(Plain):
+    """Somebody's own, with a temperature that each participant learns, and a teacher that is asked in the beginning."""
+
+    def begin(self, network: nn.Module, local: LocalRound) -> None:
+        local.memory.setdefault("heat", torch.ones((), requires_grad=True))
+        local.memory["teacher"] = network(torch.ones(4, 1, 8, 8)).mean(0)
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        heat = local.memory["heat"]
+        logits = network(x)
+        loss: Tensor = local.criterion(logits * heat, y) + 0.1 * (logits - local.memory["teacher"]).square().mean()
+        (slope,) = torch.autograd.grad(loss, heat, retain_graph=True)
+        local.memory["heat"] = (heat - 0.1 * slope).detach().requires_grad_()
+        network.eval()
+        return loss
+
+
+class Dropping(Perceptron):
+    """What it gives hangs on its mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.insert(1, nn.Dropout(0.3))
+
+
 class Wrong(Plain):
     """Somebody's own, which asks for what is not there in its second round."""
 
@@ -227,8 +314,12 @@ def test_a_round_that_fails_is_forgotten() -> None:
 
 
 REFUSED = {
-    Counting: "to stay as it is made, since it serves all participants of a process, but self.seen changes",
-    Drifting: "but self.mean changes",
+    Counting: "to stay as it is made, since it serves all participants of a process, but its seen changes",
+    Drifting: "but its mean changes",
+    Projecting: "but its head changes",
+    Shuffling: "but its draw changes",
+    Sharing: "but its losses changes",
+    Locked: "Locked to be copied, but TypeError: cannot pickle '_thread.lock' object",
     EachExample: r"to be one number for a batch, which the network can be trained by, but got shape \[8\]",
     Detached: "but got one that hangs on no parameter",
     Named: r"to remember tensors, as a checkpoint keeps them, but local.memory\['phase'\] is of type str",
@@ -240,11 +331,11 @@ REFUSED = {
 def test_what_is_no_objective_is_told_before_a_run(kind: type[Objective]) -> None:
     """In one sentence that says what to change; network and objective are left as they were."""
     network, objective = mlp(), kind()
-    before, kept = copy.deepcopy(network.state_dict()), copy.deepcopy(vars(objective))
+    before, kept = copy.deepcopy(network.state_dict()), fingerprints(objective)
     with pytest.raises(UserError, match=REFUSED[kind]):
         check_objective(objective, sgd, network, torch.randn(8, 6), torch.arange(8) % 3, cross_entropy)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    assert kept == vars(objective)
+    assert kept == fingerprints(objective) or kind is Sharing  # what classes share is nobody's copy
 
 
 def test_what_is_one_is_taken() -> None:
@@ -283,6 +374,57 @@ def test_runs(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     assert late.code == 2
     assert "Raising to train participant 1 in round 3, but KeyError: 'teacher' (test_objective.py, line" in late.err
     assert "mend it and go on with --ckpt_path last." in late.err
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("word", "to remember tensors, as a checkpoint keeps them, but local.memory['phase'] is of type str"),
+        ("vector", "to be one number for a batch, which the network can be trained by, but got shape [8, 3]"),
+        ("detached", "but got one that hangs on no parameter"),
+        ("number", "but got float"),
+        ("backward", "Late to train participant 4 in round 3, but RuntimeError: Trying to backward through the graph"),
+    ],
+)
+def test_mistakes_that_come_late(what: str, expected: str) -> None:
+    """They are one sentence too."""
+    cohort = Cohort(mlp(), [4], sgd, CPU, objective=Late(what=what))
+    for number in range(2):
+        train_round(cohort, {4: examples(4)}, Schedule(epochs=1), FEDERATION, number)
+    with pytest.raises(UserError) as refusal:
+        train_round(cohort, {4: examples(4)}, Schedule(epochs=1), FEDERATION, 2)
+    assert expected in str(refusal.value)
+
+
+def test_what_it_learns_and_the_mode_of_the_network(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Models are measured in between, not all of them, and a run goes on: its bits are those of one process."""
+    run = (
+        *RUN, "--server", "FedAvg", "--model.objective", f"{HERE}.Learning", "--model.network", f"{HERE}.Dropping",
+    )  # fmt: skip
+    assert rffl(*run, "--run.root", tmp_path / "whole").code == 0
+    assert rffl(*run, "--trainer.max_epochs", 2, "--run.root", tmp_path / "begun").code == 0
+    last = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
+    ended = forked(2, *run, "--ckpt_path", last, "--trainer.check_val_every_n_epoch", 2, root=tmp_path / "on")
+    assert ended.code == 0, ended.err
+    folders = [only_run(tmp_path / name) for name in ("begun", "whole", "on")]
+    states = [checkpoint.read(folder / "checkpoints" / "last.ckpt")["federation"]["participants"] for folder in folders]
+    for i in range(4):
+        early, one, other = (state[i]["objective"] for state in states)
+        assert torch.equal(one["heat"], other["heat"])
+        assert not torch.equal(early["heat"], one["heat"])
+        whole, gone_on = (state[i]["network"] for state in states[1:])
+        assert all(torch.equal(value, gone_on[name]) for name, value in whole.items())
+
+
+def test_another_class_remembers_nothing_of_this_one() -> None:
+    """It would find names of another's, or its own with another's meaning."""
+    cohort = Cohort(mlp(), [0], sgd, CPU, objective=FedDyn())
+    train_round(cohort, {0: examples(0)}, Schedule(epochs=1), FEDERATION, 0)
+    state = cohort.state_dict(0)
+    for objective, known in ((FedDyn(), {"start", "gradient"}), (Failing(), set())):
+        other = Cohort(mlp(), [0], sgd, CPU, objective=objective)
+        other.load_state_dict(0, state)
+        assert {*other.objective_memories[0]} == known
 
 
 def test_what_trains_without(rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

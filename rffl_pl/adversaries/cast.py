@@ -99,7 +99,9 @@ class Cast:
         attack = self.attacks.get(participant)
         if attack is None:
             return True
-        with ones_own(attack, "--adversaries", f"say whether it trains in round {round_index + 1}", GO_ON):
+        seed = self.federation.seed_for("whether it trains", participant, round_index)
+        saying = ones_own(attack, "--adversaries", f"say whether it trains in round {round_index + 1}", GO_ON)
+        with random_stream(seed, torch.device("cpu")), saying:
             return attack.trains_in(round_index)
 
     def examples(self, participant: int, shard: Examples) -> Examples:

@@ -151,7 +151,9 @@ def interrupted(error: BaseException) -> bool:
 def sentence(error: BaseException) -> str:
     """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
     message = str(error)
-    readings = [_abstract, _left_out, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option, _no_value]
+    readings = [
+        _untyped, _abstract, _left_out, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option, _no_value,
+    ]  # fmt: skip
     if "NestedArg(" in message and "Expected a <class 'bool'>" in message:  # of a class, which may also be true
         readings.insert(0, _no_such_option)
     said = next(filter(None, (reading(message) for reading in readings)), None) or _plain(message)
@@ -210,6 +212,17 @@ def _help_of(key: str, package: str, name: str) -> str:
     """Where a class's options are listed, behind the one that it is an option of."""
     outer = {"data.split": "--data Digits ", "server.rule": "--server NNM ", "server.optimizer": "--server FedOpt "}
     return f"see `rffl fit {outer.get(key, '')}--{key}.help {_as_typed(package, name)}`"
+
+
+def _untyped(message: str) -> str | None:
+    """What is said of a class of a user's own with an argument that could be anything."""
+    found = re.search(r"Parameter '(\w+)' from '([\w.]+)\.__init__' does not specify a type", message)
+    if found is None:
+        return None
+    return (
+        f"Expected every argument of {found[2]} that has no default to have a type, by which its option is read, but "
+        f"{found[1]} has none; write {found[1]}: float, or what it is."
+    )
 
 
 def _abstract(message: str) -> str | None:

@@ -113,6 +113,10 @@ _TRAINED = (
     "--seed_everything", "--federation", "--data", "--model", "--server", "--adversaries", "--trainer.precision",
 )  # fmt: skip
 """How options begin that say what is trained."""
+_MEASURED = (
+    "--data.watch", "--data.measurements", "--data.own_test", "--data.test", "--model.measures", "--model.engine",
+)  # fmt: skip
+"""And some of them that say what is measured, or how it is computed."""
 
 # Lightning's Timer has an enumeration's member as the default of an option that is a word.
 yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, member: dumper.represent_data(member.value))
@@ -162,22 +166,33 @@ def leave_if_complete(run: RunFolder, asked: int | None, changed: Callable[[RunF
     """
     if asked is None or not run.complete(asked):
         return
-    others = [option for option in changed(run) or () if option.startswith(_TRAINED)]
-    if others:
-        raise UserError(
-            f"Expected other options with more rounds or in a run of their own, but the run in {run.path} has its "
-            f"{asked} rounds and was trained with another {others[0]}; give another --run.name, or leave out "
-            "--ckpt_path."
-        )
+    if (refusal := _trained_otherwise(run, asked, changed(run))) is not None:
+        raise UserError(refusal)
     _leave(run, asked)
 
 
+def _trained_otherwise(run: RunFolder, rounds: int, changed: Iterable[str] | None) -> str | None:
+    """Why a finished run is not what is asked for, if it was trained with other options."""
+    others = [option for option in changed or () if option.startswith(_TRAINED) and not option.startswith(_MEASURED)]
+    if not others:
+        return None
+    return (
+        f"Expected other options with more rounds or in a run of their own, but the run in {run.path} has its {rounds} "
+        f"rounds and was trained with another {others[0]}; give another --run.name, or leave out --ckpt_path."
+    )
+
+
 def leave_if_complete_on_every_disk(
-    run: RunFolder, asked: int | None, module: FederatedModule, strategy: FederatedStrategy
+    run: RunFolder,
+    asked: int | None,
+    module: FederatedModule,
+    strategy: FederatedStrategy,
+    changed: Callable[[RunFolder], Sequence[str] | None],
 ) -> None:
     """Likewise where no disk has all of the run: all ranks leave, or none, once they have met.
 
     Raises:
+        UserError: On every rank, if on one of them what is asked for is not what was trained.
         SystemExit: On every rank, with code 0.
     """
     if asked is None or strategy.world_size == 1:
@@ -186,6 +201,8 @@ def leave_if_complete_on_every_disk(
     hosted = module.federation.hosted_by(rank, strategy.world_size)
     first, *others = strategy.everybodys(run.ended(asked, hosted, result=rank == 0))
     if first is not None and all(theirs == first for theirs in others):
+        if (refusal := strategy.first_word(_trained_otherwise(run, asked, changed(run)))) is not None:
+            raise UserError(refusal)
         leave_process_group()  # now: who exits early may take the store with it
         _leave(run, asked)
 
@@ -249,7 +266,14 @@ class ConfigKeeper(SaveConfigCallback):
         elif all(found):
             assert isinstance(pl_module, FederatedModule)
             folder, asked = RunFolder(trainer.default_root_dir), self.config.trainer.max_epochs
-            leave_if_complete_on_every_disk(folder, asked, pl_module, trainer.strategy)
+            here = yaml.safe_load(self.parser.dump(self.config, skip_unset=False))
+            leave_if_complete_on_every_disk(
+                folder,
+                asked,
+                pl_module,
+                trainer.strategy,
+                lambda run: changed_options(run, here, pl_module.data.places),
+            )
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._keep(RunFolder(trainer.default_root_dir))

@@ -161,6 +161,10 @@ OPTIONS: dict[str, Row] = {
     "workers": (("--data.num_workers", HUGE), "--data.num_workers to be at most 4096, but got 1e+09."),
     "validation": (("--data.validation", 1.5), "--data.validation to lie between 0 and 1, but got 1.5"),
     "a split that is not there": (("--data.split", "tests.extensions.Nix"), "and tests.extensions has no Nix"),
+    "an argument without a type": (
+        ("--server", "tests.bad_input.own.Untyped", "--server.share", 1),
+        "Expected every argument of tests.bad_input.own.Untyped that has no default to have a type, by which its opti",
+    ),
     "a split without cut": (("--data.split", "tests.bad_input.own.NoCut"), "tests.bad_input.own.NoCut has no cut;"),
     "a split that is none": (("--data.split", "tests.extensions.Echo"), "from Split, but got tests.extensions.Echo"),
     "a split without its option": (

@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAccuracy
 
 from rffl_pl.adversaries import Adversary, OmniscientAdversary, Situation
 from rffl_pl.errors import UserError
+from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from rffl_pl.servers import NNM, Consensus, Evidence, FedAvg, Server, Verdict
 from tests.bad_input.refusal import FIT, assert_refused
@@ -302,6 +305,16 @@ class Lottery(FedAvg):
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
         return update + 0.01 * 0.5**self.round * torch.randn_like(update)
 
+    def kept(self, update: Tensor) -> Tensor:
+        return super().kept(update) + 0.01 * torch.randn_like(update)
+
+    def pack(self, upload: Tensor) -> Tensor:
+        return super().pack(upload + 0.01 * torch.randn_like(upload))
+
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        upload = super().unpack(payload, dimension)
+        return upload + 0.01 * torch.randn_like(upload)
+
     def weigh(self, evidence: Evidence) -> Tensor:
         return super().weigh(evidence) * (torch.rand(len(evidence.senders)) + np.random.rand() + random.random())
 
@@ -319,7 +332,16 @@ class Lottery(FedAvg):
 
 
 class Noisy(Adversary):
-    """Draws from torch's own stream."""
+    """Draws from torch's own stream, also for whether it trains, and for what its success is measured on."""
+
+    def trains_in(self, round_index: int) -> bool:
+        return bool(torch.rand(()) < 0.5)
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        return {"noisy": MulticlassAccuracy(num_classes)}
+
+    def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x + torch.randn_like(x), y
 
     def upload(self, situation: Situation) -> Tensor:
         return situation.update + 0.1 * torch.randn_like(situation.update)
@@ -346,7 +368,11 @@ def test_what_ones_own_draws(rffl: Run, tmp_path: Path) -> None:
     last = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
     on = forked(2, *line, "--trainer.max_epochs", 4, "--ckpt_path", last, root=tmp_path / "on")
     assert on.code == 0, on.err
-    assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
+    whole, gone_on = only_run(tmp_path / "whole"), only_run(tmp_path / "on")
+    assert_same_bits(whole, gone_on)
+    found = [[entry.measures["noisy"] for entry in RunFolder(run).rounds()] for run in (whole, gone_on)]
+    assert found[0] == found[1]
+    assert found[0][2] != found[0][3]
 
 
 class Averaging(FedAvg):

@@ -1,0 +1,59 @@
+"""What an object has, to see whether it changes itself."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rffl_pl.parameters import bytes_of
+
+
+def fingerprints(one: object) -> dict[str, str]:
+    """Of each attribute of an object, and of those that its classes share, what it is now.
+
+    Tensors, arrays, modules, optimizers and generators go by what is in them, in lists and dictionaries too; anything
+    else by what it prints. What lies in a module of Python's is not seen.
+    """
+    shared = {
+        name: value
+        for kind in reversed(type(one).__mro__[:-1])
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
+    }
+    return {name: _of(value) for name, value in {**shared, **vars(one)}.items()}
+
+
+def _of(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {list(value.shape)} {_digest(bytes_of(value.detach().cpu()).numpy())}"
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return f"{value.dtype} {list(value.shape)} {_digest(np.ascontiguousarray(value))}"
+    if isinstance(value, nn.Module):
+        return _of([value.training, value.state_dict()])
+    if isinstance(value, torch.optim.Optimizer):
+        return _of(value.state_dict())
+    if isinstance(value, torch.Generator):
+        return _of(value.get_state())
+    if isinstance(value, random.Random):
+        return repr(value.getstate())
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return repr(
+            value.bit_generator.state if isinstance(value, np.random.Generator) else value.get_state(legacy=False)
+        )
+    if isinstance(value, Mapping):
+        return _each((f"{key!r}: {_of(item)}" for key, item in value.items()))
+    return _each(map(_of, value)) if isinstance(value, list | tuple) else repr(value)
+
+
+def _each(items: Iterable[str]) -> str:
+    return f"[{', '.join(items)}]"
+
+
+def _digest(array: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()
