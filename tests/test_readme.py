@@ -91,6 +91,11 @@ def test_a_command_runs(workplace: Path, command: str) -> None:
     elif "study" in words and "--table" not in words:
         words += ["--rounds", "1", "--seeds", "1", "--only", "server=RFFL"]
     out = run(workplace, words)
-    expected = {"predict": "predictions of", "study": "RFFL", "list": "label_flip_uniform", "figure": "_uniform-reduced.png"}
+    expected = {
+        "predict": "predictions of",
+        "study": "RFFL",
+        "list": "label_flip_uniform",
+        "figure": "_uniform-reduced.png",
+    }
     expected |= {"table": "| RFFL, published | 96 (96) |"}
     assert next((text for command, text in expected.items() if command in words), "mean") in out
