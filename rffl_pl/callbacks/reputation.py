@@ -106,7 +106,8 @@ class ReputationExchange(Callback):
             UserError: If ranks do not start alike.
         """
         if trainer.state.fn != TrainerFn.FITTING:
-            self.on_fit_start(trainer, pl_module)
+            assert isinstance(pl_module, FederatedModule)
+            check_agreement(trainer, pl_module, self.server)
         self._bring_up_to_date(trainer, pl_module)
 
     on_test_start = on_predict_start = on_validation_start

@@ -434,7 +434,7 @@ class Cutting(Split):
 
 
 class Untyped(FedAvg):
-    """A server of one's own whose option nobody can read."""
+    """A server of one's own whose option nobody can read: that its argument has no type is the mistake."""
 
     def __init__(self, share) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
         super().__init__()
