@@ -194,10 +194,16 @@ class Cohort:
         round where training failed, as that does.
         """
         objective, network = self._objective, self.networks[index]
-        if objective is None:
-            yield lambda x, y: self._criterion(network(x), y), nullcontext
-            return
         participant, memory = self.participants[index], self.objective_memories[index]
+        if objective is None:
+
+            def of_logits(x: Tensor, y: Tensor) -> Tensor:
+                with ones_own(network, "--model.network", f"train participant {participant}", GO_ON):
+                    logits = network(x)
+                return self._criterion(logits, y)
+
+            yield of_logits, nullcontext
+            return
         before = _copied(memory, self.weights.device)
         here = LocalRound(round=round_index, participant=participant, criterion=self._criterion, memory=memory)
 
@@ -304,7 +310,9 @@ class Cohort:
 
     def logits(self, x: Tensor, index: int) -> Tensor:
         """Class logits ``[B, C]`` of the ``index``-th participant for inputs ``[B, ...]``."""
-        logits: Tensor = self.networks[index].eval()(self.placed(x))
+        network, whose = self.networks[index], self.participants[index]
+        with ones_own(network, "--model.network", f"give participant {whose}'s logits", GO_ON):
+            logits: Tensor = network.eval()(self.placed(x))
         return logits
 
     def placed(self, x: Tensor) -> Tensor:
@@ -406,6 +414,10 @@ class Cohort:
 
     def _draw(self, index: int, turn: Turn, added: list[tuple[nn.Parameter, Tensor]]) -> None:
         """Add the proximal term's gradients, and the correction, which is laid out in the first of some steps."""
+        if turn.proximal or turn.correction is not None:
+            for parameter in trainable(self.networks[index]):  # of sparse embeddings, to which nothing can be added
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    parameter.grad = parameter.grad.to_dense()
         if turn.proximal:
             for parameter, part in self._by_parameter(index, self.weights[index] - turn.drawn_to):
                 if parameter.grad is not None:

@@ -146,9 +146,9 @@ def _flat(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         elif isinstance(value, Mapping):
             yield from _flat({f"{name}.{key}": item for key, item in value.items()})
         elif hasattr(value, "tolist"):  # a tensor or an array
-            yield name, _short(str(value.tolist()))
+            yield name, short(str(value.tolist()))
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """A long one by its beginning, and what tells it from others that begin so."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}... {sha256(text.encode()).hexdigest()[:8]}"

@@ -10,6 +10,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def check_number(option: str, value: float | None, least: float, most: float = M
     Raises:
         UserError: If it does not.
     """
-    if not isinstance(value, int | float) or not value >= least:
+    if not isinstance(value, Real) or not value >= least:
         raise UserError(f"Expected {option} to be at least {least}, but got {value}{remedy and f'; {remedy}'}.")
     if value > most:
         raise UserError(f"Expected {option} to be at most {most}, but got {brief(value)}{remedy and f'; {remedy}'}.")

@@ -17,6 +17,7 @@ from rffl_pl.adversaries import Adversary
 from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated
 from rffl_pl.errors import GO_ON, UserError, ones_own, reason
+from rffl_pl.fingerprints import left_alone
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.metrics import ParticipantScores
 from rffl_pl.round import Precision
@@ -76,10 +77,12 @@ class Evaluation:
         Raises:
             UserError: If one cannot.
         """
+        logits = logits.clone()  # which is no tensor of inference, whose changes torch does not count
         for name in (name for name, (_, attack) in self.measures.items() if attack is None):
             metric = self._fresh(name, logits.device)
+            whole = left_alone(f"{name} of --model.measures to leave logits and classes as they are", logits, y)
             try:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), whole:
                     warnings.simplefilter("ignore")  # say, of a class that one batch does not have
                     metric.update(logits, y)
                     _number(name, metric)

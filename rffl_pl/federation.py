@@ -88,12 +88,12 @@ class Federation(Configured):
                 f"Expected --federation.coalition to be different participants of 0 .. {honest + adversaries - 1}, but "
                 f"got {coalition}; leave it out for everybody."
             )
-        self.honest = honest
+        self.honest = int(honest)
         """The number N of honest participants, who are participants 0 .. N-1."""
-        self.adversaries = adversaries
-        self.participation = participation
-        self.coalition = None if coalition is None else sorted(coalition)
-        self.seed = seed
+        self.adversaries = int(adversaries)
+        self.participation = float(participation)
+        self.coalition = None if coalition is None else sorted(map(int, coalition))
+        self.seed = int(seed)
 
     @property
     def total(self) -> int:

@@ -1,16 +1,18 @@
-"""What an object has, to see whether it changes itself."""
+"""What an object or a tensor is, to see whether somebody's code changes it."""
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rffl_pl.errors import UserError
 from rffl_pl.parameters import bytes_of
 
 
@@ -27,6 +29,26 @@ def fingerprints(one: object) -> dict[str, str]:
         if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
     }
     return {name: _of(value) for name, value in {**shared, **vars(one)}.items()}
+
+
+@contextmanager
+def left_alone(what: str, *tensors: Tensor) -> Iterator[None]:
+    """Where somebody's code is given tensors that others are given after it.
+
+    Args:
+        what: Whose code, and which tensors: ``--model.network Own to leave its inputs as they are``.
+        tensors: What it is given.
+
+    Raises:
+        UserError: If one of them is changed in place.
+    """
+    before = [tensor._version for tensor in tensors]
+    yield
+    if [tensor._version for tensor in tensors] != before:
+        raise UserError(
+            f"Expected {what}, but it changes them in place, and others are given them too; have it make new ones, "
+            "x = x - 1 for x -= 1."
+        )
 
 
 def _of(value: Any) -> str:

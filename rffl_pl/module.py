@@ -228,15 +228,18 @@ class FederatedModule(Configured, LightningModule):
             check_objective(self.objective, self.optimizer, self.network, x, y, loss)
 
     def _batches_to_try(self) -> Iterator[tuple[str, Batch]]:
-        """Whose they are, and a batch: everybody's, the hosted participants' own, and the longest sentences."""
+        """Whose they are, and a batch: everybody's, the hosted participants' own, and the most unusual ones."""
         data, owner = self.data, type(self.data).__name__
         yield "the test set's", first_batch(data.test_dataloader(), "test", owner)
         if data.sources is not None and data.sources.validation is not None:
             yield "the validation set's", first_batch(data.held_out_dataloader(), "validation", owner)
+        if not data.apart("training"):
+            x, y = data.example(self.exchange.hosted[0])
+            yield "the training set's", (torch.cat([x, x]), torch.cat([y, y]))  # of one some layers have no variance
         for i in self.exchange.hosted:
             for which, batch in data.own_examples(i).items():
                 yield f"the {which} set's of participant {i}", batch
-        for which, batch in data.extreme_sentences():
+        for which, batch in data.extremes():
             yield f"the {which} set's", batch
 
     def on_fit_start(self) -> None:

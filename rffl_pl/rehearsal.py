@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
@@ -16,12 +17,12 @@ from rffl_pl.cohort import channels_last
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
 from rffl_pl.errors import UserError, ones_own, reason
 from rffl_pl.federation import Federation
-from rffl_pl.fingerprints import fingerprints
+from rffl_pl.fingerprints import fingerprints, left_alone
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.models.sizes import memory
 from rffl_pl.objective import LocalRound, Objective, check_loss, check_remembered
 from rffl_pl.schedule import OptimizerFactory, make_optimizer
-from rffl_pl.stack import Loss
+from rffl_pl.stack import Loss, changes, counts
 
 
 def check_trainer(trainer: Trainer, stage: str) -> None:
@@ -123,8 +124,10 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
             f"Expected {owner} to give inputs in single precision, {whose}, but got {x.dtype}; give x.float()."
         )
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), left_alone(f"--model.network {name} to leave its inputs as they are", x):
             logits: Any = network.eval()(x)
+    except UserError:
+        raise
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but it "
@@ -148,7 +151,7 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
 def _kind_of(x: Tensor) -> str:
     """What is told of inputs beside their shape."""
     if x.dtype == torch.int64 and x.numel():
-        return f" with numbers up to {int(x.max())}"
+        return f" with numbers from {int(x.min())} to {int(x.max())}"
     return "" if x.dtype == torch.float32 else f" and of {x.dtype}"
 
 
@@ -206,13 +209,17 @@ def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
             batch would hang on who shares a process.
     """
     name, copied = type(loss).__name__, copy.deepcopy(loss)
+    counted = counts(copied)
     if any(p.requires_grad for p in loss.parameters()):
         raise UserError(
             f"Expected --model.loss to have nothing to train, but {name} has parameters; have them be buffers, or "
             "part of --model.network."
         )
     try:
-        found, again = (_drawn(copied, logits, y) for _ in range(2))
+        with left_alone(f"--model.loss {name} to leave classes as they are", y):
+            found, again = (_drawn(copied, logits, y) for _ in range(2))
+    except UserError:
+        raise
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"Expected --model.loss {name} to take class logits of shape {list(logits.shape)} and as many classes, but "
@@ -226,6 +233,7 @@ def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
         )
     before = dict(loss.named_buffers())
     kept = [key for key, value in copied.named_buffers() if not torch.equal(value, before.get(key, found))]
+    kept += changes(counted, counts(copied))
     one, other = found.detach(), again.detach()
     if kept or not torch.allclose(one, other, rtol=0, atol=0, equal_nan=True):
         how = f"{kept[0]} changes" if kept else f"it gives {one:g} and then {other:g} for the same one"
@@ -259,7 +267,8 @@ def check_objective(
     for number in range(2):
         # Of logits in single precision, as in training.
         here = LocalRound(round=number, participant=0, criterion=lambda z, y: loss(z.float(), y), memory=memory)
-        with ones_own(objective, "--model.objective", "train a participant"):
+        what = f"--model.objective {name} to leave examples as they are"
+        with ones_own(objective, "--model.objective", "train a participant"), left_alone(what, x, y):
             with torch.no_grad():
                 tried.begin(copied.train(), here)
             check_loss(objective, found := tried.loss(copied.train(), x, y.long(), here))
@@ -302,6 +311,8 @@ def takes_channels_last(network: nn.Module, x: Tensor) -> bool:
 def check_training_mode(network: nn.Module, x: Tensor) -> None:
     """See that a network gives in training what it gives in evaluation: logits alone, and of the same shape.
 
+    One that counts in plain attributes is warned of: no checkpoint keeps them.
+
     Args:
         network: It is left as it is.
         x: Inputs ``[B, ...]``, two at least.
@@ -311,8 +322,11 @@ def check_training_mode(network: nn.Module, x: Tensor) -> None:
     """
     name = type(network).__name__
     try:
-        with torch.no_grad():
-            measured, trained = _copied(network).eval()(x), _copied(network).train()(x)
+        with torch.no_grad(), left_alone(f"--model.network {name} to leave its inputs as they are in training", x):
+            measured, copied = _copied(network).eval()(x), _copied(network).train()
+            before, trained = counts(copied), copied(x)
+    except UserError:
+        raise
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)} in training, but it fails: "
@@ -323,6 +337,11 @@ def check_training_mode(network: nn.Module, x: Tensor) -> None:
         raise UserError(
             f"Expected --model.network {name} to give logits of shape {list(measured.shape)} in training, as in "
             f"evaluation, but got {got}; have it give these alone, without auxiliary outputs."
+        )
+    if changed := changes(before, counts(copied)):
+        rank_zero_warn(
+            f"{changed[0]} of --model.network {name} changes while it trains, and no checkpoint keeps it: if results "
+            "hang on it, they hang on interruptions and on the number of ranks; have it be a buffer."
         )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from rffl_pl.datamodules.splits import power_law
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 from rffl_pl.strategy import plan_devices
 
@@ -84,6 +86,16 @@ def test_impossible_federation(monkeypatch: pytest.MonkeyPatch, arguments: dict[
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match=option):
         Federation(**arguments)
+
+
+def test_numbers_of_numpys() -> None:
+    """As good as Python's, and a record of a round can be written with them."""
+    whole: Any = np.int64(3)
+    federation = Federation(participants=whole, adversaries=whole, coalition=[whole], seed=whole)
+    assert json.dumps([federation.total, federation.coalition, federation.seed, *federation.hosted_by(0, 1)])
+    check_number("--data.batch_size", whole, 1)
+    with pytest.raises(UserError, match="at least 4, but got 3"):
+        check_number("--data.batch_size", whole, 4)
 
 
 def test_the_honest_come_first() -> None:

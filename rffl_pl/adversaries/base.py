@@ -86,7 +86,7 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
         return {}
 
     def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The examples that its measures see, made from a batch: by default the batch itself.
+        """The examples that its measures see, made from a batch, which is not to be changed; by default it itself.
 
         During training it is one of what is watched (``--data.watch``), at the end of the test set.
         """

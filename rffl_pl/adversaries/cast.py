@@ -15,6 +15,7 @@ from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.cohort import Examples
 from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.federation import Federation
+from rffl_pl.fingerprints import left_alone
 from rffl_pl.functional.streams import random_stream
 
 
@@ -80,10 +81,13 @@ class Cast:
         """
         attack = self.attacks[participant]
         given = x.expand(num_classes, *x.shape[1:]).clone(), torch.arange(num_classes)
+        alone = f"--adversaries {type(attack).__name__} to leave examples as they are"
         if _reported(attack, num_classes):
-            with ones_own(attack, "--adversaries", "make the examples that its success is measured on"):
-                copy.deepcopy(attack).probe(given[0].clone(), given[1].clone())
-        with ones_own(attack, "--adversaries", "make the examples that it trains with"):
+            doing = "make the examples that its success is measured on"
+            with ones_own(attack, "--adversaries", doing), left_alone(f"{alone} in probe", *given):
+                copy.deepcopy(attack).probe(*given)
+        doing = "make the examples that it trains with"
+        with ones_own(attack, "--adversaries", doing), left_alone(f"{alone} in poison or labels", *given):
             x, y = copy.deepcopy(attack).poison(*given)
             whole = len(x) == len(y) and not y.is_floating_point()
             wrong = y[(y < 0) | (y >= num_classes)] if whole else y

@@ -269,12 +269,18 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         held = {which: own.readers[participant] for which, own in self._own.items()}
         return {which: reader.batch(spread(len(reader.dataset), count)) for which, reader in held.items()}  # type: ignore[arg-type]  # map-style
 
-    def extreme_sentences(self) -> Iterator[tuple[str, Batch]]:
-        """Of the sentences of each kind that lie in memory the longest, and one with the largest id, as a batch."""
+    def extremes(self) -> Iterator[tuple[str, Batch]]:
+        """Of the examples of each kind that are whole numbers in memory those with the smallest and the largest.
+
+        Of sentences the longest, and one with the largest id. As a batch.
+        """
         own = ((which, reader) for which, held in self._own.items() for reader in held.readers.values())
         for which, reader in (*self._readers.items(), *own):
             if isinstance(reader.dataset, Sentences):
                 yield which, reader.batch(reader.dataset.extremes())
+            elif (tensors := tensors_of(reader.dataset)) is not None and tensors[0].dtype in (torch.int64, torch.int32):
+                every = tensors[0].flatten(1) if tensors[0].dim() > 1 else tensors[0].unsqueeze(1)
+                yield which, reader.batch(torch.stack([every.amin(1).argmin(), every.amax(1).argmax()]))
 
     def common_examples(self, count: int) -> list[Batch]:
         """Of everybody's examples so many evenly spread of each kind that does not lie in memory, one by one."""

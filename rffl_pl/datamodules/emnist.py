@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import torchvision.datasets
 from torch import Tensor
 
-from rffl_pl.datamodules.files import data_dir as found
 from rffl_pl.datamodules.torchvision_images import TorchvisionImages
 from rffl_pl.federation import Federation
 
@@ -58,8 +58,8 @@ class EMNIST(TorchvisionImages):
         kinds = ("images-idx3", "labels-idx1")
         return {f"emnist-{self.subset}-{part}-{kind}-ubyte": None for part in ("train", "test") for kind in kinds}
 
-    def opened(self, *, train: bool, download: bool = False) -> Any:
-        return self.reader(str(found(self.data_dir)), split=self.subset, train=train, download=download)
+    def opened(self, root: Path, *, train: bool, download: bool = False) -> Any:
+        return self.reader(str(root), split=self.subset, train=train, download=download)
 
     def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
         return dataset.data.unsqueeze(1), dataset.targets - int(self.subset == "letters")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from rffl_pl import launch
@@ -18,7 +18,7 @@ def held(prepare: Callable[[Any], None]) -> Callable[[Any], None]:
     @wraps(prepare)
     def holding(self: Any) -> None:
         try:
-            prepare(self)
+            called(partial(prepare, self), f"prepare_data() of {type(self).__name__} to put the data in place")
         except UserError as mistake:
             if launch.world_size() == 1:
                 raise

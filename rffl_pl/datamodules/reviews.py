@@ -18,8 +18,10 @@ _MR_MD5 = {
     "rt-polarity.neg": "1e35b7f7c5df24a135ca62b8eecded53",
     "rt-polarity.pos": "afcc7ff580b3b4df4bdb6528e6558ab5",
 }
-_MR_TRAINING = 9596
+_MR_FOLDER = "MR/rt-polaritydata"
+_MR_TRAINING = 9596 / 10662
 _SST_URL = "https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip"
+_SST_FOLDER = "SST/trees"
 _SST_MD5 = {
     "train.txt": "b12d531b1b913a3bb49719ba5cc1f67a",
     "dev.txt": "c405f1d724964e6f72314b5a51fea691",
@@ -48,7 +50,7 @@ class MR(TextDataModule):
         self.data_dir = data_dir
 
     def prepare_data(self) -> None:
-        ensure("MR", self._folder, _MR_MD5, lambda: unpack_from(_MR_URL, self._folder.parent))
+        ensure("MR", data_dir(self.data_dir), _MR_FOLDER, _MR_MD5, lambda root: unpack_from(_MR_URL, root / "MR"))
 
     def read(self) -> tuple[Texts, Texts | None, Texts]:
         negative, positive = (
@@ -58,8 +60,9 @@ class MR(TextDataModule):
         labels = [0] * len(negative) + [1] * len(positive)
         generator = torch.Generator().manual_seed(self.federation.seed_for("MR"))
         order = torch.randperm(len(labels), generator=generator)
-        held_out = (len(labels) - _MR_TRAINING) // 2
-        parts = order.split([_MR_TRAINING, held_out, len(labels) - _MR_TRAINING - held_out])
+        training = round(_MR_TRAINING * len(labels))
+        held_out = (len(labels) - training) // 2
+        parts = order.split([training, held_out, len(labels) - training - held_out])
         train, validation, test = (
             Texts(sentences=[sentences[i] for i in part], labels=[labels[i] for i in part]) for part in parts
         )
@@ -67,7 +70,7 @@ class MR(TextDataModule):
 
     @property
     def _folder(self) -> Path:
-        return data_dir(self.data_dir) / "MR" / "rt-polaritydata"
+        return data_dir(self.data_dir) / _MR_FOLDER
 
 
 class SST(TextDataModule):
@@ -94,7 +97,7 @@ class SST(TextDataModule):
         self.num_classes = len(self.class_names)
 
     def prepare_data(self) -> None:
-        ensure("SST", self._folder, _SST_MD5, lambda: unpack_from(_SST_URL, self._folder.parent))
+        ensure("SST", data_dir(self.data_dir), _SST_FOLDER, _SST_MD5, lambda root: unpack_from(_SST_URL, root / "SST"))
 
     def read(self) -> tuple[Texts, Texts | None, Texts]:
         train, validation, test = (self._read(f"{part}.txt") for part in ("train", "dev", "test"))
@@ -115,12 +118,12 @@ class SST(TextDataModule):
 
     @property
     def _folder(self) -> Path:
-        return data_dir(self.data_dir) / "SST" / "trees"
+        return data_dir(self.data_dir) / _SST_FOLDER
 
 
 def sentence_of(tree: str) -> tuple[str, int]:
     """The words and the label of the root of a labelled tree, ``(3 (2 It) (4 (2 's) (4 great)))``."""
-    words = " ".join(re.findall(r"\(\d ([^()\s]+)\)", tree))
+    words = " ".join(re.findall(r"\(\d ([^() ]+)\)", tree))  # three words hold a space that does not break
     for code, character in (("-LRB-", "("), ("-RRB-", ")"), (r"\/", "/"), (r"\*", "*")):
         words = words.replace(code, character)
     return words, int(tree[1])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 import torchvision.datasets
 from torch import Tensor
 
-from rffl_pl.datamodules.files import data_dir
 from rffl_pl.datamodules.torchvision_images import TorchvisionImages
 
 
@@ -33,8 +33,8 @@ class SVHN(TorchvisionImages):
     def checksums(self) -> Mapping[str, str | None]:
         return {file: md5 for _, file, md5 in (self.reader.split_list[part] for part in ("train", "test"))}
 
-    def opened(self, *, train: bool, download: bool = False) -> Any:
-        return self.reader(str(data_dir(self.data_dir)), split="train" if train else "test", download=download)
+    def opened(self, root: Path, *, train: bool, download: bool = False) -> Any:
+        return self.reader(str(root), split="train" if train else "test", download=download)
 
     def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
         # The file has the images last: without copying, those of a batch would lie far apart.

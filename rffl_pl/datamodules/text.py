@@ -100,7 +100,7 @@ class TextDataModule(FederatedDataModule):
         """
 
     def load(self) -> Sources:
-        train, validation, test = self.read()
+        train, validation, test = _three(self.read(), type(self).__name__)
         build = with_tokenizers if self.tokenizer == "tokenizers" else with_torchtext
         vocabulary = self._vocabulary(train)
         self.encode = build(vocabulary, self.vocabulary_size)
@@ -157,6 +157,23 @@ class TextDataModule(FederatedDataModule):
     def _sentences_of(self, path: Path) -> Sentences:
         lines = _lines_of(path, "--data.predict_file")
         return self._encoded(Texts(sentences=lines, labels=[0] * len(lines)))
+
+
+def _three(read: Any, owner: str) -> tuple[Texts | OwnTexts, Texts | OwnTexts | None, Texts | OwnTexts]:
+    """What a data module's `read` gives.
+
+    Raises:
+        UserError: If it is something else.
+    """
+    parts = read if isinstance(read, tuple | list) else (read,)
+    fits = [isinstance(part, Texts) or callable(part) for part in parts]
+    if len(parts) != 3 or not (fits[0] and fits[2] and (fits[1] or parts[1] is None)):
+        raise UserError(
+            f"Expected read() of {owner} to give three Texts, training, validation or None, and test, but got "
+            f"{', '.join(type(part).__name__ for part in parts)}; give Texts(sentences=..., labels=...) for each."
+        )
+    train, validation, test = parts
+    return train, validation, test
 
 
 def _lines_of(path: Path, option: str) -> list[str]:

@@ -1,11 +1,13 @@
 """Sentences to token ids.
 
 Words are torchtext's ``basic_english``: lower case, quotation marks dropped, punctuation apart. Ids are by descending
-frequency in the training text, then alphabetically, after 0 for padding and 1 for unknown words.
+frequency in the training text, then alphabetically, after 0 for padding and 1 for unknown words. What a text calls
+``<pad>`` or ``<unk>`` is a word as any other, ``< pad >``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from rffl_pl.errors import UserError
@@ -34,10 +36,10 @@ def with_tokenizers(training: Sequence[str], size: int) -> Encoder:
     tokenizer.normalizer = Normalizers([Lowercase(), *(Replace(Regex(p), by) for p, by in _BASIC_ENGLISH)])
     tokenizer.pre_tokenizer = WhitespaceSplit()
     trainer = WordLevelTrainer(vocab_size=size, min_frequency=1, special_tokens=_SPECIAL, show_progress=False)
-    tokenizer.train_from_iterator(training, trainer)
+    tokenizer.train_from_iterator(map(_plain, training), trainer)
 
     def encode(sentences: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids or [_UNKNOWN] for encoding in tokenizer.encode_batch(list(sentences))]
+        return [encoding.ids or [_UNKNOWN] for encoding in tokenizer.encode_batch([*map(_plain, sentences)])]
 
     return encode
 
@@ -61,10 +63,16 @@ def with_torchtext(training: Sequence[str], size: int) -> Encoder:
             "-e '.[torchtext]', or leave the option out: the default gives the same ids."
         ) from error
     words = get_tokenizer("basic_english")
-    vocabulary = build_vocab_from_iterator(map(words, training), specials=_SPECIAL, max_tokens=size)
+    split = (words(_plain(sentence)) for sentence in training)
+    vocabulary = build_vocab_from_iterator(split, specials=_SPECIAL, max_tokens=size)
     vocabulary.set_default_index(_UNKNOWN)
 
     def encode(sentences: Sequence[str]) -> list[list[int]]:
-        return [vocabulary(words(sentence)) or [_UNKNOWN] for sentence in sentences]
+        return [vocabulary(words(_plain(sentence))) or [_UNKNOWN] for sentence in sentences]
 
     return encode
+
+
+def _plain(sentence: str) -> str:
+    """A sentence in which nothing has the name of a special token: that would be taken for one."""
+    return re.sub("<(pad|unk)>", r"< \1 >", sentence, flags=re.IGNORECASE) if "<" in sentence else sentence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -49,16 +50,16 @@ class TorchvisionImages(FederatedDataModule):
     def tensors(self, dataset: Any) -> tuple[Tensor, Tensor]:
         """Images ``[n, channels, height, width]`` of bytes and classes ``[n]`` of what the reader has read."""
 
-    def opened(self, *, train: bool, download: bool = False) -> Any:
-        """The reader's training or test images."""
-        return self.reader(str(data_dir(self.data_dir)), train=train, download=download)
+    def opened(self, root: Path, *, train: bool, download: bool = False) -> Any:
+        """The reader's training or test images below a root."""
+        return self.reader(str(root), train=train, download=download)
 
     def prepare_data(self) -> None:
-        def download() -> None:
+        def download(root: Path) -> None:
             for train in (True, False):
-                self.opened(train=train, download=True)
+                self.opened(root, train=train, download=True)
 
-        ensure(self.title, data_dir(self.data_dir) / self.folder, self.checksums(), download)
+        ensure(self.title, data_dir(self.data_dir), self.folder, self.checksums(), download)
 
     def load(self) -> Sources:
         (x, y), (x_test, y_test) = self._read(train=True), self._read(train=False)
@@ -67,7 +68,7 @@ class TorchvisionImages(FederatedDataModule):
 
     def _read(self, *, train: bool) -> tuple[Tensor, Tensor]:
         try:
-            x, y = self.tensors(self.opened(train=train))
+            x, y = self.tensors(self.opened(data_dir(self.data_dir), train=train))
             if len(x) != len(y):
                 raise ValueError(f"{len(x)} images, but {len(y)} labels")
         except Exception as error:  # whatever a reader can meet in a damaged file

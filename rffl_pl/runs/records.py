@@ -199,7 +199,8 @@ class Summary:
         if self.fairness is not None:
             fairness = f"{self.fairness:.3f}"
         else:
-            fairness = "not measured" if self.gain is None else "undefined (constant)"
+            alone = "one participant" if self.honest == 1 else "constant"
+            fairness = "not measured" if self.gain is None else f"undefined ({alone})"
         return f"mean {percent(self.mean)}  maximum {percent(self.maximum)}  fairness {fairness}"
 
     def _gains(self) -> Iterable[str]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
-from types import BuiltinFunctionType, FunctionType
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from rffl_pl.configured import Configured
+from rffl_pl.configured import Configured, short
 
 Settings = dict[str, str]
 
 _NO_MATTER = ("--data.data_dir", "--data.num_workers", "--data.eval_batch_size")
 _DECIDED = ("--federation.participants",)  # None, or the number that it stands for; the identity has it
+
+_DEEPEST = 4
+"""Of what lies in one another so much is told."""
 
 _EVERY_MODULES = frozenset(vars(nn.Module()))
 _EVERY_OPTIMIZERS = frozenset(vars(SGD([nn.Parameter(torch.zeros(1))], lr=1.0)))
@@ -77,8 +85,10 @@ def optimizer_settings(optimizer: Optimizer) -> Settings:
     told = {name: value for name, value in first.items() if name != "params"}
     told |= {f"{name}.{k}": each[name] for k, each in enumerate(others, 1) for name in each if name != "params"}
     own = {name: value for name, value in vars(optimizer).items() if name not in _EVERY_OPTIMIZERS}
-    told |= {name: value for name, value in own.items() if not name.startswith("_") and _is_plain(value)}
-    return {name: str(value) for name, value in told.items()}
+    if type(optimizer).__module__.startswith("torch."):  # what they keep hidden says nothing of their steps
+        own = {name: value for name, value in own.items() if not name.startswith("_")}
+    every = {name: str(value) for name, value in told.items()} | {name: _told(value) for name, value in own.items()}
+    return {name: value for name, value in every.items() if value is not None}
 
 
 def loss_settings(loss: nn.Module | None) -> Settings:
@@ -92,21 +102,46 @@ def loss_settings(loss: nn.Module | None) -> Settings:
 
 
 def attributes(layer: nn.Module) -> Settings:
-    """Plain values that a module keeps, and the names of functions: it need not print them, but may compute by them."""
+    """What a module keeps beside parameters, buffers and layers: it need not print it, but may compute by it.
+
+    Plain values, tensors, the names of functions, and collections, dataclasses and namespaces of these.
+    """
     every = {name: _told(value) for name, value in vars(layer).items() if name not in _EVERY_MODULES}
     return {name: value for name, value in every.items() if value is not None}
 
 
-def _told(value: object) -> str | None:
+def _told(value: object, depth: int = 0) -> str | None:
+    """A value in words that are the same in every process; None of one that has none."""
+    if _is_plain(value):
+        return str(value)
     if isinstance(value, FunctionType | BuiltinFunctionType):
         return f"{value.__module__}.{value.__qualname__}"
-    return str(value) if _is_plain(value) else None
+    if isinstance(value, Tensor | np.ndarray):
+        return None if isinstance(value, nn.Parameter) else short(str(value.tolist()))
+    return _told_in_parts(value, depth) if depth < _DEEPEST else None
+
+
+def _told_in_parts(value: object, depth: int) -> str | None:
+    """What is made of values: a sequence if all can be told, of what has names those that can."""
+    if isinstance(value, partial):
+        return _told((value.func, value.args, value.keywords), depth + 1)
+    if isinstance(value, list | tuple | set | frozenset):
+        items = [_told(item, depth + 1) for item in value]
+        told = [item for item in items if item is not None]
+        ordered = told if isinstance(value, list | tuple) else sorted(told)
+        return f"[{', '.join(ordered)}]" if len(told) == len(items) else None
+    if is_dataclass(value) or isinstance(value, SimpleNamespace | Namespace):
+        return f"{type(value).__name__} {_told(vars(value), depth + 1)}"
+    if isinstance(value, Mapping):
+        named = {key: _told(item, depth + 1) for key, item in value.items()}
+        return f"{{{', '.join(f'{key}: {item}' for key, item in named.items() if item is not None)}}}"
+    return None
 
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, str | int | float | torch.dtype)
+    return value is None or isinstance(value, str | int | float | torch.dtype | Enum)
 
 
 def _tells_all(layer: nn.Module) -> bool:

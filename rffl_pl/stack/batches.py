@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -120,7 +120,10 @@ def from_memory(held: Held, orders: Sequence[Sequence[Tensor]]) -> Iterator[Stac
 def as_drawn(
     walks: Sequence[Iterator[Batch]], streams: Sequence[Stream], device: torch.device
 ) -> Iterator[StackedBatch]:
-    """Mini-batches as they come, each from its participant's stream, until nobody has another."""
+    """Mini-batches as they come, each from its participant's stream, until nobody has another.
+
+    Those of one shape are one batch; of sentences all, with zeros behind the shorter ones.
+    """
     rest = dict(enumerate(walks))
     while rest:
         found: dict[int, Batch] = {}
@@ -130,18 +133,21 @@ def as_drawn(
             if batch is not None:
                 found[k] = batch
         rest = {k: rest[k] for k in found}
-        if found:
-            inputs = [x.to(device, non_blocking=True) for x, _ in found.values()]
-            classes = [y.to(device, torch.int64, non_blocking=True) for _, y in found.values()]
+        kinds: dict[Any, list[int]] = {}
+        for k, (x, _) in found.items():
+            kinds.setdefault(_kind(x.dtype, x.shape[1:]), []).append(k)
+        for some in kinds.values():
+            inputs = [found[k][0].to(device, non_blocking=True) for k in some]
+            classes = [found[k][1].to(device, torch.int64, non_blocking=True) for k in some]
             counts = [len(y) for y in classes]
             x, y = (torch.stack(_filled_up(parts)) for parts in (inputs, classes))
-            yield StackedBatch(list(found), x, y, _weights(counts, device), counts)
+            yield StackedBatch(some, x, y, _weights(counts, device), counts)
 
 
 def beside(
     one: Iterator[StackedBatch], rows: Sequence[int], other: Iterator[StackedBatch], others: Sequence[int]
 ) -> Iterator[StackedBatch]:
-    """Batches of some rows and of others as batches of all, until nobody has another.
+    """Batches of some rows and of others as batches of all, where they are of one kind, until nobody has another.
 
     Args:
         one: Batches of some.
@@ -151,6 +157,9 @@ def beside(
     """
     for both in zip_longest(one, other):
         found = [(part, names) for part, names in zip(both, (rows, others), strict=True) if part is not None]
+        if len({_kind(part.x.dtype, part.x.shape[2:]) for part, _ in found}) > 1:
+            yield from (replace(part, active=[names[k] for k in part.active]) for part, names in found)
+            continue
         active = [names[k] for part, names in found for k in part.active]
         sizes = [size for part, _ in found for size in part.sizes]
         ascending = sorted(range(len(active)), key=active.__getitem__)
@@ -159,6 +168,11 @@ def beside(
             torch.cat(_filled_up([getattr(part, name) for part, _ in found], 1))[where] for name in ("x", "y", "weight")
         )
         yield StackedBatch([active[k] for k in ascending], x, y, weight, [sizes[k] for k in ascending])
+
+
+def _kind(dtype: torch.dtype, shape: torch.Size) -> Any:
+    """What inputs of an example have in common that can be in one batch: a shape, or that they are sentences."""
+    return dtype if len(shape) == 1 and not dtype.is_floating_point else (dtype, shape)
 
 
 def _filled_up(parts: Sequence[Tensor], first: int = 0) -> list[Tensor]:

@@ -85,6 +85,7 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
     Raises:
         NotStackableError: If one of its layers only works for one model at a time.
     """
+    made: dict[nn.Module, _Dropout] = {}  # one layer may stand in several places
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
             raise NotStackableError(f"{type(module).__name__} keeps statistics while it trains")
@@ -94,9 +95,9 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
             _check_embedding(module)
         if type(module) is nn.Embedding and module.padding_idx is not None:
             module.__class__ = _Embedding
-        for name, child in module.named_children():
+        for name, child in list(module._modules.items()):
             if type(child) is nn.Dropout:
-                setattr(module, name, _Dropout(child.p, draws))
+                setattr(module, name, made.setdefault(child, _Dropout(child.p, draws)))
     return _Dropout(network.p, draws) if type(network) is nn.Dropout else network
 
 
@@ -109,6 +110,21 @@ def _check_embedding(embedding: nn.Embedding | nn.EmbeddingBag) -> None:
     for option in ("max_norm", "scale_grad_by_freq"):
         if getattr(embedding, option):
             raise NotStackableError(f"{type(embedding).__name__} has {option}")
+
+
+def counts(network: nn.Module) -> dict[str, Any]:
+    """The numbers, words and flags that layers keep as plain attributes, by name, ``layer.attribute``."""
+    return {
+        f"{name}.{key}".lstrip("."): value
+        for name, layer in network.named_modules()
+        for key, value in vars(layer).items()
+        if key != "training" and isinstance(value, bool | int | float | str)
+    }
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The names of those that have changed, or come."""
+    return [name for name, value in after.items() if name not in before or repr(before[name]) != repr(value)]
 
 
 def alike(one: Any, other: Any) -> bool:

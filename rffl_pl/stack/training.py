@@ -33,7 +33,7 @@ from rffl_pl.stack.batches import (
     from_memory,
     index_of,
 )
-from rffl_pl.stack.networks import Draws, Lowered, adapted, alike, autocast_to
+from rffl_pl.stack.networks import Draws, Lowered, adapted, alike, autocast_to, changes, counts
 from rffl_pl.stack.optimizers import NotStackableError, gathered, rule_of, steps_taken
 from rffl_pl.stack.rows import Rows, Turn
 
@@ -243,11 +243,16 @@ class Stack:
         """
         leaves = self._two_of(network, x)
         before = {name: (buffer, buffer._version) for name, buffer in self._network.named_buffers()}
+        counted = counts(self._network)
         outside = others_state()
         logits = self._logits(leaves, torch.stack([x, x]))
         if not untouched(outside):
             raise NotStackableError("it draws random numbers of Python's or NumPy's, of which all would have the same")
+        if changed := changes(counted, counts(self._network)):
+            raise NotStackableError(f"its {changed[0]} changes while it trains")
+        stirred = self._stirred(leaves)  # a last layer of zeros, as some begin with, would hide what it is given
         self._check_filling(leaves, x)
+        self._check_filling(stirred, x)
         self._check_loss(logits.shape[-1], x.device)
         for name, buffer in self._network.named_buffers():
             kept, version = before.get(name, (None, 0))
@@ -271,6 +276,20 @@ class Stack:
         weights = torch.cat([p.detach().flatten() for p in network.parameters() if p.requires_grad]).repeat(2, 1)
         self._draws.streams, self._draws.sizes = [torch.Generator(), torch.Generator()], [len(x), len(x)]
         return {name: part.detach().requires_grad_() for name, part in self._named(weights).items()}
+
+    @torch.no_grad()
+    def _stirred(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Parameters ``[m, ...]`` with noise about as large as layers begin with; what stands for padding stays."""
+        stream, found = torch.Generator().manual_seed(0), {}
+        for name, part in weights.items():
+            noise = torch.randn(part.shape, generator=stream).to(part)
+            fan_in = part[0].numel() // len(part[0]) if part.dim() > 2 else 10
+            found[name] = part + noise / max(1, fan_in) ** 0.5
+        for name, layer in self._network.named_modules():
+            row = f"{name}.weight".lstrip(".")
+            if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.padding_idx is not None and row in found:
+                found[row][:, layer.padding_idx] = weights[row][:, layer.padding_idx]
+        return found
 
     @torch.no_grad()
     def _check_filling(self, weights: dict[str, Tensor], x: Tensor) -> None:

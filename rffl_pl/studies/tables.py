@@ -53,8 +53,8 @@ class Estimate:
     def text(self, factor: float, digits: int, sign: str = "") -> str:
         """For people: ``89.1 ± 0.3``; ``sign`` is ``+`` where a plus is to be seen."""
         half = "" if self.half is None else f" ± {factor * self.half:.{digits}f}"
-        effect = "" if self.effect is None else f", d = {self.effect:.1f}"
-        return f"{factor * self.mean:{sign}.{digits}f}{half}{effect}"
+        effect = "" if self.effect is None else f", d = {_rounded(self.effect, 1):.1f}"
+        return f"{_rounded(factor * self.mean, digits):{sign}.{digits}f}{half}{effect}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,13 +263,19 @@ def _paired(first: Mapping[str, Sequence[Row]], second: Mapping[str, Sequence[Ro
     rounds = _rounds([*first.values(), *second.values()])
     differences = [_value(first[seed]) - _value(second[seed]) for seed in first]
     spread = stdev(differences) if len(differences) > 1 else 0.0
-    effect = fmean(differences) / spread if spread else None
+    # What is kept of a result has nine digits: less apart are all the same.
+    effect = fmean(differences) / spread if spread > 1e-8 * max(1.0, *map(abs, differences)) else None
     return Estimate(fmean(differences), interval(differences), len(differences), rounds, effect)
 
 
 def _estimate(by_seed: Mapping[str, Sequence[Row]]) -> Estimate:
     values = [_value(rows) for rows in by_seed.values()]
     return Estimate(fmean(values), interval(values), len(values), _rounds(by_seed.values()))
+
+
+def _rounded(value: float, digits: int) -> float:
+    """A number that prints no minus before zeros."""
+    return round(value, digits) + 0.0
 
 
 def _value(rows: Sequence[Row]) -> float:

@@ -415,5 +415,5 @@ def test_a_vocabulary_that_is_too_small(rffl: Run, here: Path) -> None:
     words += ("--data.test_file", here / "test.csv", "--model.network", "TextCNN")
     words += ("--model.network.classes", 2, "--model.optimizer", "Adam", "--model.optimizer.lr", 0.001)
     ended = rffl("fit", *words, "--model.network.vocabulary", 54, "--federation.participants", 2, *QUICK)
-    assert_refused(ended, " with numbers up to 54, the training set")
+    assert_refused(ended, " to 54, the training set")
     assert "the training set's, but it fails: index out of range" in ended.err

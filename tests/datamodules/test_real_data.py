@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -276,30 +278,66 @@ def test_whole_files_are_not_downloaded_again(tmp_path: Path) -> None:
     """With every file in place nothing is fetched."""
     (tmp_path / "a").write_bytes(b"one")
 
-    def download() -> None:
+    def download(root: Path) -> None:
         (tmp_path / "fetched").touch()
 
-    ensure("Toy", tmp_path, checksums(a=b"one"), download)
+    ensure("Toy", tmp_path, "", checksums(a=b"one"), download)
     assert not (tmp_path / "fetched").exists()
 
 
 def test_a_download_mends_missing_and_damaged_files(tmp_path: Path) -> None:
-    """What is missing or damaged is fetched, and then all is well."""
-    (tmp_path / "a").write_bytes(b"bad")
+    """What is missing or damaged is fetched, what was there stays beside it, and what is whole is left alone."""
+    place = tmp_path / "toy"
+    place.mkdir()
+    (place / "a").write_bytes(b"bad")
+    (place / "c").write_bytes(b"own")
 
-    def download() -> None:
-        (tmp_path / "a").write_bytes(b"one")
-        (tmp_path / "b").write_bytes(b"two")
+    def download(root: Path) -> None:
+        (root / "toy").mkdir(exist_ok=True)
+        for name, content in {"a": b"one", "b": b"two", "c": b"new"}.items():
+            (root / "toy" / name).write_bytes(content)
 
-    ensure("Toy", tmp_path, checksums(a=b"one", b=b"two"), download)
-    assert (tmp_path / "b").read_bytes() == b"two"
+    ensure("Toy", tmp_path, "toy", {**checksums(a=b"one", b=b"two"), "c": None}, download)
+    found = {path.name: path.read_bytes() for path in place.iterdir()}
+    assert found == {"a": b"one", "a.damaged": b"bad", "b": b"two", "c": b"own"}
+    assert [path.name for path in tmp_path.iterdir()] == ["toy"]
+
+
+def test_several_who_download_at_once(tmp_path: Path) -> None:
+    """Nodes that share a folder: nobody meets another's half a file."""
+    met: list[Exception] = []
+
+    def download(root: Path) -> None:
+        for name in ("a", "b"):
+            with (root / "toy" / name).open("wb") as file:
+                for _ in range(20):
+                    file.write(b"part")
+                    file.flush()
+                    time.sleep(0.002)
+
+    def prepare(delay: float) -> None:
+        time.sleep(delay)
+        try:
+            ensure("Toy", tmp_path, "toy", checksums(a=b"part" * 20, b=b"part" * 20), download)
+            assert (tmp_path / "toy" / "a").read_bytes() == b"part" * 20
+        except Exception as error:
+            met.append(error)
+
+    threads = [threading.Thread(target=prepare, args=(0.013 * k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert met == []
+    assert sorted(path.name for path in (tmp_path / "toy").iterdir()) == ["a", "b"]
 
 
 def test_a_download_that_mends_nothing(tmp_path: Path) -> None:
     """A download that ends without an error but leaves the damage does not pass for a success."""
     (tmp_path / "a").write_bytes(b"bad")
-    with pytest.raises(UserError, match=f"files of Toy in {tmp_path}/ .*but b is missing; a is damaged; put"):
-        ensure("Toy", tmp_path, checksums(a=b"one", b=b"two"), lambda: None)
+    with pytest.raises(UserError, match=f"files of Toy in {tmp_path}/ .*but a is damaged; b is missing; put"):
+        ensure("Toy", tmp_path, "", checksums(a=b"one", b=b"two"), lambda root: None)
+    assert (tmp_path / "a").read_bytes() == b"bad"
 
 
 def test_where_data_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,13 @@ def test_power_law_sizes_follow_the_formula(participants: int, each: int) -> Non
     assert torch.equal(torch.cat(shards).sort().values, torch.arange(total))
 
 
+@pytest.mark.parametrize("participants", [3, 9, 11, 17, 29])
+def test_the_middle_one_of_an_odd_number_has_the_mean(participants: int) -> None:
+    """Its share is 1 / N, and whole; the last bit of a sum would round it up."""
+    shards = power_law(60 * participants, participants, 60, seeded())
+    assert len(shards[participants // 2]) == 60
+
+
 @pytest.mark.parametrize(("participants", "each"), [(20, 2), (40, 5), (9, 1)])
 def test_power_law_never_promises_more_than_the_pool(participants: int, each: int) -> None:
     """Where rounding up uses the pool up early, whoever comes last goes short; nobody gets another's examples."""
@@ -170,11 +177,21 @@ def test_class_with_too_few_examples() -> None:
 @pytest.mark.parametrize(("participants", "each"), [(5, 100), (10, 59), (10, 100), (20, 33)])
 def test_the_advised_number_of_examples_works(participants: int, each: int) -> None:
     """Who follows the advice of CLA's message gets a split."""
-    labels = torch.arange(10).repeat(37)
+    assert_advised_well(torch.arange(10).repeat(37), 10, participants, each)
+
+
+@pytest.mark.parametrize(("participants", "classes", "each", "count"), [(21, 5, 23, 825), (10, 13, 5, 65)])
+def test_advice_where_the_last_class_is_topped_up(participants: int, classes: int, each: int, count: int) -> None:
+    """What one class needs does not grow evenly with the shards, and another class may be the next to run short."""
+    assert_advised_well(torch.arange(classes).repeat(count // classes), classes, participants, each)
+
+
+def assert_advised_well(labels: Tensor, classes: int, participants: int, each: int) -> None:
     with pytest.raises(UserError, match=r"examples_per_participant to \d+") as caught:
-        by_class(labels, 10, participants, each, seeded())
+        by_class(labels, classes, participants, each, seeded())
     advised = int(re.findall(r"examples_per_participant to (\d+)", str(caught.value))[0])
-    assert [len(shard) for shard in by_class(labels, 10, participants, advised, seeded())] == [advised] * participants
+    shards = by_class(labels, classes, participants, advised, seeded())
+    assert [len(shard) for shard in shards] == [advised] * participants
 
 
 def test_no_advice_that_cannot_be_followed() -> None:

@@ -82,6 +82,14 @@ def test_token_ids(size: int) -> None:
     assert len(encode([CORPUS[1]])[0]) == len(words_of(CORPUS[1].replace("<br />", " ")))
 
 
+def test_what_a_text_calls_as_a_special_token() -> None:
+    """It would be taken for padding, or number all others anew."""
+    encode = with_tokenizers(["the film was good", "a dull <UNK> film <pad>"], 100)
+    assert encode(["zebra <pad> <Unk>"]) == encode(["zebra < pad > < unk >"])
+    assert encode(["zebra"]) == [[1]]
+    assert 0 not in encode(["a <pad> b"])[0]
+
+
 @needs_data
 @pytest.mark.parametrize("size", [5000, 20_000])
 def test_token_ids_of_the_whole_of_mr_and_sst(size: int) -> None:
@@ -207,10 +215,53 @@ def test_sst(binary: bool, counts: list[int], labels: list[int]) -> None:
         ("(3 (2 It) (4 (2 's) (4 great)))", "It 's great", 3),
         ("(0 (2 -LRB-) (1 (2 1\\/2) (2 -RRB-)))", "( 1/2 )", 0),
         ("(2 Word)", "Word", 2),
+        ("(3 (2 nearly) (2 2\xa01\\/2) (2 hours))", "nearly 2\xa01/2 hours", 3),  # which the tokenizer parts
     ],
 )
 def test_trees(tree: str, words: str, label: int) -> None:
     assert sentence_of(tree) == (words, label)
+
+
+class Read(TextDataModule):
+    """Reads what it is told to."""
+
+    num_classes = 2
+
+    def __init__(self, found: Any) -> None:
+        super().__init__(Federation(participants=2), split="UNI")
+        self.found = found
+
+    def read(self) -> Any:
+        return self.found
+
+
+SOME = Texts(sentences=["good", "bad"], labels=[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ((["good"], None, SOME), "list, NoneType, Texts"),
+        ((SOME, None, None), "Texts, NoneType, NoneType"),
+        ((SOME, SOME), "Texts, Texts"),
+        (SOME, "Texts"),
+    ],
+)
+def test_what_read_does_not_give(found: Any, told: str) -> None:
+    """It is nobody's own examples."""
+    with pytest.raises(UserError, match=f"read\\(\\) of Read to give three Texts, .* but got {told}; give Texts"):
+        Read(found).setup("fit")
+
+
+def test_mr_of_ones_own(tmp_path: Path) -> None:
+    """In its layout, with as many sentences as there are; nine in ten to train with."""
+    folder = tmp_path / "MR" / "rt-polaritydata"
+    folder.mkdir(parents=True)
+    for kind in ("neg", "pos"):
+        (folder / f"rt-polarity.{kind}").write_text("".join(f"a {kind} film {i}\n" for i in range(50)))
+    data = MR(Federation(participants=2), split="UNI", data_dir=str(tmp_path))
+    data.setup("fit")
+    assert [len(part) for part in parts_of(data)] == [90, 5, 5]
 
 
 def test_missing_files_are_one_sentence(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_gain(gain: float, ranks: float | None, line: str) -> None:
 def test_undefined_fairness() -> None:
     """A correlation that is undefined with a reference is not one that was not measured."""
     assert below(**MEASURED)[0].endswith("fairness undefined (constant)")
+    assert below(**MEASURED, honest=1)[0].endswith("fairness undefined (one participant)")
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,7 +19,7 @@ from rffl_pl.datamodules import Digits
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
-from rffl_pl.runs.settings import attributes, changes, settings_of
+from rffl_pl.runs.settings import attributes, changes, optimizer_settings, settings_of
 from rffl_pl.servers import RFFL, FedAvg, Server
 
 FEDERATION = Federation(participants=2, adversaries=1)
@@ -78,6 +82,61 @@ def test_a_loss() -> None:
     assert changes(plain, smooth) == ["--model.loss None -> CrossEntropyLoss"]
     assert changes(smooth, heavy) == ["--model.loss.label_smoothing 0.1 -> 0.0"]
     assert heavy["--model.loss.weight"] == "[1.0, 2.0]"
+
+
+@dataclass
+class Options:
+    scale: float
+    act: object = nn.functional.gelu
+
+
+class Odd(nn.Module):
+    """Keeps its options in whatever there is to keep them in."""
+
+    def __init__(self, options: object) -> None:
+        super().__init__()
+        self.options = options
+        self.layer = nn.LSTM(3, 4)  # which keeps its weights in a list too, and they train
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"scale": 1.0}, {"scale": 0.5}),
+        ({"a": {"b": [1, {"c": 2}]}}, {"a": {"b": [1, {"c": 3}]}}),
+        ({1, 2}, {1, 3}),
+        (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])),
+        (np.arange(300), np.arange(1, 301)),
+        (Options(1.0), Options(2.0)),
+        (SimpleNamespace(scale=1.0), SimpleNamespace(scale=2.0)),
+        (partial(nn.functional.leaky_relu, negative_slope=0.1), partial(nn.functional.leaky_relu, negative_slope=0.2)),
+    ],
+    ids=["dictionary", "nested", "set", "tensor", "array", "dataclass", "namespace", "partial"],
+)
+def test_options_of_any_kind(one: object, other: object) -> None:
+    """What it trained with would pass for the same, and its standalone reference for another's."""
+    told, others = attributes(Odd(one)), attributes(Odd(other))
+    assert told["options"] != others["options"]
+    assert told == attributes(Odd(copy.deepcopy(one)))
+    assert len(told["options"]) < 120
+    assert set(attributes(Odd(object()))) == set()  # of which nobody can say anything
+    assert "0x" not in told["options"]
+
+
+class Clipped(torch.optim.SGD):
+    """Clips by what it keeps hidden."""
+
+    def __init__(self, params: Any, *, clip: float, lr: float = 0.1) -> None:
+        super().__init__(params, lr=lr)
+        self._clip = clip
+
+
+def test_what_an_optimizer_of_ones_own_keeps_hidden() -> None:
+    """It is an option as any other; what torch's keep so is none."""
+    parameters = [nn.Parameter(torch.zeros(1))]
+    assert optimizer_settings(Clipped(parameters, clip=0.5))["_clip"] == "0.5"
+    for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad, torch.optim.NAdam):
+        assert not [name for name in optimizer_settings(kind(parameters, lr=0.1)) if name.startswith("_")]
 
 
 class Folded(nn.Module):

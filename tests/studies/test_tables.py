@@ -20,7 +20,7 @@ from rffl_pl.studies import tables
 from rffl_pl.studies.results import keep, read
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, Study
-from rffl_pl.studies.tables import interval, markdown
+from rffl_pl.studies.tables import Estimate, _paired, interval, markdown
 from tests.cli.folders import Run
 from tests.conftest import ROOT
 from tests.studies.files import study
@@ -125,6 +125,17 @@ def test_how_much_one_column_is_above_another(rffl: Run, tmp_path: Path, made: t
     assert "Table: accuracy_mean in points: mean difference of the same seeds ± 95 % interval" in shown.out
     first = next(line for line in shown.out.splitlines() if line.startswith("| UNI"))
     assert f"{100 * float(lines[0][4]):+.1f} ±" in first
+
+
+def test_differences_that_are_alike_but_for_rounding() -> None:
+    """A spread of rounding alone is none, and a number that rounds to nothing has no sign."""
+
+    def by_seed(*values: float) -> dict[str, list[dict[str, str]]]:
+        return {str(seed): [{"value": str(value), "rounds": "5"}] for seed, value in enumerate(values)}
+
+    assert _paired(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.2)).effect is None
+    assert _paired(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.1)).effect is not None
+    assert Estimate(-0.0001, 0.001, 3, 5, -0.01).text(100, 1, "+") == "+0.0 ± 0.1, d = 0.0"
 
 
 def test_rows_between_which_nothing_lies(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:

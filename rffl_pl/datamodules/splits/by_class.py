@@ -86,7 +86,8 @@ def by_class(
     queues = [shuffled((labels == c).nonzero().flatten(), generator) for c in range(num_classes)]
     for c, (need, queue) in enumerate(zip(counts.sum(0).tolist(), queues, strict=True)):
         if need > len(queue):
-            enough = each * len(queue) // need
+            fewer = range(each * len(queue) // need, 0, -1)
+            enough = next((few for few in fewer if suffices(labels, wanted(num_classes, participants, few))), 0)
             raise UserError(
                 f"Expected at least {need} examples of class {c} for split CLA with {participants} participants and "
                 f"{each} examples each, but there are {len(queue)}; lower "

@@ -31,5 +31,6 @@ def power_law(available: int, participants: int, each: int, generator: torch.Gen
     total = participants * each
     low, high = (p ** (1 / EXPONENT) for p in (0.01, 0.99))
     b = torch.linspace(low, high, participants, dtype=torch.float64)
-    sizes = [math.ceil(share * total) for share in (b / b.sum()).tolist()][:-1]
+    # What is whole, as the middle one's of an odd number, is not rounded up for its last bit.
+    sizes = [math.ceil(round(share * total, 9)) for share in (b / b.sum()).tolist()][:-1]
     return consecutive(drawn(available, total, generator), [*sizes, max(0, total - sum(sizes))])
