@@ -390,7 +390,7 @@ class FederatedModule(Configured, LightningModule):
         hidden = not self.trainer.is_global_zero or self.trainer.progress_bar_callback is None
         limit = self.trainer.limit_test_batches
         some, count = limited(batches, limit), how_many(batches, limit)
-        shown = tqdm(some, title, count, leave=False, file=sys.stdout, disable=hidden, unit="batch", delay=2)
+        shown = tqdm(some, title, count, leave=False, file=sys.stderr, disable=hidden, unit="batch", delay=2)
         with torch.inference_mode(), self.trainer.precision_plugin.val_step_context():
             return self.evaluation.of(iter(shown), cohort, apart=isinstance(batches, Joint))
 

@@ -230,3 +230,26 @@ def test_who_has_a_launcher(monkeypatch: pytest.MonkeyPatch, environment: dict[s
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     assert launch.launched() == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"SLURM_STEP_NUM_TASKS": "4"}, "srun has started 4 processes"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun has started 2 processes"),
+        ({"SLURM_STEP_NUM_TASKS": "1"}, ""),
+        ({"SLURM_STEP_NUM_TASKS": "4", "WORLD_SIZE": "4"}, ""),
+        ({"SLURM_STEP_NUM_TASKS": "2", "TORCHELASTIC_RUN_ID": "7"}, ""),  # a torchrun on each of two machines
+    ],
+)
+def test_processes_that_know_nothing_of_one_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], environment: dict[str, str], said: str
+) -> None:
+    """Each would train a whole federation without a word."""
+    for name in ("WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    launch.tell_of_tasks()
+    told = capsys.readouterr().err
+    assert said in told if said else not told

@@ -35,7 +35,7 @@ class RoundProgress(ProgressBar):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._enabled and trainer.is_global_zero:
             limit = None if trainer.max_epochs == -1 else trainer.max_epochs
-            self._bar = tqdm(total=limit, initial=trainer.current_epoch, unit="round", file=sys.stdout, desc="training")
+            self._bar = tqdm(total=limit, initial=trainer.current_epoch, unit="round", file=sys.stderr, desc="training")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._bar is None:
@@ -72,7 +72,7 @@ class RoundProgress(ProgressBar):
     def _measure(self, trainer: Trainer, batches: Sequence[int | float]) -> None:
         if self._enabled and trainer.is_global_zero and not trainer.sanity_checking:
             total = sum(batches)
-            self._measuring = tqdm(desc="evaluation", total=total, leave=False, file=sys.stdout, unit="batch", delay=2)
+            self._measuring = tqdm(desc="evaluation", total=total, leave=False, file=sys.stderr, unit="batch", delay=2)
 
     def _close_measuring(self) -> None:
         if self._measuring is not None:

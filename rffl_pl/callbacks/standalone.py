@@ -91,7 +91,7 @@ class StandaloneReference(Callback):
             range(module.round),
             desc="standalone reference",
             unit="round",
-            file=sys.stdout,
+            file=sys.stderr,
             disable=not trainer.is_global_zero or trainer.progress_bar_callback is None,
         )
         with torch.enable_grad(), trainer.precision_plugin.train_step_context():
@@ -104,7 +104,7 @@ class StandaloneReference(Callback):
         return initial, accuracies
 
     def _folder(self) -> Path:
-        return Path(self.cache_dir) if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
+        return Path(self.cache_dir).expanduser() if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
 
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
         """A digest of what the reference depends on: of inputs not in memory, and of everybody's own, a sample.

@@ -22,6 +22,7 @@ from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneRefere
 from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.cli.checks import (
     check_checkpoint,
+    check_kept,
     check_split,
     check_trainer,
     check_values,
@@ -121,6 +122,7 @@ class FederatedCLI(LightningCLI):
                 f"Expected --ckpt_path to be the checkpoints of a run, as runs/NAME/TIME/checkpoints, to "
                 f"{self.subcommand} its models, but got {given or 'none'}."
             )
+        check_kept(self.words, self.config.get(str(self.subcommand), self.config))
         federation = self._get(self.config, "federation")
         federation.seed = int(self._get(self.config, "seed_everything"))
         if federation.participants is None:
@@ -164,6 +166,15 @@ class FederatedCLI(LightningCLI):
         elif given == "last":
             rank_zero_warn("There is no checkpoint of a run of this name and root yet: training begins.")
             self.config[self.subcommand].ckpt_path = None
+        self._check_earlier()
+
+    def _check_earlier(self) -> None:
+        """See that there are rounds left to play.
+
+        Raises:
+            UserError: If what is gone on from has more rounds than are asked for, or was trained otherwise.
+            SystemExit: If the run that goes on in its folder has exactly those, and its result.
+        """
         source, trainer = self._get(self.config, "ckpt_path"), self._get(self.config, "trainer")
         if source is not None:  # a step of Lightning's is a round here
             check_rounds(source, {f"--trainer.{name}": trainer[name] for name in ("max_epochs", "max_steps")})
@@ -199,6 +210,8 @@ class FederatedCLI(LightningCLI):
             config["callbacks"] = [config["callbacks"]]
         check_trainer(config)
         self._reserved = Reserved(run, command, self.earlier)
+        if self.earlier is not None and launch.world_size() == 1:  # several ranks ask each other when they have met
+            self._check_earlier()  # again: until now another process may have played on there
         with self._reserved.unless_a_mistake():
             return self._trainer(command, run, decided | kwargs)
 

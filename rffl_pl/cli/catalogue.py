@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import itertools
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from rffl_pl.errors import UserError, check_keys, nearest
+from rffl_pl.errors import UserError, nearest
 
 PACKAGE = Path(__file__).parent.parent
 CONFIGS = PACKAGE / "configs"
@@ -20,8 +18,6 @@ KINDS = {  # what `rffl list` lists: where its classes live, and what all of the
     "splits": ("datamodules", "Split"),
     "networks": ("models", "Module"),
 }
-GROUPS = ("federation", "model", "run", "standalone", "trainer")
-"""What a configuration has several options of, and that is no class to be chosen."""
 
 
 @dataclass(frozen=True)
@@ -91,66 +87,6 @@ def config_text(name: str) -> str:
             "configs` names all."
         )
     return known[name].read_text().rstrip()
-
-
-def config_file(given: str) -> str:
-    """The file that ``--config`` means: the user's own, else the package's of that name.
-
-    Raises:
-        UserError: If there is neither, or it says no options.
-    """
-    known = configs()
-    name = given.removeprefix("./").removeprefix("configs/")
-    if os.path.isfile(given) or given.startswith("{"):
-        _check_config(given)
-        return given
-    if name in known:
-        return str(known[name])
-    near = nearest(name, known, likeness=0.75) or "."
-    said = given if given.isprintable() and given else repr(given)
-    raise UserError(
-        f"Expected --config to be a file or one of the package's, but got {said}{near} `rffl list configs` names all."
-    )
-
-
-def _check_config(given: str) -> None:
-    """See that a file, or the text itself, says options.
-
-    Raises:
-        UserError: If not.
-    """
-    import yaml  # a list needs none
-
-    try:
-        text = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        content = yaml.load(text, Loader=loader)
-        repr(content)  # what is nested too deeply for that is so for the parser
-        check_keys(yaml.compose(text, Loader=loader), f"--config {given}")
-    except UserError:
-        raise
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise UserError(f"Expected --config {given} to be YAML, but {' '.join(str(error).split())}.") from error
-    if not isinstance(content, dict):
-        raise UserError(f"Expected --config {given} to name options, but it holds {type(content).__name__}.")
-    for group in GROUPS:
-        if not isinstance(content.get(group), dict | None):
-            raise UserError(
-                f"Expected {group} in --config {given} to have a name and a value each, but got {content[group]!r}."
-            )
-
-
-def with_files(args: list[str]) -> list[str]:
-    """The words of a command line with every configuration's name replaced by its file."""
-    words = []
-    for before, word in itertools.pairwise(["", *args]):
-        option, equals, name = word.partition("=")
-        if before in ("-c", "--config"):
-            word = config_file(word)
-        elif equals and option == "--config":
-            word = f"--config={config_file(name)}"
-        words.append(word)
-    return words
 
 
 def _classes_in(room: Path) -> dict[str, _Class]:

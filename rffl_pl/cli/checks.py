@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,9 @@ from rffl_pl.cli.own import why_not
 from rffl_pl.datamodules import Split
 from rffl_pl.errors import UserError, brief, check_folder, check_number, reason
 from rffl_pl.trainer import check_callbacks, check_options
+
+_WATCHED = "accuracy/mean"
+"""What is logged for callbacks to watch."""
 
 
 def check_values(given: Any, option: str = "-") -> None:
@@ -58,6 +61,30 @@ def _never_null(kind: Any) -> set[str]:
         and argument.annotation is not argument.empty
         and not re.search("None|Optional|Any", str(argument.annotation))
     }
+
+
+def check_kept(words: Sequence[str], config: Namespace) -> None:
+    """See that every option of a class that was typed is still there: another class behind it would drop it.
+
+    Args:
+        words: As they were typed.
+        config: What became of them.
+
+    Raises:
+        UserError: If one is not.
+    """
+    for word in words:
+        found = re.fullmatch(r"--(server|data|model\.(?:network|optimizer|loss|objective))\.(\w+)(?:=.*)?", word)
+        if found is None or found[2] in ("help", "class_path", "init_args", "dict_kwargs"):
+            continue
+        chosen = config.get(found[1])
+        options = chosen.get("init_args") if isinstance(chosen, Namespace) else None
+        if isinstance(chosen, Namespace) and (options is None or found[2] not in options):
+            name = chosen.class_path.rpartition(".")[2]
+            raise UserError(
+                f"Expected --{found[1]} before its options, but got --{found[1]}.{found[2]} before {name}, which has "
+                "no such option; leave it out."
+            )
 
 
 def check_checkpoint(given: str | None) -> None:
@@ -119,7 +146,15 @@ def check_trainer(config: Mapping[str, Any]) -> None:
             f"Expected --trainer.default_root_dir to be left alone, but got {config['default_root_dir']}; for the "
             "folder of all runs give --run.root."
         )
-    check_callbacks(config["callbacks"] or [])
+    callbacks = config["callbacks"] or []
+    check_callbacks(callbacks)
+    ours = all(type(callback).__module__.startswith(("lightning.", "rffl_pl.")) for callback in callbacks)
+    for watching in callbacks if ours else ():  # one's own may log what others watch
+        if getattr(watching, "monitor", None) not in (None, _WATCHED):
+            raise UserError(
+                f"Expected --trainer.callbacks.monitor to be {_WATCHED}, but {type(watching).__name__} got "
+                f"{watching.monitor}, which is not logged; give {_WATCHED}, and --trainer.callbacks.mode max."
+            )
 
 
 @contextmanager

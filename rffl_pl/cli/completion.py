@@ -24,17 +24,26 @@ CHOICES = {  # what completes the word behind an option
     "-c": "configs",
 }
 DEEPER = {"--server": "servers", "--data": "datamodules", "--model.network": "networks"}
+_OF_OTHERS = {
+    "--model.optimizer": "model.optimizer",
+    "--model.loss": "model.loss",
+    "--trainer.callbacks+": "trainer.callbacks",
+    "--trainer.logger": "trainer.logger",
+}
+"""Options that take classes of torch or Lightning."""
 
 SCRIPT = """\
 _rffl() {{
-    local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices
+    local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices files
     if [[ $word == "=" ]]; then word=""; elif [[ $before == "=" ]]; then before=${{COMP_WORDS[COMP_CWORD-2]}}; fi
-    if [[ $COMP_CWORD -eq 1 ]]; then
+    if [[ $COMP_CWORD -eq 1 || ( $COMP_CWORD -eq 3 && ${{COMP_WORDS[1]}} == {ranks} ) ]]; then
         choices="{commands} --help --version"
+    elif [[ ${{COMP_WORDS[1]}} == list && $before == configs ]]; then
+        choices="{configs}"
     elif [[ ${{COMP_WORDS[1]}} == list ]]; then
         choices="{kinds}"
     elif [[ ${{COMP_WORDS[1]}} == study ]]; then
-        choices="{study}"
+        choices="{study}" files=yes
     elif [[ ${{COMP_WORDS[1]}} == dashboard ]]; then
         choices="{dashboard}"
     elif [[ ${{COMP_WORDS[1]}} == paper ]]; then
@@ -43,12 +52,16 @@ _rffl() {{
         [[ $word == -* ]] && choices="{compare}"
     else
         case $before in
+            --config|-c) files=yes ;;
+        esac
+        case ${{before%.help}} in
 {cases}
             --ckpt_path) ;;
             *) [[ $word == -* ]] && choices="{options}" ;;
         esac
     fi
     COMPREPLY=($(compgen -W "$choices" -- "$word"))
+    [[ $files ]] && COMPREPLY+=($(compgen -f -- "$word"))
 }}
 complete -o default -F _rffl rffl
 """
@@ -67,24 +80,38 @@ def answer(words: Sequence[str], run: Callable[[list[str]], None]) -> str:
 
 def script(run: Callable[[list[str]], None]) -> str:
     """The script; ``run`` answers ``fit --help``, where the options are read."""
-    names = {option: " ".join(catalogue.listed(kind)) for option, kind in CHOICES.items()}
-    cases = "\n".join(f'            {option}) choices="{choices}" ;;' for option, choices in names.items() if choices)
+    from rffl_pl.cli.mistakes import CLASSES  # torch, which the answer needs anyway
+
+    help = _said(run, "fit", "--help")
+    choices = {option: " ".join(catalogue.listed(kind)) for option, kind in CHOICES.items()}
+    choices |= {option: " ".join(CLASSES[key]()) for option, key in _OF_OTHERS.items()}
+    choices |= _words(help) | _words(_said(run, "fit", "--server.help", "RFFL"))
+    cases = "\n".join(f'            {option}) choices="{words}" ;;' for option, words in choices.items() if words)
     deeper = {f"{option}.{name}" for option, kind in DEEPER.items() for name in catalogue.options(kind)}
+    options = set(re.findall(r"(?<![\w-])--[a-z][\w.]*\w", help))
     return SCRIPT.format(
         commands=" ".join(COMMANDS),
+        ranks=RANKS,
         kinds=" ".join([*catalogue.KINDS, "configs"]),
+        configs=" ".join(catalogue.configs()),
         compare=" ".join(compare.options()),
         study=" ".join([*study.options(), *study.packaged()]),
         dashboard=" ".join(dashboard.options()),
         paper=" ".join([*paper.VERBS, *TABLES, *FIGURES, *paper.options()]),
         cases=cases,
-        options=" ".join(sorted(_options(run) | deeper | {RANKS})),
+        options=" ".join(sorted(options | deeper | {RANKS})),
     )
 
 
-def _options(run: Callable[[list[str]], None]) -> set[str]:
-    """Every option that the help of ``fit`` names."""
+def _said(run: Callable[[list[str]], None], *words: str) -> str:
+    """A help text."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        run(["fit", "--help"])
-    return set(re.findall(r"(?<![\w-])--[a-z][\w.]*\w", text.getvalue()))
+        run([*words])
+    return text.getvalue()
+
+
+def _words(help: str) -> dict[str, str]:
+    """The words that options take, by option, where help names them, ``--exchange {central,sharded}``."""
+    found = re.findall(r"(?<![\w-])(--[a-z][\w.]*\w) \{([\w,.-]+)\}", help)
+    return {option: words.replace(",", " ") for option, words in found}

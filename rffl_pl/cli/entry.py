@@ -8,10 +8,13 @@ import time
 from contextlib import suppress
 
 from rffl_pl import launch
-from rffl_pl.cli import catalogue, help
+from rffl_pl.cli import help
+from rffl_pl.cli.configurations import with_files
 from rffl_pl.cli.process import be_quiet, keep_freed_memory, outlast_readers
 from rffl_pl.errors import UserError, lost_a_rank, reason
-from rffl_pl.launch.fork import become_ranks, take_ranks
+from rffl_pl.launch.fork import RANKS, become_ranks, take_ranks
+
+_OF_ONE_PROCESS = {"compare", "completion", "dashboard", "paper", "study"}
 
 
 def main(args: list[str] | None = None) -> None:
@@ -21,6 +24,8 @@ def main(args: list[str] | None = None) -> None:
     """
     outlast_readers()
     args = sys.argv[1:] if args is None else args
+    if args[:1] == ["help"] and args[1:] and args[1] in help.COMMANDS:
+        args = [args[1], "--help"]
     with suppress(OSError):  # of a folder that has been deleted
         if os.getcwd() not in sys.path:  # `rffl` finds a user's own classes in the folder, as `python -m` does
             sys.path.insert(0, os.getcwd())
@@ -35,29 +40,17 @@ def _obey(args: list[str]) -> None:
     """Answer at once, or run."""
     try:
         answer = help.answer(args)
-        if answer is None and args[0] == "compare":
-            from rffl_pl.cli import compare
-
-            answer = compare.answer(args[1:])
-        if answer is None and args[0] == "dashboard":
-            from rffl_pl.cli import dashboard
-
-            answer = dashboard.answer(args[1:])
-        if answer is None and args[0] == "study":
-            from rffl_pl.cli import study
-
-            sys.exit(study.main(args[1:], run))
-        if answer is None and args[0] == "paper":
-            from rffl_pl.cli import paper
-
-            sys.exit(paper.main(args[1:], run))
-        if answer is None and args[0] == "completion":
-            from rffl_pl.cli import completion
-
-            answer = completion.answer(args[1:], run)
         ranks, words = take_ranks(args)
+        if answer is None and words[0] in _OF_ONE_PROCESS:
+            if words != args:
+                raise UserError(
+                    f"Expected {RANKS} with fit, validate, test or predict, but got it with {words[0]}; leave it out."
+                )
+            answer = _answer(words[0], words[1:])
         if answer is None and ranks == 1:  # libraries that read the same variables say less of them
             launch.check()
+        if answer is None and words[0] == "fit":
+            launch.tell_of_tasks()
     except UserError as mistake:
         launch.tell(str(mistake))
         sys.exit(2)
@@ -68,6 +61,29 @@ def _obey(args: list[str]) -> None:
     from rffl_pl.strategy import leave_process_group  # torch is imported by what needs it alone
 
     leave_process_group()
+
+
+def _answer(command: str, words: list[str]) -> str:
+    """What a command that is none of Lightning's prints at its end; of those that run cells it ends the process."""
+    if command == "compare":
+        from rffl_pl.cli import compare
+
+        return compare.answer(words)
+    if command == "dashboard":
+        from rffl_pl.cli import dashboard
+
+        return dashboard.answer(words)
+    if command == "study":
+        from rffl_pl.cli import study
+
+        sys.exit(study.main(words, run))
+    if command == "paper":
+        from rffl_pl.cli import paper
+
+        sys.exit(paper.main(words, run))
+    from rffl_pl.cli import completion
+
+    return completion.answer(words, run)
 
 
 def run(args: list[str], ranks: int = 1) -> None:
@@ -84,7 +100,7 @@ def run(args: list[str], ranks: int = 1) -> None:
         become_ranks(ranks, store_at)
     try:
         check_words(args)
-        words = catalogue.with_files(args)
+        words = with_files(args)
         check_linked(words)
         command_line(words)
     except Stopped as stopped:

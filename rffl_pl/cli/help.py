@@ -47,6 +47,11 @@ def answer(args: list[str]) -> str | None:
     match args:
         case ["-h" | "--help" | "help", *_]:
             return overview()
+        case ["completion", "-h" | "--help", *_]:
+            what, example = COMMANDS["completion"]
+            return (
+                f"usage: rffl completion\n\n{what}, with commands, options and the names that they take\n\n  {example}"
+            )
         case ["--version", *_]:
             return f"rffl {__version__}"
         case ["list"]:

@@ -22,23 +22,29 @@ FOLLOWS = {
 """By option what it follows; of `Federation`, data and network have the same."""
 
 
+_WHOLE = sorted({f"--{name.partition('.')[0]}" for name in FOLLOWS})
+"""Groups and classes that may be given whole, as a file or as ``{...}``."""
+
+
 def check_linked(words: Sequence[str]) -> None:
     """See that no option is given that follows another one, on the command line or in a configuration.
 
     Args:
-        words: Of a command line, with configurations as files.
+        words: Of a command line, with configurations as files, each behind a ``--config``.
 
     Raises:
         UserError: If one is.
     """
     for before, word in itertools.pairwise(["", *words]):
         option, equals, value = word.partition("=")
-        if before in ("-c", "--config"):
+        if before == "--config":
             _refuse(_options_in(word), f" in {word}")
-        elif option == "--config" and equals:
-            _refuse(_options_in(value), f" in {value}")
+        elif before in _WHOLE:
+            _refuse(_options_in(word, f"{before[2:]}."), f" in {before} {word}")
         elif option.startswith("--"):
             _refuse((option.lstrip("-").rstrip("+"),))
+        if equals and option in _WHOLE:
+            _refuse(_options_in(value, f"{option[2:]}."), f" in {word}")
 
 
 def _refuse(options: Sequence[str], where: str = "") -> None:
@@ -53,19 +59,18 @@ def _refuse(options: Sequence[str], where: str = "") -> None:
                 )
 
 
-def _options_in(file: str) -> tuple[str, ...]:
-    """The options that a configuration gives, dotted; none of what is no configuration, as the parser says."""
+def _options_in(given: str, prefix: str = "") -> tuple[str, ...]:
+    """The options that a file, or a text, gives, dotted; none of what is neither, as the parser says."""
     try:
-        return _options_of(Path(file).read_text())
+        return _options_of(given if given.startswith("{") else Path(given).read_text(), prefix)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         return ()
 
 
 @functools.cache
-def _options_of(text: str) -> tuple[str, ...]:
+def _options_of(text: str, prefix: str) -> tuple[str, ...]:
     """Likewise of a text, which many cells of a study have in common."""
-    content = yaml.safe_load(text)
-    return tuple(_dotted(content.get("fit", content) if isinstance(content, dict) else {}))
+    return tuple(_dotted(yaml.safe_load(text), prefix))
 
 
 def _dotted(content: Any, prefix: str = "") -> Iterator[str]:

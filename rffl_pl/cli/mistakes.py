@@ -102,6 +102,9 @@ KINDS = {
 # What stands for a class that nobody named, and how one is named.
 _BASES = {"Optimizer": "--{} SGD", "Callback": "--{}+=EarlyStopping"}
 
+# What takes a class that is an option of another one's.
+_OUTER = {"data.split": "--data Digits ", "server.rule": "--server NNM ", "server.optimizer": "--server FedOpt "}
+
 # The groups of options that belong to one class.
 GROUPS: dict[str, type] = {
     "federation": Federation,
@@ -123,6 +126,24 @@ def check_words(words: Sequence[str]) -> None:
         given, key = said if told else following, option.lstrip("-").rstrip("+")
         if key in CLASSES and given.endswith(".py"):
             raise UserError(f"Expected --{key} to be a class, but got {given}, {why_not(given)}.")
+        asked = key.removesuffix(".help")
+        if asked != key and asked in CLASSES:
+            _check_help(asked, given, words)
+
+
+def _check_help(key: str, given: str, words: Sequence[str]) -> None:
+    """See that help is asked for of a class, behind that which takes it."""
+    outer = key.partition(".")[0]
+    if key in ("data.split", "server.rule", "server.optimizer"):
+        typed = any(word.partition("=")[0] == f"--{outer}" for word in words)
+        if not typed:
+            raise UserError(
+                f"Expected --{outer} before --{key}.help, but got none; give {_OUTER[key]}--{key}.help {given}."
+            )
+    if not given or given.startswith("--"):
+        names = list(CLASSES[key]())
+        some = f"one of {', '.join(names)}" if 0 < len(names) < 24 else "its name, or your own as my_package.MyClass"
+        raise UserError(f"Expected a class behind --{key}.help, but got none; give {some}.")
 
 
 def mistake_behind(error: BaseException) -> BaseException | None:
@@ -210,8 +231,7 @@ def _left_out(message: str) -> str | None:
 
 def _help_of(key: str, package: str, name: str) -> str:
     """Where a class's options are listed, behind the one that it is an option of."""
-    outer = {"data.split": "--data Digits ", "server.rule": "--server NNM ", "server.optimizer": "--server FedOpt "}
-    return f"see `rffl fit {outer.get(key, '')}--{key}.help {_as_typed(package, name)}`"
+    return f"see `rffl fit {_OUTER.get(key, '')}--{key}.help {_as_typed(package, name)}`"
 
 
 def _untyped(message: str) -> str | None:
@@ -298,7 +318,8 @@ def _wrong_kind(message: str) -> str | None:
         return of_class
     if re.fullmatch(r"[+-]?inf(inity)?", given, re.IGNORECASE):
         return f"Expected --{key} to be {' or '.join(kinds)}, but got {given}; write .inf, as YAML has it."
-    added = f"; give --adversaries '[{given}]'" if key == "adversaries" and re.fullmatch(r"[\w.]+", given) else ""
+    listed = "[]" if given in ("None", "null") else f"[{given}]"
+    added = f"; give --adversaries '{listed}'" if key == "adversaries" and re.fullmatch(r"[\w.]+", given) else ""
     return f"Expected --{key} to be {' or '.join(kinds)}, but got {given}{added}."
 
 
@@ -337,6 +358,8 @@ def _no_such_option(message: str) -> str | None:
     groups = [alone[2]] if alone[2] in GROUPS else list(GROUPS)
     known = [f"--{group}.{name}" for group in groups for name in _options(GROUPS[group])]
     near = catalogue.nearest(given.partition(" ")[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
+    if given.endswith((".yaml", ".yml")):
+        near = f"; give --config {given}."
     return f"Expected options that there are, but got {given or 'an empty word'}{near}"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rffl_pl.cli import catalogue
 from rffl_pl.cli.arguments import FederatedCLI, made
+from rffl_pl.cli.configurations import with_files
 from rffl_pl.cli.linked import check_linked
 from rffl_pl.cli.mistakes import mistake_behind, sentence
 from rffl_pl.cli.process import be_quiet
@@ -47,7 +47,7 @@ class Resolver:
         """
         be_quiet()
         try:
-            full = catalogue.with_files(["fit", *words])
+            full = with_files(["fit", *words])
             check_linked(full)
             if self._cli is None:
                 self._cli = made(_Parsed, full)

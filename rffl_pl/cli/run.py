@@ -69,6 +69,8 @@ class Run:
     def __post_init__(self) -> None:
         check_folder("--run.name", self.name)
         check_folder("--run.root", self.root)
+        # As Lightning does, by which half of a run would lie elsewhere.
+        object.__setattr__(self, "root", str(Path(self.root).expanduser()))
         if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
             raise UserError(
                 f"Expected --run.name to be a folder below --run.root, but got {self.name}; give its place with "

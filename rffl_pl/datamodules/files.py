@@ -24,7 +24,7 @@ _NETWORK = "; is there a network?"
 
 def data_dir(given: str | None) -> Path:
     """The data folder: as given, else the environment's ``RFFL_DATA_DIR``, else ``data``."""
-    return Path(given or os.environ.get("RFFL_DATA_DIR") or "data")
+    return Path(given or os.environ.get("RFFL_DATA_DIR") or "data").expanduser()
 
 
 def ensure(name: str, root: Path, folder: str, checksums: Mapping[str, str | None], download: Download) -> None:

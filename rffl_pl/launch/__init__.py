@@ -109,6 +109,19 @@ def _unnamed() -> str:
     return "none"
 
 
+def tell_of_tasks() -> None:
+    """Say where srun or mpirun have started several processes that know nothing of one another."""
+    for launcher, variable in (("srun", "SLURM_STEP_NUM_TASKS"), ("mpirun", "OMPI_COMM_WORLD_SIZE")):
+        tasks = os.environ.get(variable, "1")
+        if not launched() and tasks.isdecimal() and int(tasks) > 1:
+            print(
+                f"Warning: {launcher} has started {tasks} processes, and each of them trains a federation of its own; "
+                "for the ranks of one have it start torchrun, once on every machine.",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
 def launched() -> bool:
     """Whether a launcher started this process and sees to its end; a shell in a job of Slurm's is none."""
     return world_size() > 1 or "TORCHELASTIC_RUN_ID" in os.environ

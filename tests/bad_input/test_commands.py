@@ -25,6 +25,15 @@ COMMANDS: dict[str, Row] = {
     ),
     "ranks and an option first": (("--ranks", 2, "--run.root=a b", "fit"), "it: rffl --ranks 2 fit '--run.root=a b'."),
     "ranks alone": (("--ranks=2",), "a subcommand: fit, validate,"),
+    "ranks of what has none": (
+        ("--ranks", 2, "compare"),
+        "--ranks with fit, validate, test or predict, but got it with compare; leave it out.",
+    ),
+    "help of a split of no data": (
+        ("fit", "--data.split.help", "DIR"),
+        "--data before --data.split.help, but got none; give --data Digits --data.split.help DIR.",
+    ),
+    "a name without its end": (("fit", "--config", "digits"), "but got digits; did you mean digits.yaml? `rffl list"),
     "the config first": (("--config", "digits.yaml", "fit"), "a command first, but got --config; put it behind it"),
     "fit alone": (("fit",), "--model.network and --data, which is required"),
     "the config last": (("fit", "--data.split", "CLA", "--config", "digits.yaml"), "--config before the options"),

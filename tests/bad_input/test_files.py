@@ -20,7 +20,14 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
     "NUL": ("a: \0", "--config my.yaml to be YAML, but"),
     "utf-16": ("run: {name: a}".encode("utf-16"), "--config my.yaml to be YAML, but 'utf-8' codec can't decode"),
     "latin": ("run: {name: café}".encode("latin-1"), "--config my.yaml to be YAML, but 'utf-8' codec can't decode"),
-    "empty": ("", "--config my.yaml to name options, but it holds NoneType."),
+    "empty": ("", "--config my.yaml to name options, but it is empty; write some, or leave it out."),
+    "comments alone": ("# nothing\n", "--config my.yaml to name options, but it is empty; write some"),
+    "options of a command": ("fit: {run: {name: a}}", "as they are typed, but got fit; write what stands below it"),
+    "a configuration in another": ("config: digits.yaml", "but got config; give --config several times"),
+    "options of a class that are none": (
+        "adversaries: [{class_path: FreeRider, init_args: }]",
+        "init_args in --config my.yaml to have a name and a value each, but it is empty; leave the line out.",
+    ),
     "a list": ("- 1\n- 2", "--config my.yaml to name options, but it holds list."),
     "prose": ("hello there", "--config my.yaml to name options, but it holds str."),
     "tabs": ("server:\n\tclass_path: RFFL", "--config my.yaml to be YAML, but"),
@@ -49,7 +56,12 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
         "but got init_args twice, again in line 4",
     ),
     "a name that is null": ("run: {name: }", "--run.name to be"),
-    "no data": ("data: null", "Expected --data, which is required, but got none"),
+} | {
+    f"an empty {group}": (
+        f"{group}:\nseed_everything: 2\n",
+        f"Expected {group} in --config my.yaml to have something below it, but it is empty; leave the line out.",
+    )
+    for group in ("federation", "model", "run", "standalone", "trainer", "data", "server", "adversaries")
 }
 
 GOOD = "text,label\n" + "".join(f"film {i},{i % 2}\n" for i in range(60))

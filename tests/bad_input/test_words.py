@@ -20,6 +20,25 @@ OPTIONS: dict[str, Row] = {
     "unknown option": (("--federation.participantz", 3), "--federation.participantz 3; did you mean --federation.part"),
     "unknown option of nothing": (("--foo", 3), "options that there are, but got --foo 3"),
     "a stray word": (("stray",), "options that there are, but got stray"),
+    "a file of options": (("mine.yaml",), "options that there are, but got mine.yaml; give --config mine.yaml."),
+    "an option before its class": (
+        ("--server.gamma", 3, "--server", "FedAvg"),
+        "--server before its options, but got --server.gamma before FedAvg, which has no such option; leave it out.",
+    ),
+    "a seed of the federation's, whole": (
+        ("--federation", "{participants: 3, seed: 9}"),
+        "--seed_everything alone to say what federation.seed is, but got federation.seed in --federation {partic",
+    ),
+    "a seed of the federation's, at once": (
+        ("--federation={participants: 3, seed: 9}",),
+        "but got federation.seed in --federation={participants: 3, seed: 9}, which nothing goes by",
+    ),
+    "an option twice, at once": (("--run={name: a, name: b}",), "every key of --run {name: a, name: b} once"),
+    "what nobody logs": (
+        ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "accuracy"),
+        "--trainer.callbacks.monitor to be accuracy/mean, but EarlyStopping got accuracy, which is not logged; give",
+    ),
+    "help of nothing": (("--server.help",), "a class behind --server.help, but got none; give one of AFL, ARC,"),
     "a stray word of two lines": (("a\nb",), "options that there are, but got a b"),
     "an empty word": (("",), "but got an empty word"),
     "one dash": (("-federation.participants", 3), "but got -federation.participants 3"),
@@ -121,6 +140,7 @@ OPTIONS: dict[str, Row] = {
     "the base of servers": (("--server", "Server"), "a class that can be made, but Server is abstract; name a class f"),
     "unknown attack": (("--adversaries", "[Nope]"), "--adversaries to be a class, but got Nope; give one of ALIE, Bac"),
     "attacks in words": (("--adversaries", "x"), "--adversaries to be a list, but got x; give --adversaries '[x]'."),
+    "attacks that are null": (("--adversaries", "null"), "to be a list, but got None; give --adversaries '[]'."),
     "attacks unclosed": (("--adversaries", "[FreeRider"), "--adversaries to be a list, but got [FreeRider."),
     "a number as an attack": (("--adversaries", "[1]"), "--adversaries to be a class, but got 1; give one of"),
     "unknown network": (("--model.network", "Nope"), "but got Nope; give one of CIFAR10CNN, MNISTCNN, Perceptron"),
@@ -370,16 +390,16 @@ def test_an_option_that_cannot_be(rffl: Run, here: Path, mistake: str) -> None:
         "data: {init_args: {federation: {participants: 9}}}",
         "data:\n  federation: {seed: 2}",
         "reputation: {server: FedAvg}",
-        "fit:\n  model: {federation: {seed: 2}}",
     ],
 )
 def test_a_configuration_of_what_follows(rffl: Run, here: Path, text: str) -> None:
     """The parser takes it, nothing goes by it, and another experiment is run than was written."""
-    (here / "own.yaml").write_text(text)
-    for given in (("--config", here / "own.yaml"), (f"--config={here / 'own.yaml'}",)):
-        assert_refused(rffl(*FIT, *given), f"in {here / 'own.yaml'}, which nothing goes by; leave that out.")
-    (here / "own.yaml").write_text("federation: {seed: null}")
-    assert "max_epochs" in rffl(*FIT, "--config", here / "own.yaml", "--print_config").out
+    own = here / "own.yaml"
+    own.write_text(text)
+    for given in (("--config", own), (f"--config={own}",), (f"-c{own}",), (f"-c={own}",)):
+        assert_refused(rffl(*FIT, *given), f"in {own}, which nothing goes by; leave that out.")
+    own.write_text("federation: {seed: null}")
+    assert "max_epochs" in rffl(*FIT, "--config", own, "--print_config").out
 
 
 @pytest.mark.parametrize("name", KNOWN_AS)

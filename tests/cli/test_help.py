@@ -191,6 +191,13 @@ def test_an_unknown_name_is_answered_with_the_nearest(rffl: Run, words: tuple[st
     assert expected in error
 
 
+def test_help_of_a_command_by_its_name(rffl: Run) -> None:
+    """As git has it."""
+    assert rffl("help", "fit").out == rffl("fit", "--help").out
+    assert rffl("help", "study").out == rffl("study", "--help").out
+    assert "source ~/.rffl.bash" in rffl("completion", "--help").out
+
+
 @pytest.fixture(scope="module")
 def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The completion script."""
@@ -219,6 +226,14 @@ def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rffl fit --model.network.hid", {"--model.network.hidden"}),
         ("rffl fit --ra", {"--ranks"}),
         ("rffl fit --no_such", set()),
+        ("rffl --ranks 2 f", {"fit"}),
+        ("rffl list configs d", {"digits.yaml"}),
+        ("rffl fit --config pyp", {"pyproject.toml"}),  # a file of the folder
+        ("rffl study READ", {"README.md"}),
+        ("rffl fit --server.help Med", {"Median"}),
+        ("rffl fit --server.preset g", {"guarded"}),
+        ("rffl fit --exchange s", {"sharded"}),
+        ("rffl fit --model.optimizer AdamW", {"AdamW"}),
     ],
 )
 def test_completion_in_bash(completions: Path, words: str, offered: set[str]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from rffl_pl.runs import RunFolder
 from tests.cli.folders import DIGITS, Run, rows
-from tests.conftest import only_run
+from tests.conftest import ROOT, only_run
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -52,3 +54,42 @@ def test_a_run_that_fails_in_its_first_round_can_be_found(
     run = RunFolder.open(only_run(tmp_path / "runs"))
     assert run.launch() == "mine"
     assert run.config()["trainer"]["max_epochs"] == 30
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (("--trainer.max_epochs", 3, "--model.local_epochs", 1), "was trained with another --model.local_epochs"),
+        (("--trainer.max_epochs", 2), "Expected --trainer.max_epochs of at least 3, the rounds that"),
+    ],
+    ids=["other options", "fewer rounds"],
+)
+def test_a_run_that_another_process_has_finished_meanwhile(
+    rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: tuple[object, ...], said: str
+) -> None:
+    """It is looked at again once it is nobody else's, or its rounds would pass for trained with these options."""
+    words = (*DIGITS, "--ckpt_path", "last")
+    assert rffl(*words, "--trainer.max_epochs", 1).code == 0
+    take = RunFolder.take
+
+    def finished_first(folder: RunFolder) -> RunFolder:
+        command = [sys.executable, "-m", "rffl_pl", *map(str, words), "--trainer.max_epochs", "3"]
+        subprocess.run([*command, "--run.root", tmp_path / "runs"], check=True, timeout=120, cwd=ROOT)
+        return take(folder)
+
+    monkeypatch.setattr(RunFolder, "take", finished_first)
+    ended = rffl(*words, *other)
+    assert (ended.code, said in ended.err) == (2, True), ended.err
+    config = RunFolder(only_run(tmp_path / "runs")).config()
+    assert (config["model"]["local_epochs"], config["trainer"]["max_epochs"]) == (3, 3)
+
+
+def test_a_root_at_home(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell replaces what stands behind an equals sign; half of the run would lie in a folder of that name."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for rounds in (1, 2):
+        ended = rffl(*DIGITS, "--run.root=~/runs", "--ckpt_path", "last", "--trainer.max_epochs", rounds)
+        assert ended.code == 0, ended.err
+    run = RunFolder(only_run(tmp_path / "home" / "runs"))
+    assert (run.summary().rounds, len(run.rounds())) == (2, 2)
+    assert not (ROOT / "~").exists()

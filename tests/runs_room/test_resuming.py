@@ -153,7 +153,7 @@ def test_a_run_without_end_keeps_its_progress_bar(rffl: Run, tmp_path: Path) -> 
         *DIGITS, "--trainer.enable_progress_bar", "true", "--trainer.max_epochs", -1, "--trainer.max_steps", 3,
     )  # fmt: skip
     assert ended.code == 0, ended.err
-    assert "3round" in ended.out
+    assert "3round" in ended.err
     assert json.loads((next((tmp_path / "runs").glob("*/*")) / "summary.json").read_text())["rounds"] == 3
 
 

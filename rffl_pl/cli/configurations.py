@@ -1,0 +1,130 @@
+"""Configurations on a command line: which file is meant, and what none can say."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rffl_pl.cli.catalogue import configs
+from rffl_pl.errors import UserError, check_keys, nearest
+
+GROUPS = ("federation", "model", "run", "standalone", "trainer")
+"""What a configuration has several options of, and that is no class to be chosen."""
+_CHOSEN = ("adversaries", "data", "server")
+"""And what is chosen."""
+_COMMANDS = ("fit", "validate", "test", "predict")
+
+
+def config_file(given: str) -> str:
+    """The file that ``--config`` means: the user's own, else the package's of that name.
+
+    Raises:
+        UserError: If there is neither, or it says no options.
+    """
+    known = configs()
+    name, own = given.removeprefix("./").removeprefix("configs/"), os.path.expanduser(given)
+    if os.path.isfile(own) or given.startswith("{"):
+        _check_config(own)
+        return own
+    if name in known:
+        return str(known[name])
+    near = f"; did you mean {name}.yaml?" if f"{name}.yaml" in known else nearest(name, known, likeness=0.75) or "."
+    said = given if given.isprintable() and given else repr(given)
+    raise UserError(
+        f"Expected --config to be a file or one of the package's, but got {said}{near} `rffl list configs` names all."
+    )
+
+
+def with_files(args: list[str]) -> list[str]:
+    """The words of a command line with every configuration behind a ``--config``, and its file in place of its name.
+
+    Raises:
+        UserError: If one says what none can, or a group of options is given from something that is no YAML.
+    """
+    words = []
+    for before, word in itertools.pairwise(["", *_apart(args)]):
+        option, equals, value = word.partition("=")
+        if equals and option.removeprefix("--") in GROUPS:
+            _content(value, option)
+        elif before.removeprefix("--") in GROUPS and before.startswith("--"):
+            _content(word, before)
+        words.append(config_file(word) if before == "--config" else word)
+    return words
+
+
+def _apart(args: list[str]) -> Iterator[str]:
+    """The words, with ``--config=FILE``, ``-cFILE`` and ``-c=FILE`` as two."""
+    for word in args:
+        short = word.startswith("-c")
+        if short or word.startswith("--config="):
+            name = word.removeprefix("-c").removeprefix("=") if short else word.partition("=")[2]
+            yield from ["--config", name] if name or not short else ["--config"]
+        else:
+            yield word
+
+
+def _check_config(given: str) -> None:
+    """See that a file, or the text itself, says options.
+
+    Raises:
+        UserError: If not.
+    """
+    said, content = f"Expected --config {given} to name options", _content(given, "--config")
+    if content is None:
+        raise UserError(f"{said}, but it is empty; write some, or leave it out.")
+    if not isinstance(content, dict):
+        raise UserError(f"{said}, but it holds {type(content).__name__}.")
+    for command in _COMMANDS:
+        if command in content:
+            raise UserError(f"{said} as they are typed, but got {command}; write what stands below it without it.")
+    if "config" in content:
+        raise UserError(f"{said}, but got config; give --config several times, a later one overlays earlier ones.")
+    for group in GROUPS:
+        if not isinstance(content.get(group), dict | None):
+            raise UserError(
+                f"Expected {group} in --config {given} to have a name and a value each, but got {content[group]!r}."
+            )
+    for group in (*GROUPS, *_CHOSEN):
+        if group in content and content[group] is None:  # which would undo what earlier ones say of it
+            raise UserError(
+                f"Expected {group} in --config {given} to have something below it, but it is empty; leave the line out."
+            )
+    _check_classes(content, given)
+
+
+def _check_classes(content: Any, given: str) -> None:
+    """See that no class has options that are none."""
+    if isinstance(content, dict) and "init_args" in content and content["init_args"] is None:
+        raise UserError(
+            f"Expected init_args in --config {given} to have a name and a value each, but it is empty; leave the line "
+            "out."
+        )
+    parts = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    for part in parts:
+        _check_classes(part, given)
+
+
+def _content(given: str, option: str) -> Any:
+    """What a file, or a text of YAML, says, in which every key stands once; None of what is neither.
+
+    Raises:
+        UserError: If it is no YAML.
+    """
+    import yaml  # a list needs none
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    if not given.startswith("{") and not os.path.isfile(given):
+        return None
+    try:
+        text = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
+        content = yaml.load(text, Loader=loader)
+        repr(content)  # what is nested too deeply for that is so for the parser
+        check_keys(yaml.compose(text, Loader=loader), f"{option} {given}")
+    except UserError:
+        raise
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise UserError(f"Expected {option} {given} to be YAML, but {' '.join(str(error).split())}.") from error
+    return content
