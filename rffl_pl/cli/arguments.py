@@ -28,6 +28,7 @@ from rffl_pl.cli.checks import (
     check_values,
     constructed,
     naming_inner_options,
+    tell_of_rate,
 )
 from rffl_pl.cli.limits import LimitedTrainer
 from rffl_pl.cli.mistakes import sentence
@@ -130,6 +131,7 @@ class FederatedCLI(LightningCLI):
             self._tell_of_being_alone(federation.participants + federation.adversaries)
         self._tell_of_idle_attacks(federation.adversaries)
         if self.subcommand == "fit":
+            tell_of_rate(self.words)
             self._go_on()
 
     def _tell_of_being_alone(self, participants: int) -> None:

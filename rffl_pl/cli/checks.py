@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import yaml
 from jsonargparse import Namespace
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.cli.own import why_not
@@ -85,6 +89,37 @@ def check_kept(words: Sequence[str], config: Namespace) -> None:
                 f"Expected --{found[1]} before its options, but got --{found[1]}.{found[2]} before {name}, which has "
                 "no such option; leave it out."
             )
+
+
+def tell_of_rate(words: Sequence[str]) -> None:
+    """Warn where an optimizer that is typed keeps the learning rate of another one, of a configuration.
+
+    Args:
+        words: As they were typed, with configurations as files, each behind a ``--config``.
+    """
+    configured: dict[str, Any] = {}
+    typed = ""
+    for before, word in itertools.pairwise(["", *words]):
+        option, _, value = word.partition("=")
+        if option == "--model.optimizer.lr":
+            return
+        if before == "--config":
+            given = (_content_of(word).get("model") or {}).get("optimizer")
+            configured = given if isinstance(given, dict) and "class_path" in given else configured
+        elif "--model.optimizer" in (before, option):
+            typed = word if before == "--model.optimizer" else value or typed
+    rate = (configured.get("init_args") or {}).get("lr")
+    other = str(configured.get("class_path")).rpartition(".")[2]
+    if typed and rate is not None and typed.rpartition(".")[2] != other:
+        rank_zero_warn(
+            f"--model.optimizer {typed} has the learning rate {rate} of the configuration's {other}; give it one of "
+            "its own with --model.optimizer.lr."
+        )
+
+
+def _content_of(given: str) -> dict[str, Any]:
+    content = yaml.safe_load(given if given.startswith("{") else Path(given).read_text())
+    return content if isinstance(content, dict) else {}
 
 
 def check_checkpoint(given: str | None) -> None:

@@ -56,7 +56,8 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
         "but got init_args twice, again in line 4",
     ),
     "a name that is null": ("run: {name: }", "--run.name to be"),
-} | {
+}
+CONFIGS |= {
     f"an empty {group}": (
         f"{group}:\nseed_everything: 2\n",
         f"Expected {group} in --config my.yaml to have something below it, but it is empty; leave the line out.",

@@ -145,6 +145,23 @@ def test_who_trains_alone_is_told(rffl: Run, words: tuple[object, ...], told: bo
     assert ("There is one participant, which trains alone" in ended.err) == told
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--model.optimizer", "Adam"), True),
+        (("--model.optimizer=torch.optim.Adam",), True),
+        (("--model.optimizer", "Adam", "--model.optimizer.lr", 0.001), False),
+        (("--model.optimizer", "SGD"), False),
+        (("--model.optimizer.momentum", 0.9), False),
+    ],
+)
+def test_a_learning_rate_of_another_optimizer_is_told_of(rffl: Run, words: tuple[object, ...], told: bool) -> None:
+    """The configuration's of SGD is a hundred times what suits Adam, and stays."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 1, *words)
+    assert ended.code == 0, ended.err
+    assert ("Adam has the learning rate 0.1 of the configuration's SGD; give it one of its own" in ended.err) == told
+
+
 def test_a_share_of_the_test_set_is_stated(rffl: Run) -> None:
     """Where there are too many models to measure each on everything."""
     ended = rffl(*DIGITS, "--trainer.max_epochs", 1, "--data.measurements", 600)
