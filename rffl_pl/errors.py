@@ -131,7 +131,7 @@ def lost_a_rank(error: BaseException) -> bool:
 def ones_own(one: object, option: str, doing: str, remedy: str = "mend it") -> Iterator[None]:
     """Where a class that may be a user's own does its part: what it raises is one sentence; the package's own is a bug.
 
-    That another rank is gone is not its mistake.
+    That another rank is gone, or the GPU has no room, is not its mistake.
 
     Args:
         one: The object.
@@ -148,7 +148,8 @@ def ones_own(one: object, option: str, doing: str, remedy: str = "mend it") -> I
         raise
     except Exception as error:
         kind = type(one)
-        if kind.__module__.partition(".")[0] == __name__.partition(".")[0] or lost_a_rank(error):
+        ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+        if ours or lost_a_rank(error) or type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported
             raise
         raise UserError(
             f"Expected {option} {kind.__module__}.{kind.__qualname__} to {doing}, but {reason(error)}; {remedy}."

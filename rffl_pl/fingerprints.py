@@ -28,7 +28,7 @@ def fingerprints(one: object) -> dict[str, str]:
         for name, value in vars(kind).items()
         if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
     }
-    return {name: _of(value) for name, value in {**shared, **vars(one)}.items()}
+    return {name: fingerprint(value) for name, value in {**shared, **vars(one)}.items()}
 
 
 @contextmanager
@@ -51,17 +51,18 @@ def left_alone(what: str, *tensors: Tensor) -> Iterator[None]:
         )
 
 
-def _of(value: Any) -> str:
+def fingerprint(value: Any) -> str:
+    """What a value is now, in words or a digest of what is in it."""
     if isinstance(value, Tensor):
         return f"{value.dtype} {list(value.shape)} {_digest(bytes_of(value.detach().cpu()).numpy())}"
     if isinstance(value, np.ndarray) and value.dtype != object:
         return f"{value.dtype} {list(value.shape)} {_digest(np.ascontiguousarray(value))}"
     if isinstance(value, nn.Module):
-        return _of([value.training, value.state_dict()])
+        return fingerprint([value.training, value.state_dict()])
     if isinstance(value, torch.optim.Optimizer):
-        return _of(value.state_dict())
+        return fingerprint(value.state_dict())
     if isinstance(value, torch.Generator):
-        return _of(value.get_state())
+        return fingerprint(value.get_state())
     if isinstance(value, random.Random):
         return repr(value.getstate())
     if isinstance(value, np.random.Generator | np.random.RandomState):
@@ -69,8 +70,8 @@ def _of(value: Any) -> str:
             value.bit_generator.state if isinstance(value, np.random.Generator) else value.get_state(legacy=False)
         )
     if isinstance(value, Mapping):
-        return _each((f"{key!r}: {_of(item)}" for key, item in value.items()))
-    return _each(map(_of, value)) if isinstance(value, list | tuple) else repr(value)
+        return _each((f"{key!r}: {fingerprint(item)}" for key, item in value.items()))
+    return _each(map(fingerprint, value)) if isinstance(value, list | tuple) else repr(value)
 
 
 def _each(items: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from rffl_pl.configured import Configured, short
+from rffl_pl.fingerprints import fingerprint
 
 Settings = dict[str, str]
 
@@ -23,6 +25,8 @@ _DECIDED = ("--federation.participants",)  # None, or the number that it stands 
 
 _DEEPEST = 4
 """Of what lies in one another so much is told."""
+_FEW = 1000
+"""So many numbers are written out."""
 
 _EVERY_MODULES = frozenset(vars(nn.Module()))
 _EVERY_OPTIMIZERS = frozenset(vars(SGD([nn.Parameter(torch.zeros(1))], lr=1.0)))
@@ -117,8 +121,13 @@ def _told(value: object, depth: int = 0) -> str | None:
     if isinstance(value, FunctionType | BuiltinFunctionType):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, Tensor | np.ndarray):
-        return None if isinstance(value, nn.Parameter) else short(str(value.tolist()))
+        return None if isinstance(value, nn.Parameter) else _told_in_short(value)
     return _told_in_parts(value, depth) if depth < _DEEPEST else None
+
+
+def _told_in_short(values: Tensor | np.ndarray[Any, Any]) -> str:
+    few = (values.numel() if isinstance(values, Tensor) else values.size) <= _FEW
+    return short(str(values.tolist()) if few else fingerprint(values))
 
 
 def _told_in_parts(value: object, depth: int) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import torch
 
 from rffl_pl.errors import ones_own
 from tests.bad_input.own import Weighing
@@ -168,12 +169,13 @@ def test_whole_numbers_weigh(rffl: Run, here: Path) -> None:
 
 
 def test_that_a_rank_is_gone_is_nobodys_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a sentence says so, and not that one's own rule is to be mended."""
+    """Then a sentence says so, and not that one's own rule is to be mended; of a GPU without room likewise."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     gone = RuntimeError("[gloo/transport/tcp/pair.cc:525] Connection closed by peer")
-    with pytest.raises(RuntimeError) as caught, ones_own(Weighing(), "--server", "judge"):
-        raise gone
-    assert caught.value is gone
+    for met in (gone, torch.cuda.OutOfMemoryError("CUDA out of memory")):
+        with pytest.raises(RuntimeError) as caught, ones_own(Weighing(), "--server", "judge"):
+            raise met
+        assert caught.value is met
 
 
 def test_data_without_a_number_of_classes(rffl: Run, here: Path) -> None:

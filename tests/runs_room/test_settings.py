@@ -107,11 +107,12 @@ class Odd(nn.Module):
         ({1, 2}, {1, 3}),
         (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])),
         (np.arange(300), np.arange(1, 301)),
+        (torch.arange(1e6), torch.arange(1e6) + 1),
         (Options(1.0), Options(2.0)),
         (SimpleNamespace(scale=1.0), SimpleNamespace(scale=2.0)),
         (partial(nn.functional.leaky_relu, negative_slope=0.1), partial(nn.functional.leaky_relu, negative_slope=0.2)),
     ],
-    ids=["dictionary", "nested", "set", "tensor", "array", "dataclass", "namespace", "partial"],
+    ids=["dictionary", "nested", "set", "tensor", "array", "large tensor", "dataclass", "namespace", "partial"],
 )
 def test_options_of_any_kind(one: object, other: object) -> None:
     """What it trained with would pass for the same, and its standalone reference for another's."""
