@@ -12,12 +12,16 @@ _ASIDE = (
 """Options that change no result."""
 _WHERE = "--data.data_dir"
 """Likewise of the package's own data sets; a class of a user's own may mean by it which data it is."""
+_PRECISIONS = {"None": "32-true", "32": "32-true", "bf16": "bf16-mixed"}
+"""Lightning's other words for a precision."""
 _SHORT = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:
     """Every option that may change the result as it is typed: ``--server.gamma``; a class by its name."""
     typed = dict(_typed(config, "-"))
+    if (precision := typed.get("--trainer.precision")) in _PRECISIONS:
+        typed["--trainer.precision"] = _PRECISIONS[precision]
     asides = [*_ASIDE, *[_WHERE] * ("." not in typed.get("--data", ""))]
     return {
         option: value

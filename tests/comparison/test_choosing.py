@@ -347,3 +347,10 @@ def test_a_page_that_was_there_is_replaced_whole(rffl: object, folders: list[Pat
     assert page.read_text() != first
     assert page.read_text().rstrip().endswith("</html>")
     assert [path.name for path in page.parent.iterdir()] == ["page.html"]
+
+
+def test_a_precision_by_any_of_its_names() -> None:
+    """Who says what is the default trains nothing else."""
+    told = [options_of({"trainer": {"precision": name}})["--trainer.precision"] for name in (None, 32, "32", "32-true")]
+    assert set(told) == {"32-true"}
+    assert options_of({"trainer": {"precision": "bf16"}}) == options_of({"trainer": {"precision": "bf16-mixed"}})
