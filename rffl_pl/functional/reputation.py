@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rffl_pl.functional.blocks import squared_norm
+from rffl_pl.functional.blocks import squared_norm, sums_of_rows
 
 _LEAST_NORM = 1e-10
 
@@ -48,7 +48,7 @@ def unit_scale(squared_norms: Tensor, gamma: float) -> Tensor:
 
 def weighted_sum(block: Tensor, weights: Tensor) -> Tensor:
     r"""The aggregate :math:`\Delta_g = \sum_i w_i \Delta_i` of a block ``[m, c]``, as ``[c]``."""
-    return weights.to(block) @ block
+    return sums_of_rows(weights, block)
 
 
 def cosines(squared_norms: Tensor, products: Tensor, weights: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
+from rffl_pl.functional.blocks import sums_of_rows
 from rffl_pl.servers.around import Around
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
@@ -89,7 +90,7 @@ class Mixing(Around):
         return shares
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
-        return self.inner.combine(self._mixing.to(block) @ block, self._weights.to(block.device))
+        return self.inner.combine(sums_of_rows(self._mixing, block), self._weights.to(block.device))
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
         return self._measured

@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 
 from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, TextCNN
 from rffl_pl.runs.checkpoint import read
 from rffl_pl.schedule import Schedule
@@ -26,6 +27,8 @@ from tests.gpu.program import SERVERS, play
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine shows no GPU")]
 ROOT = Path(__file__).parent.parent.parent
 ENGINES = ("loop", "stacked")
+CUTTING = ("SignSGD", "CGSV", "RFFL", "guarded", "paper")
+"""Servers that send an entry or its sign whole or not at all: where rounding moves one over a border, it is another."""
 
 
 @pytest.fixture(autouse=True)
@@ -123,18 +126,36 @@ def test_a_stack_never_waits_for_the_card(name: str, optimizer: str) -> None:
 @pytest.mark.parametrize("server", SERVERS)
 def test_every_server_agrees_with_the_cpu(server: str, engine: str, tmp_path: Path) -> None:
     """Three rounds beside an adversary: models, reputations and who is a member."""
-    runs = [play(kind, server, tmp_path / kind, 3, how) for kind, how in (("cpu", "loop"), ("gpu", engine))]
+    runs = []
+    for kind, how in (("cpu", "loop"), ("gpu", engine)):
+        leave_process_group()
+        runs.append(play(kind, server, tmp_path / kind, 3, how))
+    assert "nccl" in dist.get_backend_config()
     cpu, gpu = (read(run / "checkpoints" / "last.ckpt") for run in runs)
     assert cpu["federation"]["members"] == gpu["federation"]["members"]
     for i, mine in cpu["federation"]["participants"].items():
         theirs = gpu["federation"]["participants"][i]["network"]
-        torch.testing.assert_close(theirs, mine["network"], rtol=1e-3, atol=1e-3)
+        agree = torch.cat(
+            [
+                ((theirs[name] - value).abs() <= 1e-4 + 1e-4 * value.abs()).flatten()
+                for name, value in mine["network"].items()
+            ]
+        )
+        assert agree.double().mean() >= (0.99 if server in CUTTING else 1.0), f"{int((~agree).sum())} entries differ"
+
+
+def test_an_upload_comes_back_whatever_products_are_allowed() -> None:
+    """A mean of one is that one, also where products in single precision may be TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    upload = torch.randn(1, 10_000, generator=torch.Generator().manual_seed(0)).cuda()
+    assert torch.equal(weighted_sum(upload, torch.ones(1, dtype=torch.float64)), upload[0])
 
 
 @pytest.mark.parametrize(("first", "second"), [("cpu", "gpu"), ("gpu", "cpu")])
 def test_a_run_goes_on_elsewhere(first: str, second: str, tmp_path: Path) -> None:
     """From a checkpoint of the other kind of device, to what one device alone gives."""
     begun = play(first, "RFFL", tmp_path / "begun", 2, "auto")
+    leave_process_group()
     ended = play(second, "RFFL", tmp_path / "ended", 4, "auto", str(begun / "checkpoints" / "last.ckpt"))
     whole = play("cpu", "RFFL", tmp_path / "whole", 4, "auto")
     one, other = (read(run / "checkpoints" / "last.ckpt")["federation"] for run in (whole, ended))
