@@ -129,6 +129,10 @@ class FederatedModule(Configured, LightningModule):
         measures: list[Metric] | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(federation, Federation):
+            raise UserError(f"Expected the federation to be one that is made, Federation(), but got {federation}.")
+        if not isinstance(measures or [], list) or not all(isinstance(measure, Metric) for measure in measures or []):
+            raise UserError(f"Expected measures to be a list of metrics that are made, but got {measures}.")
         if not isinstance(network, nn.Module):
             raise UserError(f"Expected the network to be a torch.nn.Module that is made, but got {network}.")
         if not isinstance(loss, nn.Module | None):

@@ -64,14 +64,26 @@ def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
     """A network's optimizer.
 
     Raises:
-        UserError: If it does not take its options, or has no learning rate.
+        UserError: If it does not take its options, has no learning rate, or trains something else.
     """
+    parameters = trainable(network)
     try:
-        optimizer = factory(trainable(network))
+        optimizer = factory(parameters)
     except UserError:
         raise
     except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(f"Expected --model.optimizer to fit, but {' '.join(str(error).split())}.") from error
+    if not hasattr(optimizer, "param_groups"):
+        raise UserError(
+            "Expected --model.optimizer to make an optimizer of the parameters that it is given, but got "
+            f"{type(optimizer).__name__}; give one, as torch.optim.SGD or partial(SGD, lr=0.1)."
+        )
+    given, own = {id(p) for group in optimizer.param_groups for p in group["params"]}, {*map(id, parameters)}
+    if not given or not given <= own:
+        raise UserError(
+            f"Expected --model.optimizer {type(optimizer).__name__} to train the parameters that it is given, each "
+            "participant's, but got others; make it of what it is called with, as lambda parameters: SGD(parameters)."
+        )
     if any("lr" not in group for group in optimizer.param_groups):
         raise UserError(
             f"Expected --model.optimizer {type(optimizer).__name__} to keep its learning rate as lr in its "

@@ -29,6 +29,7 @@ from rffl_pl.runs.disks import Disks
 from rffl_pl.runs.keeping import Keeper
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.sharded import Part
+from rffl_pl.stack import TRAINER
 
 T = TypeVar("T")
 
@@ -174,6 +175,7 @@ class FederatedStrategy(DDPStrategy):
 
     def setup_distributed(self) -> None:
         """As the base class does; alone it meets itself in memory, not on a port that may be taken."""
+        _check_alone()
         checks: list[Check] = [stopped_late(self.grace)]
         if launch.launched():
             checks.append(orphaned())
@@ -197,6 +199,11 @@ class FederatedStrategy(DDPStrategy):
             self._heartbeats = Heartbeats(connect, self.global_rank, self.world_size, self.patience)
             self.barrier()
             _watch([*checks, self._heartbeats])
+
+    def teardown(self) -> None:
+        """As the base class does; then another thread may have a run."""
+        super().teardown()
+        _PLAYING.clear()
 
     def _meet(self) -> dist.Store:
         """The launcher's store; there the nodes agree on a backend, since one that uses another waits for ever."""
@@ -336,6 +343,36 @@ def _fresh_prefix(store: dist.Store, rank: int, ranks: int) -> str:
                 waiting.remove(other)
         time.sleep(0.01)
     return question
+
+
+_PLAYING: list[threading.Thread] = []
+"""The thread that has a run under way."""
+_made_in = os.getpid()  # the process whose connections these are
+
+
+def _check_alone() -> None:
+    """See that this process can have a run now.
+
+    Raises:
+        UserError: If another thread has one, whose random streams it would share, or if it was forked from a process
+            that had, whose connections it has without the threads that serve them.
+    """
+    global _made_in
+    if dist.is_initialized() and _made_in != os.getpid():
+        raise UserError(
+            "Expected a run in a process that was started anew, but this one was forked from one that had a run "
+            "before; have it spawned, as multiprocessing.get_context('spawn') does."
+        )
+    _made_in = os.getpid()
+    if TRAINER.get() is not None:  # a cell of a pack, of which one works at a time
+        return
+    here = threading.current_thread()
+    if any(thread.is_alive() and thread is not here for thread in _PLAYING):
+        raise UserError(
+            "Expected one run at a time in a process, but another thread has one, and both would draw from the same "
+            "random streams; start a process for each, or run them one after another."
+        )
+    _PLAYING[:] = [here]
 
 
 def leave_process_group() -> None:

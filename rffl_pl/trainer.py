@@ -106,14 +106,17 @@ def check_callbacks(given: Any) -> None:
         UserError: If not.
     """
     for callback in given if isinstance(given, list) else [given]:
+        if not isinstance(callback, Callback):
+            raise UserError(f"Expected callbacks that are made, as EarlyStopping(...), but got {callback}.")
         if isinstance(callback, UNFIT):
             raise UserError(
                 f"Expected --trainer.callbacks that watch a federation, but got {type(callback).__name__}, which "
                 "is for how a single model is trained; leave it out."
             )
-        if str(getattr(callback, "monitor", "")).startswith("accuracy/") and getattr(callback, "mode", "") == "min":
+        watched = str(getattr(callback, "monitor", ""))
+        if watched.startswith("accuracy/") and getattr(callback, "mode", "") == "min":
             raise UserError(
-                f"Expected --trainer.callbacks.mode max for {callback.monitor}, which is the better the higher, but "
+                f"Expected --trainer.callbacks.mode max for {watched}, which is the better the higher, but "
                 f"{type(callback).__name__} has min, Lightning's default; give it."
             )
         if isinstance(callback, lightnings.OnExceptionCheckpoint) or getattr(callback, "save_on_exception", False):
@@ -228,6 +231,8 @@ def federated_trainer(
         raise UserError("Expected callbacks without ReputationExchange, which comes with the server, but got one more.")
     keep_in(folder, own)
     logger = options.pop("logger", None)
+    if isinstance(logger, str):
+        raise UserError(f"Expected logger to be one that is made, as CSVLogger(...), but got {logger}.")
     given = [] if logger in (None, True, False) else [*logger] if isinstance(logger, Iterable) else [logger]
     strategy = FederatedStrategy(options.pop("accelerator", None) or "auto", exchange=exchange)
     for name in RANKS:

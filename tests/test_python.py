@@ -13,6 +13,7 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Timer
 from lightning.pytorch.loggers import CSVLogger
+from torchmetrics.classification import MulticlassAccuracy
 
 import rffl_pl
 from rffl_pl import RunFolder, UserError
@@ -194,6 +195,13 @@ def test_how_to_go_on_is_a_call(tmp_path: Path, capfd: pytest.CaptureFixture[str
         ({"module": {"loss": torch.nn.CrossEntropyLoss}}, "the loss to be a torch.nn.Module that is made"),
         ({"module": {"loss": torch.nn.functional.cross_entropy}}, "the loss to be a torch.nn.Module that is made"),
         ({"module": {"network": rffl_pl.Perceptron}}, "the network to be a torch.nn.Module that is made"),
+        ({"module": {"federation": 3}}, "the federation to be one that is made, Federation\\(\\), but got 3"),
+        ({"data": {"federation": 3}}, "the federation to be one that is made, Federation\\(\\), but got 3"),
+        ({"module": {"measures": MulticlassAccuracy(10)}}, "measures to be a list of metrics that are made, but got"),
+        ({"module": {"measures": [MulticlassAccuracy]}}, "measures to be a list of metrics that are made, but got"),
+        ({"callbacks": [StandaloneReference]}, "callbacks that are made, as EarlyStopping"),
+        ({"logger": "csv"}, "logger to be one that is made, as CSVLogger\\(...\\), but got csv"),
+        ({"data": {"split": rffl_pl.datamodules.POW}}, "in Python one that is made, MySplit\\(\\), but got"),
         ({"module": {"adversaries": [rffl_pl.FreeRider]}}, "adversaries to be a list of attacks, as"),
         ({"module": {"adversaries": rffl_pl.FreeRider()}}, "adversaries to be a list of attacks, as"),
     ],

@@ -221,8 +221,13 @@ def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
     """An upload in the dtype of the update, or NaN if it has another shape: nothing of it can be used.
 
     Raises:
-        UserError: If the attack remembers what no checkpoint keeps.
+        UserError: If it is no tensor, or the attack remembers what no checkpoint keeps.
     """
+    if not isinstance(upload, Tensor):
+        raise UserError(
+            f"Expected --adversaries {_described(attack)} to upload a tensor, but got {type(upload).__name__}; have it "
+            "return one of the update's shape."
+        )
     for name, value in situation.memory.items():
         if not isinstance(value, Tensor):
             raise UserError(
@@ -230,8 +235,7 @@ def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
                 f"memory has {name} of type {type(value).__name__}; give torch.tensor(...)."
             )
     like = situation.update
-    fits = isinstance(upload, Tensor) and upload.shape == like.shape
-    return upload.to(like) if fits else torch.full_like(like, torch.nan)
+    return upload.to(like) if upload.shape == like.shape else torch.full_like(like, torch.nan)
 
 
 def _described(attack: Adversary) -> str:

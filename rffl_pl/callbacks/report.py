@@ -21,7 +21,7 @@ from rffl_pl.callbacks.find import every, find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.callbacks.stopwatch import Stopwatch
-from rffl_pl.errors import GO_ON, ones_own
+from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.launch.stopping import Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
@@ -61,9 +61,24 @@ class RunReport(Callback):
             self.history, self._faults, self._wandb_run = History(self.folder.rounds_file), Faults(), None
             self._stopwatch = Stopwatch()
 
+    def _check_empty(self, trainer: Trainer) -> None:
+        """See that training that begins has a folder without the result of another run.
+
+        Raises:
+            UserError: On every rank, if not.
+        """
+        begins = trainer.ckpt_path is None and not trainer.fit_loop.epoch_progress.current.completed
+        taken = begins and trainer.is_global_zero and self.folder.summary_file.exists()
+        if trainer.strategy.broadcast(taken):
+            raise UserError(
+                f"Expected the folder of a run that begins to have no result, but {self.folder.path} has one; give "
+                f"RunFolder.make('{self.folder.path}'), which puts a number behind, or fit the ckpt_path to go on from."
+            )
+
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take over the earlier rounds of a run that goes on; end what was interrupted after its last round."""
         assert isinstance(pl_module, FederatedModule)
+        self._check_empty(trainer)
         self._before = pl_module.round
         if trainer.is_global_zero:
             loggers.begin(trainer.loggers, self.history, self._wandb_run)

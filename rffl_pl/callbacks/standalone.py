@@ -57,6 +57,7 @@ class StandaloneReference(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A run that was interrupted after its last round has no training left to end."""
         assert isinstance(pl_module, FederatedModule)
+        self.accuracies = self.initial = None  # of another trainer's run
         if self.enabled:  # now: while the run lasts somebody may write on
             layers = [*pl_module.network.modules(), *(pl_module.loss.modules() if pl_module.loss else ())]
             kinds = {type(layer) for layer in layers}

@@ -107,6 +107,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         num_workers: int = 0,
     ) -> None:
         super().__init__()
+        if not isinstance(federation, Federation):
+            raise UserError(f"Expected the federation to be one that is made, Federation(), but got {federation}.")
         for name, value in (
             ("examples_per_participant", 1 if examples_per_participant is None else examples_per_participant),
             ("adversary_examples", adversary_examples),
@@ -230,7 +232,6 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def train_dataloader(self) -> RoundLoader:
         """One item per epoch: the shards of the participants that this rank hosts."""
-        assert self.trainer is not None
         return RoundLoader({i: Shard(self._reader_of(i), self.shards[i], self.batch_size) for i in self.hosted})
 
     def val_dataloader(self) -> Evaluated:
@@ -320,6 +321,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self._end_workers()
 
     def _end_workers(self) -> None:
+        if not hasattr(self, "_readers"):
+            return  # one's own without a call of super().__init__()
         own = (reader for held in self._own.values() for reader in held.readers.values())
         for reader in (*self._readers.values(), *own):
             reader.close()

@@ -58,6 +58,9 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     @classmethod
     def make(cls, path: str | Path) -> RunFolder:
         """Make the folder, with a number behind its name if another run has it; it is nobody else's from then on.
@@ -236,7 +239,15 @@ class RunFolder:
         return whole and all(file.is_file() and file.stat().st_mtime >= began for file in written)
 
     def config(self) -> dict[str, Any]:
-        """The resolved configuration."""
+        """The resolved configuration, which runs of the command line have.
+
+        Raises:
+            UserError: If there is none.
+        """
+        if self.metrics_file.is_file() and not self.config_file.exists():
+            raise UserError(
+                f"Expected {self.config_file}, but there is none: a run from Python has its options in its program."
+            )
         return _config(self.config_file)
 
     def earlier_configs(self) -> list[tuple[int, dict[str, Any]]]:
@@ -245,7 +256,7 @@ class RunFolder:
         return [(number, _config(file)) for number, file in sorted((int(m[1]), file) for file, m in numbered if m)]
 
     def rounds(self) -> list[Round]:
-        """Every round; who was set aside or silent stands in ``rounds.jsonl`` alone."""
+        """Every round; who was set aside or silent in it as ``rounds.jsonl`` has it, where that is there and whole."""
         text = _text(self.metrics_file)
         whole = text[: text.rfind("\n") + 1]  # a last row without an end is of a run that was killed, or still writes
         rows = [row for row in csv.DictReader(whole.splitlines()) if row.get("round")]
@@ -261,7 +272,18 @@ class RunFolder:
                 f"Expected {self.metrics_file} to have numbers, but {error}: it is damaged; rounds.jsonl beside it has "
                 "the same."
             ) from error
+        faults = self._faults()
+        for entry in rounds:
+            entry.set_aside, entry.silent = faults.get(entry.number, ([], []))
         return rounds
+
+    def _faults(self) -> dict[int, tuple[list[int], list[int]]]:
+        """Who was set aside and who was silent, by round."""
+        try:
+            entries = [json.loads(line) for line in self.rounds_file.read_bytes().splitlines()]
+            return {entry["number"]: (entry["set_aside"], entry["silent"]) for entry in entries}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
 
     def _honest(self) -> int | None:
         """How many participants are honest; runs from Python have no configuration to say so."""
