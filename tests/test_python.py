@@ -201,7 +201,7 @@ def test_how_to_go_on_is_a_call(tmp_path: Path, capfd: pytest.CaptureFixture[str
         ({"module": {"measures": [MulticlassAccuracy]}}, "measures to be a list of metrics that are made, but got"),
         ({"callbacks": [StandaloneReference]}, "callbacks that are made, as EarlyStopping"),
         ({"logger": "csv"}, "logger to be one that is made, as CSVLogger\\(...\\), but got csv"),
-        ({"data": {"split": rffl_pl.datamodules.POW}}, "in Python one that is made, MySplit\\(\\), but got"),
+        ({"data": {"split": rffl_pl.datamodules.POW}}, "in Python MySplit\\(\\), one that is made\\), but got"),
         ({"module": {"adversaries": [rffl_pl.FreeRider]}}, "adversaries to be a list of attacks, as"),
         ({"module": {"adversaries": rffl_pl.FreeRider()}}, "adversaries to be a list of attacks, as"),
     ],

@@ -22,12 +22,12 @@ from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneRefere
 from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.cli.checks import (
     check_checkpoint,
-    check_kept,
     check_split,
     check_trainer,
     check_values,
     constructed,
     naming_inner_options,
+    tell_of_dropped,
     tell_of_rate,
 )
 from rffl_pl.cli.limits import LimitedTrainer
@@ -123,7 +123,6 @@ class FederatedCLI(LightningCLI):
                 f"Expected --ckpt_path to be the checkpoints of a run, as runs/NAME/TIME/checkpoints, to "
                 f"{self.subcommand} its models, but got {given or 'none'}."
             )
-        check_kept(self.words, self.config.get(str(self.subcommand), self.config))
         federation = self._get(self.config, "federation")
         federation.seed = int(self._get(self.config, "seed_everything"))
         if federation.participants is None:
@@ -132,6 +131,7 @@ class FederatedCLI(LightningCLI):
         self._tell_of_idle_attacks(federation.adversaries)
         if self.subcommand == "fit":
             tell_of_rate(self.words)
+            tell_of_dropped(self.words, self.config[self.subcommand])
             self._go_on()
 
     def _tell_of_being_alone(self, participants: int) -> None:

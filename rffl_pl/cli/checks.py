@@ -67,15 +67,12 @@ def _never_null(kind: Any) -> set[str]:
     }
 
 
-def check_kept(words: Sequence[str], config: Namespace) -> None:
-    """See that every option of a class that was typed is still there: another class behind it would drop it.
+def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
+    """Warn of every option of a class that was typed and is not there: another class behind it has dropped it.
 
     Args:
         words: As they were typed.
         config: What became of them.
-
-    Raises:
-        UserError: If one is not.
     """
     for word in words:
         found = re.fullmatch(r"--(server|data|model\.(?:network|optimizer|loss|objective))\.(\w+)(?:=.*)?", word)
@@ -85,9 +82,8 @@ def check_kept(words: Sequence[str], config: Namespace) -> None:
         options = chosen.get("init_args") if isinstance(chosen, Namespace) else None
         if isinstance(chosen, Namespace) and (options is None or found[2] not in options):
             name = chosen.class_path.rpartition(".")[2]
-            raise UserError(
-                f"Expected --{found[1]} before its options, but got --{found[1]}.{found[2]} before {name}, which has "
-                "no such option; leave it out."
+            rank_zero_warn(
+                f"Nothing goes by --{found[1]}.{found[2]}: {name}, which stands behind it, has no such option."
             )
 
 

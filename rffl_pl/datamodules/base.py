@@ -139,6 +139,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.sources: Sources | None = None
         self.shards: list[Tensor] = []
         self.held_out = torch.empty(0, dtype=torch.int64)
+        self._parts_read: dict[str, Part] | None = None
         self._readers: dict[str, Reader] = {}
         self._own: dict[str, Holdings] = {}
         self._told: dict[str, list[Holding]] = {}
@@ -153,6 +154,9 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         Labels are read once, here; examples that are somebody's own where it is hosted, and of them all ranks are
         told how many there are, of how many classes, and a digest. A mistake that one rank meets ends all of them.
         """
+        measured = {"fit": "test", "validate": "val", "test": "test", "predict": "predict"}
+        if stage not in measured:
+            raise UserError(f"Expected setup of one of {', '.join(measured)}, but got {stage}; give setup('fit').")
         strategy = None if self.trainer is None else self.trainer.strategy
         # Alone, in a notebook, there is nobody else.
         together = getattr(strategy, "together", lambda step: step())
@@ -162,8 +166,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             mine = [(which, i, *astuple(told)) for which, own in self._own.items() for i, told in own.told.items()]
             self._told = by_participant(chain.from_iterable(everybodys(mine)), self.federation.total)
             self.shards = [torch.arange(holding.examples) for holding in self._told["training"]]
-        which = {"fit": "test", "validate": "val", "test": "test", "predict": "predict"}[stage]
-        together(partial(self._check_limit, which))
+        together(partial(self._check_limit, measured[stage]))
 
     def _set_up(self) -> None:
         if self.mistake is not None:
@@ -177,6 +180,15 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             else:
                 self._divide()
             self.sources = sources
+
+    @property
+    def _parts(self) -> dict[str, Part]:
+        """The datasets that are everybody's, by kind, once they have been read."""
+        if self._parts_read is None:
+            raise UserError(
+                f"Expected {type(self).__name__} to have read its examples, but it has not; call setup('fit') first."
+            )
+        return self._parts_read
 
     @property
     def hosted(self) -> list[int]:
@@ -311,7 +323,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
         if self.apart("test"):
             return self._measuring.all_apart(self._own["test"].readers, self._sizes("test"))
-        return self._readers["test"].batches(torch.arange(len(self._parts["test"])), self.eval_batch_size)
+        everything = torch.arange(len(self._parts["test"]))
+        return self._readers["test"].batches(everything, self.eval_batch_size)
 
     def teardown(self, stage: str) -> None:
         """Ends the worker processes; who reads on starts others."""
@@ -345,7 +358,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def _evaluated(self, which: str, part: int = 1) -> Evaluated:
         if self.apart(which):
             return self._measuring.apart(self._own[which].readers, self._sizes(which), which, part)
-        return self._measuring.common(self._readers[which], torch.arange(len(self._parts[which])), which, part)
+        everything = torch.arange(len(self._parts[which]))
+        return self._measuring.common(self._readers[which], everything, which, part)
 
     def _sample(self, sizes: Sequence[int], part: int = 1) -> tuple[int, int]:
         """On how many of examples everybody is measured who has so many."""
@@ -366,7 +380,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"Expected load() of {type(self).__name__} to return Sources(train=..., test=...), but got "
                 f"{type(sources).__name__}."
             )
-        self._parts = {
+        self._parts_read = {
             which: Part(
                 cast("Dataset[Any]", dataset), which=which, owner=type(self).__name__, num_classes=self.num_classes
             )

@@ -21,10 +21,6 @@ OPTIONS: dict[str, Row] = {
     "unknown option of nothing": (("--foo", 3), "options that there are, but got --foo 3"),
     "a stray word": (("stray",), "options that there are, but got stray"),
     "a file of options": (("mine.yaml",), "options that there are, but got mine.yaml; give --config mine.yaml."),
-    "an option before its class": (
-        ("--server.gamma", 3, "--server", "FedAvg"),
-        "--server before its options, but got --server.gamma before FedAvg, which has no such option; leave it out.",
-    ),
     "a seed of the federation's, whole": (
         ("--federation", "{participants: 3, seed: 9}"),
         "--seed_everything alone to say what federation.seed is, but got federation.seed in --federation {partic",

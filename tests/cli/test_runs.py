@@ -148,6 +148,21 @@ def test_who_trains_alone_is_told(rffl: Run, words: tuple[object, ...], told: bo
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (("--server.gamma", 3, "--server", "FedAvg"), "--server.gamma: FedAvg"),
+        (("--server.gamma", 3, "--server", "RFFL"), ""),
+        (("--model.optimizer.lr", 0.05), ""),
+    ],
+)
+def test_an_option_before_another_class_is_told_of(rffl: Run, words: tuple[object, ...], told: str) -> None:
+    """The parser drops it in silence."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 1, *words)
+    assert ended.code == 0, ended.err
+    assert (f"Nothing goes by {told}, which stands behind it, has no such option" in ended.err) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
         (("--model.optimizer", "Adam"), True),
         (("--model.optimizer=torch.optim.Adam",), True),
         (("--model.optimizer", "Adam", "--model.optimizer.lr", 0.001), False),

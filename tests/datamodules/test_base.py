@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rffl_pl.datamodules import FederatedDataModule
+from rffl_pl.datamodules import Digits, FederatedDataModule
 from rffl_pl.datamodules.shards import adversaries_shards
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -269,3 +269,16 @@ def test_adversaries_that_just_fit() -> None:
     generator = torch.Generator().manual_seed(0)
     found = adversaries_shards(2, 3, torch.arange(10), [torch.arange(4)], generator)
     assert sorted(torch.cat(found).tolist()) == [4, 5, 6, 7, 8, 9]
+
+
+def test_before_it_has_read_anything() -> None:
+    """As in a notebook, where nobody calls what a trainer does."""
+    data = Digits(Federation(participants=3))
+    asked = (data.val_dataloader, data.test_dataloader, data.predict_dataloader, data.root_examples, data.identity)
+    for ask in (*asked, lambda: data.classes):  # a property
+        with pytest.raises(UserError, match=r"Digits to have read its examples, but it has not; call setup\('fit'\)"):
+            ask()
+    with pytest.raises(UserError, match="setup of one of fit, validate, test, predict, but got train"):
+        data.setup("train")
+    data.setup("fit")
+    assert list(next(iter(data.train_dataloader()))) == [0, 1, 2]

@@ -165,7 +165,8 @@ def test_an_unknown_split(rffl: Callable[..., Ended]) -> None:
     assert ended.code == 2
     (error,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
     assert re.search(
-        r"--data\.split to be one of UNI, POW, CLA, DIR, OWN, or .*my_package\.MySplit, but got XYZ", error
+        r"--data\.split to be one of UNI, POW, CLA, DIR, OWN, or .* as my_package\.MySplit .*, but got XYZ",
+        error,
     )
 
 

@@ -29,7 +29,7 @@ def named(split: Split | str) -> Split:
     known = {kind.__name__: kind for kind in _SPLITS}
     if split not in known:
         raise UserError(
-            f"Expected --data.split to be one of {', '.join(known)}, or a class of your own as my_package.MySplit, in "
-            f"Python one that is made, MySplit(), but got {split}."
+            f"Expected --data.split to be one of {', '.join(known)}, or a class of your own as my_package.MySplit "
+            f"(in Python MySplit(), one that is made), but got {split}."
         )
     return known[split]()
