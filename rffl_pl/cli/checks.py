@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from jsonargparse import Namespace
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl.cli.mistakes import mistake_behind
@@ -181,7 +182,8 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     check_callbacks(callbacks)
     ours = all(type(callback).__module__.startswith(("lightning.", "rffl_pl.")) for callback in callbacks)
     for watching in callbacks if ours else ():  # one's own may log what others watch
-        if getattr(watching, "monitor", None) not in (None, _WATCHED):
+        counted = ("epoch", "step") if isinstance(watching, ModelCheckpoint) else ()
+        if getattr(watching, "monitor", None) not in (None, _WATCHED, *counted):
             raise UserError(
                 f"Expected --trainer.callbacks.monitor to be {_WATCHED}, but {type(watching).__name__} got "
                 f"{watching.monitor}, which is not logged; give {_WATCHED}, and --trainer.callbacks.mode max."

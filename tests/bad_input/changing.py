@@ -26,7 +26,7 @@ class Shifting(Perceptron):
     def forward(self, x: Tensor) -> Tensor:
         if self.always or self.training:
             x -= 0.5
-        logits: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        logits: Tensor = super().forward(x)  # type: ignore[no-untyped-call]  # torch's
         return logits
 
 
@@ -39,7 +39,7 @@ class Counting(Perceptron):
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += int(self.training)
-        logits: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        logits: Tensor = super().forward(x)  # type: ignore[no-untyped-call]  # torch's
         return logits * min(1.0, 0.1 * self.calls)
 
 

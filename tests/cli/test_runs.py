@@ -89,6 +89,17 @@ def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:
     assert f"training ended after {best + 2} of 30 rounds: {why}\n" in ended.out
 
 
+@pytest.mark.parametrize("counted", ["step", "epoch"])
+def test_checkpoints_by_what_lightning_counts(rffl: Run, tmp_path: Path, counted: str) -> None:
+    """Its way to keep the last ones: nobody logs that."""
+    ended = rffl(
+        *DIGITS, "--trainer.max_epochs", 3, "--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.monitor",
+        counted, "--trainer.callbacks.mode", "max", "--trainer.callbacks.save_top_k", 2,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert len(list(only_run(tmp_path / "runs").glob("checkpoints/epoch*"))) == 2
+
+
 def test_a_callback_whose_option_is_an_enumeration(rffl: Run, tmp_path: Path) -> None:
     """Lightning's Timer ends the run in time, and the configuration that is kept has it run again."""
     timer = ("--trainer.callbacks+=Timer", "--trainer.callbacks.duration", "00:00:00:01")

@@ -27,7 +27,7 @@ from tests.gpu.program import SERVERS, play
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine shows no GPU")]
 ROOT = Path(__file__).parent.parent.parent
 ENGINES = ("loop", "stacked")
-CUTTING = ("SignSGD", "CGSV", "RFFL", "guarded", "paper")
+CUTTING = ("SignSGD", "CGSV")
 """Servers that send an entry or its sign whole or not at all: where rounding moves one over a border, it is another."""
 
 
