@@ -287,11 +287,17 @@ class Cohort:
         if all_finite(step):
             self.weights[index] += step
 
-    def download(self, index: int, step: Tensor) -> None:
-        """`integrate` the step ``[D]`` that a participant downloads, and correct its next round's training by it."""
+    def download(self, index: int, step: Tensor, *, whole: bool) -> None:
+        """`integrate` the step that a participant downloads, and correct its next round's training by it.
+
+        Args:
+            index: Its row.
+            step: ``[D]``.
+            whole: Whether all entries are downloaded; otherwise those that are 0 were not.
+        """
         self.integrate(index, step)
         if self.corrections is not None:
-            self.corrections.downloaded(index, step)
+            self.corrections.downloaded(index, step, whole=whole)
 
     @torch.no_grad()
     def loss(self, index: int, examples: Examples) -> float:

@@ -421,7 +421,7 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
         )
     for participant, step in table.exchange.scatter_downloads(download, removed):
         index = cohort.row[participant]
-        cohort.download(index, step)
+        cohort.download(index, step, whole=table.server.gives_all)
         table.cast.remember(participant, cohort.attack_memories[index], step)
     if cohort.corrections is not None:
         cohort.corrections.end_round()

@@ -23,7 +23,8 @@ class Corrections:
     Algorithm 1 with option II). There the server sends the mean :math:`c` of all :math:`c_i` beside the model; here
     :math:`-s_i / W_i` stands for it, so that not a byte more travels. Both are the same where everybody takes part in
     every round with as many steps and downloads the mean. Entries that were not downloaded are not corrected, nor is
-    anybody in the round after one in which it downloaded nothing.
+    anybody in the round after one in which it downloaded nothing. Where a server gives all entries, one that is 0 is
+    downloaded too: near the optimum most steps are, and without :math:`c_i` local training would leave it again.
 
     Shapes: D = parameters that train; everything here is by row of the cohort.
     """
@@ -48,12 +49,20 @@ class Corrections:
         added = self._added.pop(index, None)
         self._met[index] = (met if added is None else met.sub_(added), way)
 
-    def downloaded(self, index: int, step: Tensor) -> None:
-        """Correct a participant that has trained by the step ``[D]`` that it downloads, if all of it is finite."""
+    def downloaded(self, index: int, step: Tensor, *, whole: bool) -> None:
+        """Correct a participant that has trained by the step that it downloads, if all of it is finite.
+
+        Args:
+            index: Its row.
+            step: ``[D]``.
+            whole: Whether all entries are downloaded; otherwise those that are 0 were not.
+        """
         if index not in self._met:
             return
         met, way = self._met.pop(index)
-        added = torch.where(step != 0, step / -way - met, 0.0)
+        added = step / -way - met
+        if not whole:
+            added = torch.where(step != 0, added, 0.0)
         if all_finite(added):
             self._added[index] = added
 

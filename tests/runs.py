@@ -61,6 +61,7 @@ def federate(
     coalition: list[int] | None = None,
     loss: nn.Module | None = None,
     personal: float = 0.0,
+    proximal: float = 0.0,
     scaffold: bool = False,
     optimizer: OptimizerCallable = lambda p: torch.optim.SGD(p, lr=0.1),
     **data: Any,
@@ -80,6 +81,7 @@ def federate(
         optimizer=optimizer,
         loss=loss,
         personal=personal,
+        proximal=proximal,
         scaffold=scaffold,
         adversaries=list(attacks),
     )

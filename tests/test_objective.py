@@ -289,7 +289,7 @@ def test_corrected_steps_beside_it() -> None:
             train_round(cohort, {i: examples(i) for i in (0, 1)}, Schedule(epochs=1), FEDERATION, number)
             step = torch.stack([cohort.withdraw(i).clone() for i in (0, 1)]).mean(0)
             for i in (0, 1):
-                cohort.download(i, step)
+                cohort.download(i, step, whole=True)
         assert torch.equal(cohorts[0].weights, cohorts[1].weights)
     assert cohorts[0].corrections is not None
     assert cohorts[0].corrections.of(0) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from rffl_pl.rehearsal import check_memory
 from rffl_pl.runs import RunFolder
 from rffl_pl.scaffold import Corrections
 from rffl_pl.schedule import Schedule
-from rffl_pl.servers import NNM, QFFL, RFFL, FedAvg, FedOpt, Server, SignSGD, Standalone, Verdict
+from rffl_pl.servers import IAFL, NNM, QFFL, RFFL, FedAvg, FedOpt, Server, SignSGD, Standalone, Verdict
 from rffl_pl.servers.evidence import Evidence
 from tests.cli.folders import assert_same_bits
 from tests.cohorts import CPU, batchnorm, examples, mlp, sgd
@@ -100,12 +101,43 @@ def test_the_formula_on_random_vectors(seed: int) -> None:
         expected = -step / way - met
         expected[:10] = 0
         found.trained(3, update, way)
-        found.downloaded(3, step)
+        found.downloaded(3, step, whole=False)
         found.end_round()
         shift = found.of(3)
         assert shift is not None
         torch.testing.assert_close(shift, expected, rtol=1e-12, atol=1e-12)
         assert found.of(0) is None
+
+
+def test_steps_that_die_out() -> None:
+    """Near the optimum steps of exactly 0 pass for entries that were not downloaded, and everybody leaves it again.
+
+    Ten participants minimise squared distances to points of their own, five of them in every round.
+    """
+    points = torch.randn(10, 3, generator=torch.Generator().manual_seed(0))
+    drawn, corrections, weights = random.Random(0), Corrections(), torch.zeros(3)
+    for _ in range(200):
+        asked, updates = drawn.sample(range(10), 5), {}
+        for i in asked:
+            local, shift = weights.clone(), corrections.of(i)
+            for _ in range(6):
+                local -= 0.1 * (local - points[i] + (0 if shift is None else shift))
+            updates[i] = local - weights
+            corrections.trained(i, updates[i], 6 * 0.1)
+        step = torch.stack([*updates.values()]).mean(0)
+        weights += step
+        for i in asked:
+            corrections.downloaded(i, step, whole=True)
+        corrections.end_round()
+    torch.testing.assert_close(weights, points.mean(0), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("server", "zeros"), [(FedAvg(), False), (IAFL(), False), (RFFL(), True)])
+def test_what_a_zero_says(server: Server, zeros: bool) -> None:
+    """An entry that a sparse reward left out is taken for one of a step, or the other way."""
+    module = federate(server, rounds=2, scaffold=True)
+    parts = [shift for shift in added(module) if shift is not None]
+    assert any(bool((shift == 0).any()) for shift in parts) == zeros
 
 
 def test_who_is_not_corrected() -> None:
@@ -114,17 +146,17 @@ def test_who_is_not_corrected() -> None:
     for update, step in ((one, None), (one * torch.nan, one), (one, one * torch.inf)):
         found = Corrections()
         found.trained(0, one, 1.0)
-        found.downloaded(0, -one)
+        found.downloaded(0, -one, whole=True)
         found.end_round()
         assert found.of(0) is not None
         found.end_round()  # a round that it is not asked in
         assert found.of(0) is not None
         found.trained(0, update, 1.0)
         if step is not None:
-            found.downloaded(0, step)
+            found.downloaded(0, step, whole=True)
         found.end_round()
         assert found.of(0) is None
-    found.downloaded(0, one)  # without training
+    found.downloaded(0, one, whole=True)  # without training
     assert found.of(0) is None
 
 
@@ -173,7 +205,7 @@ def test_a_correction_is_everybodys_own(stacked: bool) -> None:
     for i in sizes:
         cohort.withdraw(i)
         if i in steps:
-            cohort.download(i, steps[i])
+            cohort.download(i, steps[i], whole=True)
     cohort.corrections.end_round()
     shifts = [cohort.corrections.of(i) for i in sizes]
     assert [shift is None for shift in shifts] == [False, True, False, True]
@@ -273,7 +305,7 @@ def test_a_batch_that_is_left_out_is_no_step() -> None:
     assert cohort.corrections is not None
     step = torch.zeros_like(update)
     step[0] = 1.0
-    cohort.corrections.downloaded(0, step)
+    cohort.corrections.downloaded(0, step, whole=True)
     added = cohort.corrections.of(0)
     rate = cohort.optimizers[0].param_groups[0]["lr"] / 0.5
     way = 2 * rate + 2 * 0.5 * rate

@@ -38,4 +38,8 @@ def warn_of_changes(saved: Settings, here: Settings) -> None:
     """Name what differs from the checkpoint's run, in one warning."""
     changed = changes(dict.fromkeys(_SINCE, "None") | saved, here)
     if changed:
-        warnings.warn(f"Going on with other settings than the checkpoint's: {', '.join(changed)}.", stacklevel=2)
+        warnings.warn(
+            f"Going on with other settings than the checkpoint's: {', '.join(changed)}; a standalone reference has the "
+            "new ones from its first round on.",
+            stacklevel=2,
+        )

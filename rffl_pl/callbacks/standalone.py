@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
 from rffl_pl.runs.settings import attributes, data_settings, loss_settings, optimizer_settings
+from rffl_pl.schedule import Schedule
 from rffl_pl.strategy import FederatedStrategy
 
 _SAMPLE = 32
@@ -34,7 +36,8 @@ class StandaloneReference(Callback):
     r"""Trains every participant without communication, after the run: the x of fairness.
 
     Adversaries too, honestly, so that what they took can be told. Same initial weights, shards, schedule, seeds and
-    number of rounds as the run; :math:`w_i \leftarrow w_i + \Delta_i`. Every rank trains the participants it hosts.
+    number of rounds as the run, without what draws to a shared model; :math:`w_i \leftarrow w_i + \Delta_i`. Every
+    rank trains the participants it hosts.
     The result depends on nothing else, so it is trained once and kept.
 
     Args:
@@ -86,7 +89,7 @@ class StandaloneReference(Callback):
         data = module.data
         cohort = module.new_cohort()
         hosted, shards = dict(enumerate(cohort.participants)), next(iter(data.train_dataloader()))
-        test = data.test_dataloader()
+        test, schedule = data.test_dataloader(), _alone(module.schedule)
         initial = module.score(test, cohort, "initial network")["accuracy"]
         rounds = tqdm(
             range(module.round),
@@ -98,7 +101,7 @@ class StandaloneReference(Callback):
         with torch.enable_grad(), trainer.precision_plugin.train_step_context():
             for round_index in rounds:
                 seeds = {k: module.federation.seed_for("training", i, round_index) for k, i in hosted.items()}
-                cohort.train_all({k: shards[i] for k, i in hosted.items()}, module.schedule, round_index, seeds)
+                cohort.train_all({k: shards[i] for k, i in hosted.items()}, schedule, round_index, seeds)
                 trainer.strategy.barrier("standalone")  # so that the bar shows the slowest rank
         accuracies = module.score(test, cohort, "standalone evaluation")["accuracy"]
         initial, accuracies = module.exchange.gather_rows(torch.stack([initial, accuracies], 1)).cpu().unbind(1)
@@ -117,7 +120,7 @@ class StandaloneReference(Callback):
         parts = (
             "initial network and everybody",
             module.identity(),
-            repr(module.schedule),
+            repr(_alone(module.schedule)),
             optimizer_settings(module.new_optimizer()),
             type(module.cohort.optimizers[0]).__name__,
             module.round,
@@ -158,6 +161,11 @@ class StandaloneReference(Callback):
                 partial.write_text(json.dumps({"initial": known[0].tolist(), "accuracies": known[1].tolist()}))
         except OSError as error:
             warnings.warn(f"The standalone reference cannot be kept in {path.parent}: {error}.", stacklevel=2)
+
+
+def _alone(schedule: Schedule) -> Schedule:
+    """That of who trains alone: there is no shared model to be drawn to."""
+    return replace(schedule, proximal=0.0)
 
 
 def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple[int, str]]]:

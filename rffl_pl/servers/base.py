@@ -180,6 +180,12 @@ class Server(ParticipantSide, ABC):
     `rffl_pl.scaffold` reads the mean gradient off it, and diverges by steps that are longer or go by earlier rounds.
     """
 
+    gives_all: ClassVar[bool] = False
+    """Whether everybody downloads every entry of a step: for `rffl_pl.scaffold` one that is 0 was downloaded too.
+
+    Not so where a layer stays with its owner.
+    """
+
     hands_models: bool = False
     """Whether `model_for` may have members start from the server's model although they missed no round."""
 

@@ -191,6 +191,11 @@ def _tried(made: Callable[[Iterable[nn.Parameter]], Optimizer]) -> dict[str, str
             f"Expected --server.optimizer.weight_decay to be 0, since the server's steps are not the model, but got "
             f"{group['weight_decay']:g}; give --server.optimizer.weight_decay 0, or --model.optimizer.weight_decay."
         )
+    if group.get("maximize"):
+        raise UserError(
+            "Expected --server.optimizer.maximize to be false, since the server's steps go where the updates go, but "
+            "got true; leave it out."
+        )
     plain = {key: _printed(value) for key, value in group.items() if isinstance(value, int | float | tuple)}
     return {"optimizer": name} | {f"optimizer.{key}": value for key, value in plain.items()}
 

@@ -48,6 +48,8 @@ class IAFL(Server):
 
     by_coordinate: ClassVar[Sequence[str]] = ("reference",)
 
+    gives_all: ClassVar[bool] = True
+
     def __init__(
         self, *, contributions: Sequence[float] | None = None, sharing: float = 0.0, recovery: float = 0.0
     ) -> None:

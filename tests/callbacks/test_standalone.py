@@ -165,6 +165,21 @@ def test_a_reference_is_of_one_schedule() -> None:
     assert len({*keys, first}) == 7
 
 
+def test_nothing_draws_whoever_is_alone(tmp_path: Path) -> None:
+    """A proximal term, and with it what the federation is said to have gained by, slows those that train alone."""
+    references = [StandaloneReference(cache_dir=str(tmp_path / name)) for name in ("plain", "drawn")]
+    drawn = [
+        federate(FedAvg(), (), reference, rounds=2, proximal=pull)
+        for reference, pull in zip(references, (0.0, 5.0), strict=True)
+    ]
+    assert not torch.equal(drawn[0].cohort.weights, drawn[1].cohort.weights)
+    first, second = (reference.accuracies for reference in references)
+    assert first is not None
+    assert second is not None
+    assert torch.equal(first, second)
+    assert [one.name for one in (tmp_path / "plain").iterdir()] == [one.name for one in (tmp_path / "drawn").iterdir()]
+
+
 class Clipped(torch.optim.SGD):
     """Somebody's own, which keeps what it clips by to itself."""
 

@@ -61,7 +61,9 @@ def test_settings_that_change_are_named_in_one_sentence(rffl: Run, half: RunFold
     )  # fmt: skip
     assert ended.code == 0, ended.err
     (sentence,) = (line for line in ended.err.splitlines() if "other settings" in line)
-    assert set(sentence.removesuffix(".").partition("the checkpoint's: ")[2].split(", ")) == {
+    told, _, reference = sentence.partition("the checkpoint's: ")[2].partition("; ")
+    assert reference == "a standalone reference has the new ones from its first round on."
+    assert set(told.split(", ")) == {
         "--model.optimizer.lr 0.1 -> 0.05", "--data.batch_size 16 -> 8", "--server.gamma 0.5 -> 0.3",
         "--model.local_epochs 3 -> 1", "--model.lr_decay 0.977 -> 0.9", "--trainer.precision 32-true -> bf16-mixed",
         "--data.watch validation -> test", "--adversaries.0 FreeRider -> LabelFlip",
@@ -76,7 +78,7 @@ def test_another_torch_is_named(rffl: Run, half: RunFolder) -> None:
     torch.save(content, part)
     ended = rffl(*resume(half))
     assert ended.code == 0, ended.err
-    assert f"other settings than the checkpoint's: torch 2.6.0 -> {torch.__version__}." in ended.err
+    assert f"other settings than the checkpoint's: torch 2.6.0 -> {torch.__version__};" in ended.err
 
 
 @pytest.mark.parametrize("command", ["test", "validate"])

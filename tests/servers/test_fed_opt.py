@@ -126,6 +126,7 @@ def test_refusals() -> None:
     optimizer = "--server.optimizer"
     assert_refused(lambda: FedOpt(optimizer=LBFGS), optimizer, "LBFGS")
     assert_refused(lambda: FedOpt(optimizer=AdamW), f"{optimizer}.weight_decay 0", "got 0.01")
+    assert_refused(lambda: FedOpt(optimizer=partial(SGD, lr=1, maximize=True)), f"{optimizer}.maximize to be false")
     assert_refused(lambda: FedOpt(optimizer=partial(SGD, lr=-1)), f"{optimizer} to take its options", "rate: -1")
     if hasattr(torch.optim, "Adafactor"):
         assert_refused(lambda: FedOpt(optimizer=torch.optim.Adafactor), optimizer, "apart from all others", "Adafactor")
