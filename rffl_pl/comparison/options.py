@@ -19,7 +19,7 @@ _SHORT = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
 
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:
     """Every option that may change the result as it is typed: ``--server.gamma``; a class by its name."""
-    typed = dict(_typed(config, "-"))
+    typed = dict(_typed({**config, **_carried_out(config)}, "-"))
     if (precision := typed.get("--trainer.precision")) in _PRECISIONS:
         typed["--trainer.precision"] = _PRECISIONS[precision]
     asides = [*_ASIDE, *[_WHERE] * ("." not in typed.get("--data", ""))]
@@ -28,6 +28,18 @@ def options_of(config: Mapping[str, Any]) -> dict[str, str]:
         for option, value in typed.items()
         if not any(option == aside or option.startswith(f"{aside}.") for aside in asides)
     }
+
+
+def _carried_out(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the attacks those that an adversary carries out, and of a coalition who is in it."""
+    federation = config.get("federation") or {}
+    count, members = federation.get("adversaries"), federation.get("coalition")
+    told: dict[str, Any] = {}
+    if isinstance(count, int) and isinstance(config.get("adversaries"), list):
+        told["adversaries"] = config["adversaries"][:count]
+    if isinstance(members, list):
+        told["federation"] = {**federation, "coalition": sorted(members)}
+    return told
 
 
 def _class(path: str) -> str:

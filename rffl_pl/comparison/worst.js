@@ -39,6 +39,6 @@ function drawWorst(every) {
   const made = element("table", { class: "heat" }, element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col", class: name === "Server" ? "" : "number" }, name)))), element("tbody", {}, ...body));
   by("worst").replaceChildren(boxed(caption, made), element("p", { class: "scale" }, "better", element("i", { "aria-hidden": "true" }), "worse"));
   by("worst-note").textContent =
-    `${measure.says} The ${measure.better === "lower" ? "highest" : "lowest"} value is the worst; a server's own worst is bold. ` +
+    `${measure.says} The ${measure.better === "lower" ? "highest" : "lowest"} value over the attacks is a server's worst case, in bold${calm ? "; runs without an adversary do not count" : ""}. ` +
     "Where groups differ in something else as well, a cell shows the worst of them and names it.";
 }

@@ -161,7 +161,8 @@ def keep(
 ) -> int:
     """Add rows to the results; those of the same place, seed and rounds give way.
 
-    Nothing else is lost: rows at places that the study no longer has come last, for its file may name them again.
+    So do rows of the same cells at other places, which are labels that meant these cells before. Nothing else is lost:
+    rows at places that the study no longer has come last, for its file may name them again.
 
     Args:
         study: The study.
@@ -184,7 +185,8 @@ def keep(
         with (file.parent / ".lock").open("w") as lock:
             locked(lock, math.inf)  # another process of the same study
             before = _every(study, file, columns) if file.exists() else []
-            kept = [row for row in before if _which(study, row) not in fresh]
+            renamed = {row["cell"] for row in new if row.get("cell")}
+            kept = [row for row in before if _which(study, row) not in fresh and row["cell"] not in renamed]
             rows = sorted([*kept, *new], key=lambda row: _order(study, row))
             _write(file, header, rows)
             return len(rows)

@@ -67,6 +67,8 @@ class Table:
     columns: Sequence[str]
     entries: Mapping[tuple[str, str], Estimate]
     paired: bool = False
+    whose: str = ""
+    """Of whom it is the mean: `` of the honest``; nothing of what is measured of all."""
     early: bool = False
     """Whether some of the runs ended before their last round."""
 
@@ -84,14 +86,12 @@ class Table:
         single = seeds == "1"
         mean = "mean difference of the same seeds" if self.paired else "mean"
         interval = "" if single else f"{mean} ± 95 % interval of Student's t over "
+        over = f"{seeds} seed, no interval" if single else f"{seeds} seeds"
         unit = f" in {self.unit}" if self.unit else ""
         rounds = ("at most " if self.early else "") + reach(entry.rounds for entry in self.entries.values())
         where = f"; {said(self.rest)}" if self.rest else ""
         effect = "; d is that mean over the differences' standard deviation" if self.paired and not single else ""
-        return (
-            f"{self.measure}{unit}: {interval}{seeds} seed{'' if single else 's'}{', no interval' if single else ''}, "
-            f"after the last round, {rounds}{where}{effect}."
-        )
+        return f"{self.measure}{self.whose}{unit}: {interval}{over}, after the last round, {rounds}{where}{effect}."
 
     def cell(self, row: str, column: str) -> str:
         """An entry for people; it says how many seeds it has if others have more."""
@@ -244,7 +244,15 @@ def _table(study: Study, results: Sequence[Row], axes: Sequence[str], measure: s
         rows=[label for label in study.axes[axes[0]] if any(entry[0] == label for entry in by_entry)],
         columns=[label for label in columns if any(entry[1] == label for entry in by_entry)],
         entries={entry: _estimate(by_seed) for entry, by_seed in by_entry.items()},
+        whose=_whose(results, measure),
     )
+
+
+def _whose(results: Sequence[Row], measure: str) -> str:
+    """Of whom a value is the mean, as a caption says it."""
+    if all(row["role"] == "all" for row in results):
+        return ""
+    return " of the honest that were removed" if measure == "removed_in_round" else " of the honest"
 
 
 def _difference(results: Sequence[Row], axes: Sequence[str], table: Table, first: str, second: str) -> Table:
@@ -321,7 +329,7 @@ def markdown(caption: str, grid: Sequence[Sequence[str]]) -> str:
 
 def latex(caption: str, grid: Sequence[Sequence[str]]) -> str:
     """Likewise in LaTeX, as it compiles without packages."""
-    head, *body = (" & ".join(_escaped(cell) for cell in line) + r" \\" for line in grid)
+    head, *body = (_line(line) for line in grid)
     return "\n".join(
         [
             r"\begin{table}",
@@ -338,11 +346,20 @@ def latex(caption: str, grid: Sequence[Sequence[str]]) -> str:
     )
 
 
+def _line(cells: Sequence[str]) -> str:
+    """A row; behind the last one's end LaTeX would take ``[`` and ``*`` for options."""
+    text = " & ".join(_escaped(cell) for cell in cells)
+    return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
+
+
 def _escaped(text: str) -> str:
     special = {
         "\\": r"\textbackslash{}",
         "±": r"$\pm$",
         "≠": r"$\neq$",
+        "|": "$|$",
+        "<": "$<$",
+        ">": "$>$",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
     }

@@ -51,6 +51,18 @@ def test_a_list_of_classes_against_an_empty_one() -> None:
     assert [each.get("--adversaries.0") for each in options] == [None, "Sybil"]
 
 
+def test_attacks_that_nobody_carries_out() -> None:
+    """Runs of the same bits are told apart by them, or by the order in which a coalition's members are named."""
+    attacks = [{"class_path": f"rffl_pl.adversaries.{name}"} for name in ("FreeRider", "LabelFlip")]
+    told = [
+        options_of({"adversaries": attacks, "federation": {"adversaries": count, "coalition": members}})
+        for count, members in ((0, [1, 0]), (0, [0, 1]), (1, [0, 1]))
+    ]
+    assert told[0] == told[1]
+    assert {name for name in told[0] if name.startswith("--adversaries")} == set()
+    assert {name for name in told[2] if name.startswith("--adversaries")} == {"--adversaries.0"}
+
+
 def test_names_of_settings() -> None:
     """Servers come first and seeds last; words stand alone, numbers with their option."""
     options = [

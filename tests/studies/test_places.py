@@ -219,6 +219,23 @@ def test_what_the_study_no_longer_names_stays_in_its_results(tmp_path: Path) -> 
     assert [one["value"] for one in results.read(wide, file)] == ["0.9", "0.2", "0.3"]
 
 
+def test_a_label_that_means_another_cell_now(tmp_path: Path) -> None:
+    """What it meant stays under it, and the runs are compared as what that label says today."""
+    read = Study.read(study(tmp_path, TEXT))
+    file = tmp_path / "results.csv"
+    before = [row("RFFL", "UNI", "0.1") | {"cell": "a"}, row("RFFL", "POW", "0.2") | {"cell": "b"}]
+    results.keep(read, file, before)
+    results.keep_curves(read, file, [one | {"round": "1"} for one in before])
+    moved = [row("FedAvg", "POW", "0.1") | {"cell": "a"}]
+    results.keep(read, file, moved)
+    results.keep_curves(read, file, [one | {"round": "1"} for one in moved])
+    for kept in (file, results.curves_beside(file)):
+        assert [(one["server"], one["split"], one["cell"]) for one in rows(kept)] == [
+            ("RFFL", "POW", "b"),
+            ("FedAvg", "POW", "a"),
+        ]
+
+
 def test_results_of_an_axis_that_is_gone(tmp_path: Path) -> None:
     """They are written anew without its column: nobody could tell the rows of its labels apart."""
     read = Study.read(study(tmp_path, TEXT))

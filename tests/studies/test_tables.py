@@ -186,10 +186,21 @@ def test_a_table_in_csv_and_latex(rffl: Run, tmp_path: Path, made: tuple[Path, V
     assert float(table[0]["mean"]) == pytest.approx(np.mean(expected))
     assert float(table[0]["half_width_95_student_t"]) == pytest.approx(interval(expected))
     assert (table[0]["seeds"], table[0]["rounds"], table[0]["split"]) == ("3", "5", "UNI")
+    whole = rffl(*words, "--measure", "accuracy").out
+    assert whole.startswith("Table: accuracy of the honest in %: mean ±")
     latex = rffl(*words, "--format", "tex").out
     assert r"\caption{accuracy\_mean in \%: mean $\pm$ 95 \% interval" in latex
     entry = shown(values, "Fed_Avg", "UNI", "none").replace("±", r"$\pm$")
     assert rf"Fed\_Avg & {entry} \\" in latex
+
+
+def test_labels_that_latex_takes_for_something_else() -> None:
+    """Behind a row's end it reads brackets as a length and swallows a star; some signs its fonts draw as others."""
+    text = tables.latex("a|b", [["[x]", "<1>"], ["*", "a*"], ["plain", "[y]"]])
+    assert r"\caption{a$|$b}" in text
+    assert [line for line in text.splitlines() if line.endswith(r"\\")] == [
+        r"{}[x] & $<$1$>$ \\", r"{}* & a* \\", r"plain & [y] \\",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
