@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -38,6 +39,15 @@ class Traffic:
 
     up: list[int]
     down: list[int]
+
+
+class Difference(NamedTuple):
+    """A fact in which a rank differs from rank 0: its name, and what it is there and here; None where it is none."""
+
+    rank: int
+    name: str
+    there: str | None
+    here: str
 
 
 class Ranks:
@@ -325,12 +335,17 @@ class Exchange:
         dist.all_reduce(found, dist.ReduceOp.MAX)
         return bool(found)
 
-    def first_difference(self, facts: dict[str, str]) -> tuple[int, str] | None:
-        """The first rank that differs from rank 0 in a fact, and that fact's name; None, on all ranks, if none does."""
+    def first_difference(self, facts: dict[str, str]) -> Difference | None:
+        """The first fact in which a rank differs from rank 0; None, on all ranks, if none does."""
         theirs = [json.loads(text) for text in self._texts_to_server(json.dumps(facts))]
-        found = ((rank, name) for rank, told in enumerate(theirs) for name in facts if told.get(name) != facts[name])
+        found = (
+            (rank, name, told.get(name), facts[name])
+            for rank, told in enumerate(theirs)
+            for name in facts
+            if told.get(name) != facts[name]
+        )
         first = json.loads(self._text_from_server(json.dumps(next(found, None))))
-        return None if first is None else (first[0], first[1])
+        return None if first is None else Difference(*first)
 
     def _texts_to_server(self, text: str) -> list[str]:
         """What every rank has to say, on rank 0; nothing elsewhere."""

@@ -401,7 +401,7 @@ def _check_agreement(exchange: Exchange, verdict: Verdict) -> None:
     found = exchange.first_difference({"verdict": digest})
     if found is not None:
         raise UserError(
-            f"Expected all ranks to decide alike under --exchange sharded, but rank {found[0]} comes to another "
+            f"Expected all ranks to decide alike under --exchange sharded, but rank {found.rank} comes to another "
             "verdict than rank 0, as on another processor or with other threads; give --exchange central."
         )
 

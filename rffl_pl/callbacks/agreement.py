@@ -15,6 +15,7 @@ from rffl_pl.callbacks.find import find
 from rffl_pl.callbacks.resuming import training_settings
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.errors import UserError
+from rffl_pl.exchange import Difference
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw
 from rffl_pl.servers import Server
@@ -24,6 +25,8 @@ _REMEDIES = {
     "the data": "have all nodes read the same files",
     "the versions": "install the same releases on all nodes",
 }
+_READABLE = 160
+"""Characters."""
 
 
 def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -> None:
@@ -45,12 +48,19 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
     }
     found = module.exchange.first_difference(facts)
     if found is not None:
-        rank, name = found
-        remedy = _REMEDIES.get(name, "start all ranks with the same options")
-        differ = "differ" if name.endswith("s") and name.startswith("the ") else "differs"
+        remedy = _REMEDIES.get(found.name, "start all ranks with the same options")
+        differ = "differ" if found.name.endswith("s") and found.name.startswith("the ") else "differs"
         raise UserError(
-            f"Expected all ranks to start alike, but {name} of rank {rank} {differ} from rank 0's; {remedy}."
+            f"Expected all ranks to start alike, but {found.name} of rank {found.rank} {differ} from rank 0's"
+            f"{_values(found)}; {remedy}."
         )
+
+
+def _values(found: Difference) -> str:
+    """What both have, where people can read it."""
+    if found.name in ("the data", "the initial weights") or len(f"{found.there}{found.here}") > _READABLE:
+        return ""
+    return f" ({'nothing' if found.there is None else found.there} and {found.here})"
 
 
 def _meetings(trainer: Trainer) -> dict[str, str]:

@@ -82,6 +82,8 @@ class RunReport(Callback):
         self._before = pl_module.round
         if trainer.is_global_zero:
             loggers.begin(trainer.loggers, self.history, self._wandb_run)
+            if self._before:
+                print(f"going on after round {self._before}: {self.folder.path}", file=sys.stderr, flush=True)
         if over(trainer, pl_module):
             self.on_train_end(trainer, pl_module)
 
@@ -118,8 +120,10 @@ class RunReport(Callback):
         cohort = pl_module.models
         final = gathered(pl_module, pl_module.score(test, cohort, "final evaluation"))
         strategy = trainer.strategy
-        leads = isinstance(strategy, FederatedStrategy) and strategy.disks.at(self.folder.path).leads
-        self.folder.write_weights((i, cohort.network_state(index)) for index, i in enumerate(cohort.participants))
+        assert isinstance(strategy, FederatedStrategy)
+        leads = strategy.disks.at(self.folder.path).leads
+        states = ((i, cohort.network_state(index)) for index, i in enumerate(cohort.participants))
+        strategy.together(lambda: self.folder.write_weights(states))
         if trainer.is_global_zero and self.history:
             self._conclude(trainer, pl_module, list(self.history), final)
         elif leads and not trainer.is_global_zero:
@@ -152,9 +156,13 @@ class RunReport(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Close the W&B run, so that the next one in this process is another; tell who interrupted how to go on."""
         loggers.close(trainer.loggers)
-        if not isinstance(exception, KeyboardInterrupt | Stopped) or not trainer.is_global_zero:
+        if not isinstance(exception, KeyboardInterrupt | Stopped) or trainer.state.fn != TrainerFn.FITTING:
             return
-        if trainer.state.fn != TrainerFn.FITTING:
+        assert isinstance(pl_module, FederatedModule)
+        how = f"Stopped by {exception.signal}" if isinstance(exception, Stopped) else "Interrupted"
+        if not trainer.is_global_zero:
+            if launch.rank() >= launch.local_world_size():  # on another node than rank 0
+                launch.say(f"{how} after round {pl_module.round}; start all nodes again with --ckpt_path last.")
             return
         newest = self.folder.newest_checkpoint() or trainer.ckpt_path  # a resumed run may not have come to its own
         rest = "there is no checkpoint to go on from"
@@ -163,7 +171,6 @@ class RunReport(Callback):
             start = "" if reached == len(self.history) else f" from round {reached}"
             own = "last" if newest == self.folder.newest_checkpoint() else newest
             rest = f"go on{start} with: {self._going_on(own)}"
-        how = f"Stopped by {exception.signal}" if isinstance(exception, Stopped) else "Interrupted"
         print(f"\n{how} after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)
 
     def _going_on(self, checkpoint: str | Path) -> str:
@@ -172,7 +179,9 @@ class RunReport(Callback):
         if not config.is_file():
             there = self.folder.checkpoints if checkpoint == "last" else checkpoint
             return f"trainer.fit(module, data, ckpt_path='{there}')"
-        return shlex.join(launch.again(["fit", "--config", str(config), "--ckpt_path", str(checkpoint)]))
+        words = ["fit", "--config", str(config), "--ckpt_path", str(checkpoint)]
+        whole = launch.again(words)
+        return shlex.join(whole) + (" behind what starts the ranks of every node" if whole == words else "")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Outside of training, print and keep every participant's scores."""

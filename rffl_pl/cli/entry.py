@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from typing import NoReturn
 
 from rffl_pl import launch
 from rffl_pl.cli import help
@@ -13,6 +14,7 @@ from rffl_pl.cli.configurations import with_files
 from rffl_pl.cli.process import be_quiet, keep_freed_memory, outlast_readers
 from rffl_pl.errors import UserError, lost_a_rank, reason
 from rffl_pl.launch.fork import RANKS, become_ranks, take_ranks
+from rffl_pl.launch.words import heard, near
 
 _OF_ONE_PROCESS = {"compare", "completion", "dashboard", "paper", "study"}
 
@@ -60,7 +62,12 @@ def _obey(args: list[str]) -> None:
     run(words, ranks)
     from rffl_pl.strategy import leave_process_group  # torch is imported by what needs it alone
 
-    leave_process_group()
+    try:
+        leave_process_group()
+    except RuntimeError as error:
+        if not lost_a_rank(error):
+            raise
+        _end_without(error)
 
 
 def _answer(command: str, words: list[str]) -> str:
@@ -91,8 +98,8 @@ def run(args: list[str], ranks: int = 1) -> None:
     from rffl_pl.cli.arguments import command_line
     from rffl_pl.cli.linked import check_linked
     from rffl_pl.cli.mistakes import check_words, interrupted, mistake_behind, sentence
-    from rffl_pl.launch.stopping import STOP, Stopped
-    from rffl_pl.strategy import end, store_at
+    from rffl_pl.launch.stopping import Stopped
+    from rffl_pl.strategy import end, leave_word, store_at
 
     keep_freed_memory()
     be_quiet()
@@ -112,15 +119,29 @@ def run(args: list[str], ranks: int = 1) -> None:
     except Exception as error:
         mistake = mistake_behind(error)
         if mistake is None and not lost_a_rank(error):
+            leave_word(f"Failed with {reason(error)}; the traceback is there.")
             raise
-        if mistake is not None:
-            launch.tell(sentence(mistake))
-            end(2)
-        if STOP.heard is not None:
-            end(128 + STOP.number)
-        time.sleep(10)  # the launcher ends this process meanwhile, and whoever failed says why
+        if mistake is None:
+            _end_without(error)
+        leave_word(sentence(mistake))
+        launch.tell(sentence(mistake))
+        end(2)
+
+
+def _end_without(lost: Exception) -> NoReturn:
+    """End a process whose connection to another rank broke, with what that one had to say."""
+    from rffl_pl.launch.stopping import STOP
+    from rffl_pl.strategy import end, last_word
+
+    if STOP.heard is not None:
+        end(128 + STOP.number)
+    time.sleep(10)  # the launcher ends this process meanwhile, and whoever failed says why
+    said = last_word()
+    if said is None:
         launch.tell(
             "Lost the connection to another rank: it failed, or its machine or network is gone. Go on from the last "
-            f"checkpoint with --ckpt_path last. ({reason(error)})"
+            f"checkpoint with --ckpt_path last. ({reason(lost)})"
         )
-        end(1)
+    elif not near(said):
+        launch.tell(heard(said))
+    end(1)

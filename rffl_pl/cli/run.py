@@ -326,7 +326,10 @@ def ranks_and_precision(config: dict[str, Any], run: Run, exchange: Literal["cen
     check_precision(config["precision"])
     world, local = launch.world_size(), launch.local_world_size()
     if world % local:
-        raise UserError(f"Expected as many ranks on every node, but {world} ranks are not a multiple of {local}.")
+        raise UserError(
+            f"Expected as many ranks on every node, but {world} ranks are not a multiple of the {local} of this one; "
+            "give the same --nproc_per_node on all."
+        )
     strategy = FederatedStrategy(config["accelerator"], patience=run.patience, grace=run.grace, exchange=exchange)
     return {
         "strategy": strategy,

@@ -207,8 +207,13 @@ def node_folder() -> Path | None:
     return Path(file).parent.parent if file else None
 
 
-def tell(text: str) -> None:
-    """Print a sentence, once on each node although every rank may have it to say.
+def tell(mistake: str) -> None:
+    """Print the sentence on what ends the run, once on each node although every rank may have it to say."""
+    say(f"Error: {mistake}")
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, once on each node although every rank may have it to say.
 
     The first rank that has it leaves its mark in the launch's folder, whichever rank that is: so a mistake that one
     rank alone sees is told as well. Under a launcher without such a folder every rank tells.
@@ -222,7 +227,13 @@ def tell(text: str) -> None:
         except OSError:  # no folder to write to: better twice than never
             pass
     with contextlib.suppress(OSError):  # a full disk, a terminal that is gone
-        print(f"Error: {text}", file=sys.stderr, flush=True)
+        print(f"{_new_line()}{text}", file=sys.stderr, flush=True)
+
+
+def _new_line() -> str:
+    """What ends the line of a progress bar that is being drawn."""
+    bars = getattr(getattr(sys.modules.get("tqdm"), "tqdm", None), "_instances", ())
+    return "\n" if any(not bar.disable and bar.fp is sys.stderr for bar in [*bars]) else ""
 
 
 def flush() -> None:

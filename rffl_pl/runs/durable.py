@@ -14,7 +14,7 @@ from rffl_pl.errors import UserError
 def put(files: Iterable[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
     """Write files, each by a function of its own; many wait for the disk together.
 
-    Each is written beside what it takes the place of, and renamed once all are whole and on the disk.
+    Each is written beside what it takes the place of, and renamed once all are whole and on the disk; folders are made.
 
     Raises:
         UserError: If one cannot be written; what was there before still is.
@@ -23,6 +23,7 @@ def put(files: Iterable[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
     path = Path()
     try:
         for path, write in files:  # which it was is told below
+            path.parent.mkdir(parents=True, exist_ok=True)
             partials[path] = path.with_name(f".{path.name}.partial")
             with partials[path].open("wb") as file:
                 write(file)

@@ -353,7 +353,6 @@ class RunFolder:
 
     def write_weights(self, states: Iterable[tuple[int, dict[str, Tensor]]]) -> None:
         """Leave participants' final weights, by the rank that hosts them; of its states one is held at a time."""
-        self.weights_file(0).parent.mkdir(parents=True, exist_ok=True)
         put((self.weights_file(participant), partial(torch.save, state)) for participant, state in states)
 
     def predictions(self, participant: int) -> list[dict[str, str]]:

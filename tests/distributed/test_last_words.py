@@ -1,0 +1,107 @@
+"""One rank fails: all end, and every node is told why and whose it is."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from rffl_pl import strategy
+from rffl_pl.errors import UserError
+from rffl_pl.strategy import FederatedStrategy, _fresh_prefix
+from tests.conftest import QUICK, ROOT
+from tests.ranks import forked
+
+pytestmark = pytest.mark.distributed
+
+DIGITS = ("fit", "--config", "configs/digits.yaml")
+HOST = socket.gethostname()
+CUT = "Expected b.png to be an image, but it is cut off; mend it."
+
+
+def errors(said: str) -> list[str]:
+    return sorted(line for line in said.splitlines() if line.startswith("Error: "))
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("tests.own_node", [f"Error: {CUT}", f"Error: Rank 1 on {HOST}: {CUT}"]),
+        ("rffl_pl", [f"Error: {CUT}"]),
+    ],
+)
+def test_a_mistake_in_the_middle_of_a_run(tmp_path: Path, module: str, expected: list[str]) -> None:
+    """Whoever waits for that rank says that a connection was lost, as if a network were."""
+    words = (*DIGITS, *QUICK, "--trainer.max_epochs", 3, "--trainer.callbacks+=tests.failing.Mistaken")
+    ended = forked(2, *words, root=tmp_path, module=module, grace=60)
+    assert ended.code == 2, ended.err
+    assert errors(ended.err) == expected
+
+
+def test_what_nobody_expected(tmp_path: Path) -> None:
+    """The traceback is on the machine of the rank that failed; others hear which one that is."""
+    words = (*DIGITS, *QUICK, "--trainer.max_epochs", 3, "--trainer.callbacks+=tests.failing.Broken")
+    ended = forked(2, *words, root=tmp_path, module="tests.own_node", grace=60)
+    assert ended.code == 1, ended.err
+    (error,) = errors(ended.err)
+    assert error.startswith(f"Error: Rank 1 on {HOST}: Failed with KeyError: 'b.png' (failing.py, line ")
+    assert error.endswith("); the traceback is there.")
+
+
+def test_weights_that_one_rank_cannot_write(tmp_path: Path) -> None:
+    """The others print a result, and a traceback when they find that rank gone."""
+    words = (*DIGITS, *QUICK, "--trainer.max_epochs", 2, "--trainer.callbacks+=tests.failing.NoRoom")
+    ended = forked(2, *words, root=tmp_path, module="tests.own_node", grace=60)
+    assert ended.code == 2, ended.err
+    assert "Traceback" not in ended.err
+    here, there = errors(ended.err)
+    assert here.startswith("Error: Expected to write ")
+    assert "participant_1.pt, but Is a directory" in here
+    assert there == f"Error: Rank 1 on {HOST}: {here.removeprefix('Error: ')}"
+    assert "fairness" not in ended.out
+
+
+def test_a_port_that_is_taken() -> None:
+    """It passes for ranks that did not come within half an hour."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        ended = subprocess.run(
+            [sys.executable, "-m", "rffl_pl", *map(str, DIGITS)],
+            env={**os.environ, **given}, cwd=ROOT, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    assert ended.returncode == 2, ended.stderr
+    assert f"Error: Expected port {port} of this machine to be free for ranks to meet, but another" in ended.stderr
+
+
+def test_ranks_that_were_told_of_different_numbers() -> None:
+    """They wait for one another for half an hour."""
+    store = dist.HashStore()
+    other = threading.Thread(target=lambda: store.set("question of 1", "abc of 3"))
+    other.start()
+    with pytest.raises(UserError, match="the same WORLD_SIZE, but rank 1 has 3 and rank 0 has 2; give it alike"):
+        _fresh_prefix(store, 0, 2)
+    other.join()
+
+
+def test_who_waits_for_others_says_so(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing is printed for half an hour where a machine was not started."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        free_port = listener.getsockname()[1]
+    given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(strategy, "_LONG", 0.1)
+    monkeypatch.setattr(strategy, "_ARRIVAL", strategy.timedelta(seconds=2))
+    with pytest.raises(UserError, match=rf"2 ranks to meet at 127\.0\.0\.1:{free_port} within .* but not all came \("):
+        FederatedStrategy("cpu")._meet()
+    assert f"Waiting for 2 ranks to meet at 127.0.0.1:{free_port}.\n" in capfd.readouterr().err
