@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import socket
 import sys
 import threading
 import time
@@ -21,8 +19,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from rffl_pl import launch
-from rffl_pl.errors import UserError, reason
+from rffl_pl import launch, meeting
+from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.federation import Federation
 from rffl_pl.launch import words
@@ -108,9 +106,6 @@ class LaunchEnvironment(ClusterEnvironment):
 
 # How long a rank waits for one that is alive but does not come; the watch sees to those that are not.
 _PATIENCE = timedelta(hours=12)
-_ARRIVAL = timedelta(minutes=30)
-_LONG = 20
-"""Seconds after which a rank that waits to meet the others says so."""
 
 
 class FederatedStrategy(DDPStrategy):
@@ -199,11 +194,11 @@ class FederatedStrategy(DDPStrategy):
         self.disks = Disks(self, mark)
         self.checkpoints = Keeper(self, self.disks, mark, all_serve=self.sharded)
         if self.world_size > 1:
-            connect = partial(_own_connection, mark)
+            connect = partial(meeting.connection, mark)
             self._heartbeats = Heartbeats(connect, self.global_rank, self.world_size, self.patience)
             self.barrier()
             _watch([*checks, self._heartbeats])
-            _meeting[:] = [mark]
+            meeting.met(mark)
 
     def teardown(self) -> None:
         """As the base class does; then another thread may have a run."""
@@ -212,19 +207,7 @@ class FederatedStrategy(DDPStrategy):
 
     def _meet(self) -> dist.Store:
         """The launcher's store; there the nodes agree on a backend, since one that uses another waits for ever."""
-        ranks = launch.world_size()
-        waiting = threading.Timer(_LONG, _tell_of_waiting)
-        waiting.daemon = True
-        waiting.start()
-        try:
-            ours: dist.Store = next(dist.rendezvous("env://", timeout=_ARRIVAL))[0]
-            store = dist.PrefixStore(_fresh_prefix(ours, launch.rank(), ranks), ours)
-            store.set(f"backend of {launch.rank()}", self._get_process_group_backend())
-            backends = {store.get(f"backend of {other}").decode() for other in range(ranks)}
-        except (RuntimeError, TimeoutError) as error:
-            raise UserError(_why_not_met(error)) from error
-        finally:
-            waiting.cancel()
+        store, backends = meeting.meet(self._get_process_group_backend())
         if len(backends) > 1:
             rank_zero_warn("Not every rank has a GPU of its own: the exchange runs on gloo instead of NCCL on all.")
             self._process_group_backend = "gloo"
@@ -316,97 +299,6 @@ def _watch(checks: Sequence[Check]) -> None:
         _watching[0].start()
 
 
-def _meeting_place() -> str:
-    return f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-
-
-def _tell_of_waiting() -> None:
-    launch.say(f"Waiting for {launch.world_size()} ranks to meet at {_meeting_place()}.")
-
-
-def _why_not_met(error: Exception) -> str:
-    """The sentence on ranks that did not meet."""
-    if "EADDRINUSE" in str(error):
-        return (
-            f"Expected port {os.environ['MASTER_PORT']} of this machine to be free for ranks to meet, but another "
-            "process has it; have the launcher give another MASTER_PORT, and see that one process alone has RANK 0."
-        )
-    return (
-        f"Expected {launch.world_size()} ranks to meet at {_meeting_place()} within {_ARRIVAL.seconds // 60} minutes, "
-        f"but not all came ({reason(error)}); see that every node was started and reaches it."
-    )
-
-
-_meeting: list[str] = []
-"""Under which name this process's ranks have what they say in the launcher's store; nothing where there is one rank."""
-_LAST = "last word"
-
-
-def leave_word(sentence: str) -> None:
-    """Leave why this rank ends to those that will find it gone; the first one that does is heard."""
-    with contextlib.suppress(RuntimeError):  # the store is gone as well
-        for mark in _meeting:
-            _own_connection(mark).compare_set(_LAST, "", words.spoken(sentence))
-
-
-def last_word() -> str | None:
-    """What the first rank that ended has left, as `rffl_pl.launch.words` has it; None of one that could not."""
-    with contextlib.suppress(RuntimeError):
-        for mark in _meeting:
-            store = _own_connection(mark)
-            if store.check([_LAST]):
-                return store.get(_LAST).decode()
-    return None
-
-
-def _own_connection(prefix: str) -> dist.Store:
-    """Another connection to the launcher's store, so that whoever waits on the first one holds up nobody."""
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return dist.PrefixStore(prefix, dist.TCPStore(host, port, None, False, timedelta(seconds=5)))
-
-
-def store_at(listener: socket.socket) -> dist.Store:
-    """The store of a launch, served on a listening socket; what torchrun has in its own process."""
-    host, port = listener.getsockname()
-    return dist.TCPStore(  # libuv's takes no socket that listens already
-        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=False
-    )
-
-
-def _fresh_prefix(store: dist.Store, rank: int, ranks: int) -> str:
-    """A name under which nothing is in the store, the same for all ranks.
-
-    After a restart the store still has what the ranks before wrote, and where one listened nobody answers. Rank 0
-    chooses the name and gives it to whoever asks with a number that nobody used before.
-    """
-    question = os.urandom(8).hex()
-    if rank != 0:
-        store.set(f"question of {rank}", f"{question} of {ranks}")
-        prefix = store.get(f"answer to {question}").decode()
-        store.set(f"{prefix}: heard by {rank}", "")
-        return prefix
-    answered: set[str] = set()
-    waiting = set(range(1, ranks))
-    until = time.monotonic() + _ARRIVAL.seconds
-    while waiting:
-        if time.monotonic() > until:
-            raise TimeoutError
-        for other in [other for other in waiting if store.check([f"question of {other}"])]:
-            asked, _, theirs = store.get(f"question of {other}").decode().partition(" of ")
-            if asked not in answered:
-                if theirs != str(ranks):
-                    raise UserError(
-                        f"Expected all ranks to have the same WORLD_SIZE, but rank {other} has {theirs} and rank 0 has "
-                        f"{ranks}; give it alike on all nodes."
-                    )
-                store.set(f"answer to {asked}", question)
-                answered.add(asked)
-            if store.check([f"{question}: heard by {other}"]):
-                waiting.remove(other)
-        time.sleep(0.01)
-    return question
-
-
 _PLAYING: list[threading.Thread] = []
 """The thread that has a run under way."""
 _made_in = os.getpid()  # the process whose connections these are
@@ -447,7 +339,7 @@ def leave_process_group() -> None:
         return
     dist.barrier()
     _watch([])
-    _meeting.clear()
+    meeting.left()
     if dist.get_backend() != "gloo":
         dist.destroy_process_group()
         return

@@ -99,7 +99,8 @@ def run(args: list[str], ranks: int = 1) -> None:
     from rffl_pl.cli.linked import check_linked
     from rffl_pl.cli.mistakes import check_words, interrupted, mistake_behind, sentence
     from rffl_pl.launch.stopping import Stopped
-    from rffl_pl.strategy import end, leave_word, store_at
+    from rffl_pl.meeting import leave_word, store_at
+    from rffl_pl.strategy import end
 
     keep_freed_memory()
     be_quiet()
@@ -131,7 +132,8 @@ def run(args: list[str], ranks: int = 1) -> None:
 def _end_without(lost: Exception) -> NoReturn:
     """End a process whose connection to another rank broke, with what that one had to say."""
     from rffl_pl.launch.stopping import STOP
-    from rffl_pl.strategy import end, last_word
+    from rffl_pl.meeting import last_word
+    from rffl_pl.strategy import end
 
     if STOP.heard is not None:
         end(128 + STOP.number)

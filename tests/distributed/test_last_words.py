@@ -7,14 +7,15 @@ import socket
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
-from rffl_pl import strategy
+from rffl_pl import meeting
 from rffl_pl.errors import UserError
-from rffl_pl.strategy import FederatedStrategy, _fresh_prefix
+from rffl_pl.meeting import _fresh_prefix, meet
 from tests.conftest import QUICK, ROOT
 from tests.ranks import forked
 
@@ -82,14 +83,19 @@ def test_a_port_that_is_taken() -> None:
     assert f"Error: Expected port {port} of this machine to be free for ranks to meet, but another" in ended.stderr
 
 
-def test_ranks_that_were_told_of_different_numbers() -> None:
-    """They wait for one another for half an hour."""
+def test_ranks_that_were_told_of_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for one another for half an hour; behind torchrun's restart it is what is left of the ranks before."""
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     store = dist.HashStore()
-    other = threading.Thread(target=lambda: store.set("question of 1", "abc of 3"))
-    other.start()
+    store.set("question of 1", "abc of 3")
     with pytest.raises(UserError, match="the same WORLD_SIZE, but rank 1 has 3 and rank 0 has 2; give it alike"):
         _fresh_prefix(store, 0, 2)
-    other.join()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "again")
+    other = threading.Thread(target=lambda: _fresh_prefix(store, 1, 2))
+    other.start()
+    assert _fresh_prefix(store, 0, 2) != "abc"
+    other.join(timeout=30)
+    assert not other.is_alive()
 
 
 def test_who_waits_for_others_says_so(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -100,8 +106,8 @@ def test_who_waits_for_others_says_so(monkeypatch: pytest.MonkeyPatch, capfd: py
     given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(strategy, "_LONG", 0.1)
-    monkeypatch.setattr(strategy, "_ARRIVAL", strategy.timedelta(seconds=2))
+    monkeypatch.setattr(meeting, "_LONG", 0.1)
+    monkeypatch.setattr(meeting, "_ARRIVAL", timedelta(seconds=2))
     with pytest.raises(UserError, match=rf"2 ranks to meet at 127\.0\.0\.1:{free_port} within .* but not all came \("):
-        FederatedStrategy("cpu")._meet()
+        meet("gloo")
     assert f"Waiting for 2 ranks to meet at 127.0.0.1:{free_port}.\n" in capfd.readouterr().err
