@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tqdm import tqdm
 
 from rffl_pl import launch
 from rffl_pl.errors import UserError
@@ -121,6 +122,15 @@ time.sleep(60)
 """
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=120)
     assert ended.returncode == 7
+
+
+def test_a_sentence_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Behind a progress bar nobody who looks for lines that begin with it finds it."""
+    with tqdm(total=5, file=sys.stderr):
+        launch.tell("It is over.")
+    assert "\nError: It is over.\n" in capsys.readouterr().err
+    launch.tell("It is over now.")
+    assert capsys.readouterr().err == "Error: It is over now.\n"
 
 
 ONE_NODE = {"TORCHELASTIC_ERROR_FILE": "torchelastic_a/none_b/attempt_1/0/error.json"}

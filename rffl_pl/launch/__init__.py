@@ -233,7 +233,7 @@ def say(text: str) -> None:
 def _new_line() -> str:
     """What ends the line of a progress bar that is being drawn."""
     bars = getattr(getattr(sys.modules.get("tqdm"), "tqdm", None), "_instances", ())
-    return "\n" if any(not bar.disable and bar.fp is sys.stderr for bar in [*bars]) else ""
+    return "\n" if any(not bar.disable and bar.fp == sys.stderr for bar in [*bars]) else ""
 
 
 def flush() -> None:
