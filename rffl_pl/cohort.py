@@ -140,7 +140,7 @@ class Cohort:
                 i: self.train(i, found, schedule, round_index, seeds[i], anchors.get(i))
                 for i, found in examples.items()
             }
-        turns = [self._turn(i, found, schedule, round_index, seeds[i], anchors.get(i)) for i, found in examples.items()]
+        turns = [self._turn(i, found, schedule, seeds[i], anchors.get(i)) for i, found in examples.items()]
         (initial,) = self._initial_rates[0]
         rates = [initial * schedule.rate(round_index, epoch) for epoch in range(schedule.epochs)]
         if self.corrections is not None:
@@ -176,7 +176,7 @@ class Cohort:
         Returns:
             The mean training loss of the last local epoch.
         """
-        turn = self._turn(index, examples, schedule, round_index, seed, anchor)
+        turn = self._turn(index, examples, schedule, seed, anchor)
         buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
         self._ways[index] = 0.0
         with random_stream(seed, self.weights.device), self._minimising(index, round_index) as minimised:
@@ -235,7 +235,6 @@ class Cohort:
         index: int,
         examples: Examples,
         schedule: Schedule,
-        round_index: int,
         seed: int,
         anchor: Tensor | None,
     ) -> Turn:

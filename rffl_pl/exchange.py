@@ -361,7 +361,7 @@ class Exchange:
         return _decoded(self._from_server(entries.repeat(ranks), [size] * ranks))
 
     def _waves(self, whom: Iterable[int]) -> Iterator[list[list[int]]]:
-        """For each wave those of ``whom`` on every rank that take part in it; of other ranks' only rank 0 knows."""
+        """For each wave those of ``whom`` on all ranks that take part in it; of other ranks' those know that serve."""
         among = set(whom)
         size = max(1, _BUFFER // self.dimension)
         for start in range(0, max(map(len, self.blocks)), size):

@@ -38,11 +38,13 @@ def locked(file: IO[Any], patience: float) -> bool:
 def replaced(path: Path) -> Iterator[Path]:
     """Where to write what takes a file's place at the end, at once; if it fails, what was there before still is.
 
-    The place is nobody else's: of several who replace one file the last one's stays, whole.
+    The place is nobody else's: of several who replace one file the last one's stays, whole. A link stays one: what it
+    leads to is replaced.
 
     Raises:
         OSError: If the file cannot be replaced.
     """
+    path = path.resolve()
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial

@@ -34,6 +34,17 @@ def test_what_is_not_finished_replaces_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    """Results that lie on another disk are cut off from it."""
+    there, here = tmp_path / "there.csv", tmp_path / "here.csv"
+    there.write_text("before")
+    here.symlink_to(there)
+    with replaced(here) as partial:
+        partial.write_text("after")
+    assert here.is_symlink()
+    assert there.read_text() == "after"
+
+
 def test_runs_that_keep_one_reference(tmp_path: Path) -> None:
     """Cells of a study that differ in the server alone have one, and may come to it at once."""
     file, known = tmp_path / "key.json", (torch.zeros(1000), torch.ones(1000))

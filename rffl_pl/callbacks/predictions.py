@@ -52,7 +52,7 @@ class PredictionWriter(BasePredictionWriter):
     @staticmethod
     def _write(path: Path, probabilities: Tensor, names: Sequence[str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="") as file:
+        with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             label_column = ["label"] if names else []
             writer.writerow(["example", "class", *label_column, *(f"p_{c}" for c in range(probabilities.shape[1]))])

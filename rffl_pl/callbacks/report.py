@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +168,12 @@ class RunReport(Callback):
         newest = self.folder.newest_checkpoint() or trainer.ckpt_path  # a resumed run may not have come to its own
         rest = "there is no checkpoint to go on from"
         if newest:
-            reached = header(newest)["round"]
-            start = "" if reached == len(self.history) else f" from round {reached}"
-            own = "last" if newest == self.folder.newest_checkpoint() else newest
-            rest = f"go on{start} with: {self._going_on(own)}"
+            rest = f"the checkpoint at {newest} cannot be read"
+            with suppress(UserError):
+                reached = header(newest)["round"]
+                start = "" if reached == len(self.history) else f" from round {reached}"
+                own = "last" if newest == self.folder.newest_checkpoint() else newest
+                rest = f"go on{start} with: {self._going_on(own)}"
         print(f"\n{how} after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)
 
     def _going_on(self, checkpoint: str | Path) -> str:

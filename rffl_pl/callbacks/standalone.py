@@ -147,7 +147,7 @@ class StandaloneReference(Callback):
     @staticmethod
     def _read(path: Path) -> Known | None:
         try:
-            known = json.loads(path.read_text())
+            known = json.loads(path.read_text(encoding="utf-8"))
             accuracies = torch.tensor(known["accuracies"], dtype=torch.float32)
             return torch.tensor(known["initial"], dtype=torch.float32).expand(len(accuracies)), accuracies
         except (OSError, ValueError, KeyError, TypeError, RuntimeError):
@@ -158,7 +158,8 @@ class StandaloneReference(Callback):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replaced(path) as partial:  # which another run may be doing too
-                partial.write_text(json.dumps({"initial": known[0].tolist(), "accuracies": known[1].tolist()}))
+                told = {"initial": known[0].tolist(), "accuracies": known[1].tolist()}
+                partial.write_text(json.dumps(told), encoding="utf-8")
         except OSError as error:
             warnings.warn(f"The standalone reference cannot be kept in {path.parent}: {error}.", stacklevel=2)
 

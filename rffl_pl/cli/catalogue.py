@@ -86,11 +86,11 @@ def config_text(name: str) -> str:
             f"Expected one of the package's configurations, but got {name}{nearest(name, known) or '.'} `rffl list "
             "configs` names all."
         )
-    return known[name].read_text().rstrip()
+    return known[name].read_text(encoding="utf-8").rstrip()
 
 
 def _classes_in(room: Path) -> dict[str, _Class]:
-    trees = {file: ast.parse(file.read_text()) for file in sorted(room.rglob("*.py"))}
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(room.rglob("*.py"))}
     return {
         node.name: _Class(node, file)
         for file, tree in trees.items()
@@ -115,4 +115,4 @@ def _first_sentence(node: ast.ClassDef) -> str:
 
 
 def _first_line(path: Path) -> str:
-    return path.read_text().partition("\n")[0].removeprefix("#").strip().removesuffix(":")
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip().removesuffix(":")

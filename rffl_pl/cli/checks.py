@@ -115,7 +115,7 @@ def tell_of_rate(words: Sequence[str]) -> None:
 
 
 def _content_of(given: str) -> dict[str, Any]:
-    content = yaml.safe_load(given if given.startswith("{") else Path(given).read_text())
+    content = yaml.safe_load(given if given.startswith("{") else Path(given).read_text(encoding="utf-8"))
     return content if isinstance(content, dict) else {}
 
 

@@ -62,7 +62,7 @@ def _refuse(options: Sequence[str], where: str = "") -> None:
 def _options_in(given: str, prefix: str = "") -> tuple[str, ...]:
     """The options that a file, or a text, gives, dotted; none of what is neither, as the parser says."""
     try:
-        return _options_of(given if given.startswith("{") else Path(given).read_text(), prefix)
+        return _options_of(given if given.startswith("{") else Path(given).read_text(encoding="utf-8"), prefix)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         return ()
 

@@ -188,7 +188,7 @@ def _draw(given: argparse.Namespace, kept: Kept, shown: Sequence[str]) -> None:
                 table = _table(name, kept)
                 for how in tables.FORMATS:
                     path = out / f"{name}{behind}.{how}"
-                    path.write_text(table.written(how) + "\n")
+                    path.write_text(table.written(how) + "\n", encoding="utf-8")
                     written.append(path)
     except OSError as error:
         raise UserError(

@@ -55,7 +55,7 @@ def outlast_readers() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed before this process began
-            stream = Path(os.devnull).open("w", errors="replace")  # noqa: SIM115  # it lasts as long as the process
+            stream = Path(os.devnull).open("w", encoding="utf-8", errors="replace")  # noqa: SIM115  # it lasts as long as the process
         if not isinstance(stream, Outlasting):
             setattr(sys, name, cast(TextIO, Outlasting(stream)))
 

@@ -7,6 +7,7 @@ import glob
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,7 +159,8 @@ def _cells(file: Path) -> Iterator[Result | str]:
 def _places(file: Path) -> dict[str, tuple[str, dict[str, str], str]]:
     """By cell the study's name, its labels, and a digest of what these stood for."""
     try:
-        with gzip.open(file, "rt", newline="") if file.suffix == ".gz" else file.open(newline="") as lines:
+        # As Excel leaves it, too.
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig", newline="") as lines:
             rows = csv.DictReader(lines)
             names = list(rows.fieldnames or ())
             shown = [*(name for name in names if name not in ("study", *COLUMNS)), "rounds", "seed"]
@@ -175,5 +177,10 @@ def _places(file: Path) -> dict[str, tuple[str, dict[str, str], str]]:
 
 
 def _newest(cell: Path) -> Path | None:
-    """The last attempt that has a result."""
-    return max((file.parent for file in cell.glob("*/summary.json")), default=None)
+    """The last attempt that has a whole result, as `rffl_pl.studies` has it; without one the last that has any."""
+    attempts = sorted((file.parent for file in cell.glob("*/summary.json")), reverse=True)
+    for attempt in attempts:
+        with suppress(UserError, TypeError):
+            RunFolder(attempt).summary()
+            return attempt
+    return attempts[0] if attempts else None

@@ -94,7 +94,7 @@ def seconds(path: Path) -> float | None:
     None where neither is known: the times of files that were copied say nothing, nor do those of a run that went on.
     """
     try:
-        return float(json.loads((path.parent / "cell.json").read_text())["seconds"])
+        return float(json.loads((path.parent / "cell.json").read_text(encoding="utf-8"))["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
     run = RunFolder(path)

@@ -51,7 +51,7 @@ class Specification:
         content = {name: view.model_dump(mode="json", by_alias=True, exclude_none=True) for name, view in views.items()}
         try:
             with replaced(file) as partial:
-                partial.write_text(json.dumps(content, indent=1) + "\n")
+                partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise UserError(
                 f"Expected --out to be a file that can be written to, but got {file}: {error.strerror}."

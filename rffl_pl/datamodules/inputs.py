@@ -25,4 +25,4 @@ def digest_of_inputs(inputs: Iterable[Tensor]) -> str:
 
 def spread(count: int, most: int) -> Tensor:
     """Evenly spread ones of the numbers below ``count``, at most so many, with the first and the last."""
-    return torch.linspace(0, count - 1, min(count, most)).round().long()
+    return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()

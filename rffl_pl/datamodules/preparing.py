@@ -17,6 +17,7 @@ def held(prepare: Callable[[Any], None]) -> Callable[[Any], None]:
 
     @wraps(prepare)
     def holding(self: Any) -> None:
+        self.mistake = None  # one that has been mended
         try:
             called(partial(prepare, self), f"prepare_data() of {type(self).__name__} to put the data in place")
         except UserError as mistake:

@@ -178,7 +178,7 @@ def _three(read: Any, owner: str) -> tuple[Texts | OwnTexts, Texts | OwnTexts | 
 
 def _lines_of(path: Path, option: str) -> list[str]:
     """The sentences of a file that has one in each line, and no labels."""
-    lines = read_lines(path, option, "utf-8")
+    lines = read_lines(path.expanduser(), option, "utf-8")
     if not lines:
         raise UserError(f"Expected a sentence per line in {option} {path}, but it is empty.")
     return lines

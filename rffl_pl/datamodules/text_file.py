@@ -188,7 +188,7 @@ class TextFile(TextDataModule):
     def _rows(self, path: Path, option: str) -> Rows:
         """Sentence and label of every row."""
         rows = []
-        for number, row in self._records(path, option):
+        for number, row in self._records(path.expanduser(), option):
             for column in (self.text, self.label):
                 if column not in row:
                     raise UserError(
@@ -265,7 +265,7 @@ def _label(given: Any) -> str:
 def _place(file: str) -> str:
     """A file's own path, without links."""
     try:
-        return os.path.realpath(file)
+        return os.path.realpath(os.path.expanduser(file))
     except ValueError:  # what no file can be called, as reading it says
         return file
 

@@ -187,18 +187,19 @@ def restarted() -> bool:
 def _started_before() -> bool:
     """Whether this node's torchrun started this rank before, which it does not count if another node's ranks failed.
 
-    Every process leaves its number in a folder that lasts as long as torchrun does.
+    Every process adds its number to a file in a folder that lasts as long as torchrun does.
     """
     folder = node_folder()
     if folder is None:
         return False
     mark, own = folder.parent / f"started-{local_rank()}", str(os.getpid())
     try:
-        before = mark.read_text() if mark.exists() else own
-        mark.write_text(own)
+        before = mark.read_text(encoding="utf-8").split() if mark.exists() else []
+        if own not in before:
+            mark.write_text(" ".join([*before, own]), encoding="utf-8")
     except OSError:  # no folder to write to
         return False
-    return before != own
+    return any(number != own for number in before)
 
 
 def node_folder() -> Path | None:

@@ -54,7 +54,7 @@ def published(table: str) -> tuple[Published, ...]:
 
 @functools.cache
 def _all() -> tuple[Published, ...]:
-    with (Path(__file__).parent / "published.csv").open(newline="") as lines:
+    with (Path(__file__).parent / "published.csv").open(newline="", encoding="utf-8") as lines:
         return tuple(
             Published(
                 table=row["table"], row=row["row"], column=row["column"], study=row["study"],

@@ -1,11 +1,11 @@
 """The checkpoint's format: a folder with a file for everybody who may have one.
 
 ``run.pt`` is Lightning's own state and what every rank may know: written by rank 0, read by all. ``server.pt`` is the
-server's state with reputations and memberships, and ``rounds.jsonl`` the run's history: rank 0's alone.
-``participant_<i>.pt`` is a participant's model, optimizer, memory and whether it is a member: written by the rank that
-hosts it and read by the rank that hosts it then. All but the history are plain values and tensors that `torch.load`
-reads with ``weights_only=True``, in archives that have a CRC-32 of everything that lies in them; that of the history
-stands in ``server.pt``.
+server's state with reputations and memberships, and ``rounds.jsonl`` the run's history: written by rank 0, and the
+former read by every rank that serves. ``participant_<i>.pt`` is a participant's model, optimizer, memory and whether it
+is a member: written by the rank that hosts it and read by the rank that hosts it then. All but the history are plain
+values and tensors that `torch.load` reads with ``weights_only=True``, in archives that have a CRC-32 of everything that
+lies in them; that of the history stands in ``server.pt``.
 
 Machines without a file system in common have such a folder each, with ``run.pt`` and the parts of the participants that
 they host; the server's are rank 0's machine's. The parts of one checkpoint bear one mark.
@@ -183,7 +183,7 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
     Args:
         target: The checkpoint's folder.
         hosted: The participants that the rank hosts; all if None.
-        server: Whether it is rank 0, which has the server's part and knows every membership.
+        server: Whether it serves: then it reads the server's part and knows every membership.
 
     Returns:
         As Lightning collected it, with ``federation`` of the hosted participants alone.

@@ -107,7 +107,7 @@ def _claimed(claim: Path) -> bool:
     try:
         claim.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
-            claim.open("x").close()
+            claim.open("x", encoding="utf-8").close()
             return True
     except OSError as error:
         raise UserError(

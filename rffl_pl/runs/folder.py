@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import re
@@ -153,7 +154,7 @@ class RunFolder:
 
     def launches(self) -> list[str]:
         """The names of the launches that wrote here, in their order; empty of those that have none."""
-        return self.launch_file.read_text().splitlines() if self.launch_file.is_file() else []
+        return self.launch_file.read_text(encoding="utf-8").splitlines() if self.launch_file.is_file() else []
 
     def launch(self) -> str | None:
         """The name of the launch that wrote here last; None for none."""
@@ -259,7 +260,7 @@ class RunFolder:
         """Every round; who was set aside or silent in it as ``rounds.jsonl`` has it, where that is there and whole."""
         text = _text(self.metrics_file)
         whole = text[: text.rfind("\n") + 1]  # a last row without an end is of a run that was killed, or still writes
-        rows = [row for row in csv.DictReader(whole.splitlines()) if row.get("round")]
+        rows = [row for row in csv.DictReader(io.StringIO(whole)) if row.get("round")]
         if rows and "member/participant_0" not in rows[0]:
             raise UserError(f"Expected {self.metrics_file} to be of a run of rffl_pl, but it has no participants.")
         honest = self._honest()
@@ -267,7 +268,7 @@ class RunFolder:
         try:
             for row in rows:
                 rounds.append(_round(row, rounds[-1].members if rounds else None, honest))
-        except ValueError as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UserError(
                 f"Expected {self.metrics_file} to have numbers, but {error}: it is damaged; rounds.jsonl beside it has "
                 "the same."
@@ -357,7 +358,10 @@ class RunFolder:
 
     def predictions(self, participant: int) -> list[dict[str, str]]:
         """A participant's predictions, a row per example: ``example``, ``class`` and every class's ``p_<c>``."""
-        return list(csv.DictReader(_text(self.predictions_file(participant)).splitlines()))
+        file = self.predictions_file(participant)
+        _check(file)
+        with file.open(encoding="utf-8", newline="") as lines:  # a class's name may have ends of lines in it
+            return list(csv.DictReader(lines))
 
 
 def _round(row: dict[str, str], before: list[bool] | None, honest: int | None) -> Round:
@@ -407,7 +411,7 @@ def _config(file: Path) -> dict[str, Any]:
 def _text(path: Path) -> str:
     _check(path)
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"Expected {path} to be text that can be read, but {error}.") from error
 

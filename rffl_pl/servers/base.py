@@ -332,13 +332,13 @@ class Server(ParticipantSide, ABC):
 
     def _checked(self, download: Callable[[int], Tensor], dtype: torch.dtype | None) -> Callable[[int], Tensor]:
         """Downloads that a participant can add to its model; what several receive is looked at once."""
-        known: list[Tensor] = []
+        known: list[tuple[Tensor, int]] = []  # the last one, and how often it had been changed
         number = self.round  # which is over by now
 
         def checked(participant: int) -> Tensor:
             with ones_own(self, "--server", f"make a download in round {number}", GO_ON):
                 step = download(participant)
-            if not known or step is not known[0]:
+            if not known or step is not known[0][0]:
                 self.check_entries("a download", step, self.coordinates.size, "coordinates")
                 if dtype not in (step.dtype, None):
                     raise UserError(
@@ -346,7 +346,13 @@ class Server(ParticipantSide, ABC):
                         f"{step.dtype}."
                     )
                 self.check_finite("a download", step, number)
-                known[:] = [step]
+                known[:] = [(step, changes_of(step))]
+            elif changes_of(step) != known[0][1]:
+                raise UserError(
+                    f"Expected a download of --server {type(self).__name__} to stay as it is, but participant "
+                    f"{participant}'s is the tensor of the one before, filled anew, which that one would get; return "
+                    "a clone()."
+                )
             return step
 
         return checked
@@ -427,3 +433,8 @@ def unkept(value: Any) -> Iterator[Any]:
 
 def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return {key: _each(one, change) for key, one in value.items()} if isinstance(value, dict) else change(value)
+
+
+def changes_of(vector: Tensor) -> int:
+    """How often a tensor was changed in place; of one of inference torch does not count."""
+    return 0 if vector.is_inference() else vector._version

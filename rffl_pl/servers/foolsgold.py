@@ -49,7 +49,7 @@ class FoolsGold(Consensus):
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self.history = {}
+        self.history, self._warned = {}, False
 
     def weigh(self, evidence: Evidence) -> Tensor:
         senders = evidence.senders.tolist()

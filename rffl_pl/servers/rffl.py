@@ -157,6 +157,7 @@ class RFFL(Server):
         self.trust = Trust(self.steps, len(self.members))
         self.told = torch.zeros_like(self.members)
         self.times_scored = torch.zeros(len(self.members), dtype=torch.int64)
+        self._warned.clear()
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
         return torch.zeros_like(update) if tells_nothing(update, model) else self.kept(update)

@@ -292,7 +292,7 @@ class CellFolder:
     def record(self) -> dict[str, Any]:
         """How long the cell took, in all its attempts, on which machine and with which code."""
         try:
-            return dict(json.loads((self.path / "cell.json").read_text()))
+            return dict(json.loads((self.path / "cell.json").read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return {}
 
@@ -300,7 +300,9 @@ class CellFolder:
         """Add an attempt to the record, where the disk has room for one."""
         seconds = round(self.record().get("seconds", 0.0) + seconds, 3)
         with suppress(OSError), replaced(self.path / "cell.json") as partial:  # how the attempt ended matters more
-            partial.write_text(json.dumps({"seconds": seconds, **_circumstances(), "words": words}, indent=1) + "\n")
+            partial.write_text(
+                json.dumps({"seconds": seconds, **_circumstances(), "words": words}, indent=1) + "\n", encoding="utf-8"
+            )
 
 
 @functools.cache

@@ -77,7 +77,8 @@ def _leaves(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             option = option.rstrip("+")
         if option == "config" or said.endswith((".yaml", ".yml")):
             if os.path.isfile(said):
-                yield from _within("" if option == "config" else option, _read(Path(said).read_text(errors="replace")))
+                text = Path(said).read_text(encoding="utf-8", errors="replace")
+                yield from _within("" if option == "config" else option, _read(text))
         elif said.startswith(("{", "[")):
             yield from _within(option, _read(said))
         elif said:
@@ -150,12 +151,16 @@ def _and(own: str, *others: Mapping[str, str]) -> str:
     return digest_of(own, *others) if any(others) else own
 
 
-@functools.cache
 def listing(folder: Path) -> str:
     """A digest of the names, sizes and times of a folder's files: reading all of them may take longer than a run.
 
     What libraries leave beside data, hidden files and caches, does not count.
     """
+    return _listing(folder.resolve())
+
+
+@functools.cache
+def _listing(folder: Path) -> str:
     lines = []
     for room, _, names in os.walk(folder, followlinks=True):
         for path in (Path(room, name) for name in names if not name.startswith((".", "cache-"))):

@@ -152,7 +152,7 @@ def _undisturbed(log: Path) -> Iterator[None]:
     environment = dict(os.environ)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if alone}
     try:
-        with warnings.catch_warnings(), log.open("a") as file, spoken_into(file):
+        with warnings.catch_warnings(), log.open("a", encoding="utf-8", errors="replace") as file, spoken_into(file):
             yield
     finally:
         os.environ.clear()
@@ -344,7 +344,7 @@ def _cores() -> int:
 def _available() -> int:
     """Bytes of memory that a new process could have without swapping; none is known where there is no such file."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         return sys.maxsize

@@ -44,7 +44,7 @@ def _spelt_out(word: str, before: str = "") -> Any:
     if before == "--config" or word.endswith((".yaml", ".yml")):
         for path in (Path(word), PACKAGE / "configs" / word.removeprefix("./").removeprefix("configs/")):
             if path.is_file():
-                return _content(path.read_text(errors="replace"))
+                return _content(path.read_text(encoding="utf-8", errors="replace"))
     return word
 
 

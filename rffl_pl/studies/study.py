@@ -86,7 +86,7 @@ class Study:
             UserError: If it says no study.
         """
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
             check_keys(yaml.compose(text, _AsWritten), str(path))
             content = yaml.load(text, _AsWritten)
         except UserError:

@@ -91,6 +91,17 @@ def test_a_terminal_that_cannot_show_a_character() -> None:
     assert (ended.stdout, ended.stderr) == ("3 ? 4\n", "")
 
 
+def test_files_are_utf_8_whatever_the_locale_says() -> None:
+    """On a cluster that has none set, sources and configurations with a Greek letter cannot be read."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for words in (("list", "servers"), ("study", "takeover", "--dry-run", "--only", "task=MR 5+1", "--seeds", "1")):
+        ended = subprocess.run(
+            [sys.executable, "-m", "rffl_pl", *words], cwd=ROOT, env=environment, capture_output=True, text=True,
+            check=False, timeout=180,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+
+
 def test_the_seed_is_the_federations(rffl: Run, tmp_path: Path) -> None:
     """Shards and streams would be the same with every seed."""
     ended = rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 1, "--seed_everything", 7)

@@ -178,6 +178,25 @@ def test_a_damaged_cell_of_a_study(folders: list[Path], tmp_path: Path) -> None:
     assert "summary.json to be JSON, but it is damaged" in left_out[0]
 
 
+def test_a_damaged_attempt_of_a_cell(folders: list[Path], tmp_path: Path) -> None:
+    """The one before it, whose result the tables have, is left out with it."""
+    study = study_of(folders, tmp_path)
+    later = tmp_path / "cells" / "bb" / "2026-01-03_00-00-00"
+    shutil.copytree(tmp_path / "cells" / "bb" / "2026-01-02_00-00-00", later)
+    (later / "summary.json").write_text("{")
+    results, _ = chosen([str(study)])
+    assert [result.path.name for result in results if result.settings["server"] == "FedAvg"] == ["2026-01-02_00-00-00"]
+
+
+def test_a_study_that_a_spreadsheet_saved(folders: list[Path], tmp_path: Path) -> None:
+    """With a mark before its first column, as tables of studies are read."""
+    study = study_of(folders, tmp_path)
+    expected, _ = chosen([str(study)])
+    file = study / "results.csv"
+    file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert [result.settings for result in chosen([str(study)])[0]] == [result.settings for result in expected]
+
+
 def test_data_of_ones_own_goes_by_where_it_lies() -> None:
     """Published data is the same wherever it lies; a class of one's own may tell clean from noisy data by that."""
     for kind, counts in (("rffl_pl.datamodules.MNIST", False), ("my_data.Mine", True)):

@@ -17,6 +17,12 @@ from tests.callbacks.own import FromFile
 from tests.datamodules.small import ready
 
 
+def test_examples_that_are_spread_over_a_large_data_set() -> None:
+    """In single precision the last one lies behind its end."""
+    for count in (1, 2, 20_000_004, 2**31 + 7):
+        assert spread(count, 5)[[0, -1]].tolist() == [0, count - 1]
+
+
 def test_what_changes_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry, a shape, a type or an order that nobody sees; of large data every k-th example counts."""
     x = torch.arange(24.0).view(6, 4)

@@ -346,6 +346,20 @@ def test_one_file_for_training_and_test(tmp_path: Path, again: str) -> None:
     )
 
 
+def test_a_file_in_ones_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a configuration no shell says which folder ``~`` is."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "a.csv", ROWS)
+    data = TextFile(Federation(participants=2), split="UNI", train_file="~/a.csv", test_file=str(tmp_path / "a.csv"))
+    with pytest.raises(UserError, match="to be another file"):
+        data.read()
+    (tmp_path / "words.txt").write_text("a good film\n")
+    given: Any = {"train_file": "~/a.csv", "vocabulary_file": "~/words.txt"}
+    data = TextFile(Federation(participants=2), split="UNI", **given)
+    data.setup("fit")
+    assert len(data.shards) == 2
+
+
 @pytest.mark.parametrize("examples", [1, 2])
 def test_a_rare_class_is_trained_on(tmp_path: Path, examples: int) -> None:
     """Whatever the seed, an example of every class stays for training, and as many are tested on."""

@@ -138,6 +138,22 @@ def test_a_row_that_was_not_written_to_its_end(tmp_path: Path) -> None:
     run.metrics_file.write_text(whole + "2,1e-,1,0\n")
     with pytest.raises(UserError, match=r"metrics\.csv to have numbers, but could not convert string to float: '1e-'"):
         run.rounds()
+    for damaged in ("2,0.5,1,0,7\n", "inf,0.5,1,0\n", "2,0.5,1,0,7,8\n"):
+        run.metrics_file.write_text(whole + damaged)
+        with pytest.raises(UserError, match=r"metrics\.csv to have numbers, but .*: it is damaged"):
+            run.rounds()
+
+
+def test_classes_with_ends_of_lines_in_their_names(tmp_path: Path) -> None:
+    """A row of predictions is cut in two there, or the name is another one."""
+    run = RunFolder(tmp_path)
+    rows = [{"example": "0", "class": name} for name in ("a\u2028b", "a\nb", "a\r\nb", "é")]
+    run.predictions_file(0).parent.mkdir()
+    with run.predictions_file(0).open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, ["example", "class"])
+        table.writeheader()
+        table.writerows(rows)
+    assert run.predictions(0) == rows
 
 
 def test_what_a_run_did_not_leave(tmp_path: Path) -> None:

@@ -415,6 +415,24 @@ def test_what_a_checkpoint_keeps() -> None:
     assert server.whole_state()["typical"] == server.typical  # type: ignore[attr-defined]
 
 
+def test_downloads_in_one_tensor() -> None:
+    """Everybody gets what the last one was to get."""
+
+    class Own(FedAvg):
+        def rule(self, evidence: Evidence) -> Verdict:
+            room = torch.empty(40)
+            return replace(super().rule(evidence), download=lambda i: room.fill_(i))
+
+    server = Own()
+    server.start(task(shards(2), [40]))
+    verdict = server.step(uploads(2, 40, 0), range(2))
+    verdict.download(0)
+    with pytest.raises(
+        UserError, match=r"but participant 1's is the tensor of the one before, .* return a clone\(\)\."
+    ):
+        verdict.download(1)
+
+
 def test_every_download_is_looked_at() -> None:
     """The first is sound, and NaN reaches the second participant."""
 

@@ -215,7 +215,7 @@ def test_files_without_helpers_keep_their_digest(tmp_path: Path, monkeypatch: py
 
 def changed(words: str) -> str:
     """The digest in another process: one reads a folder once."""
-    own.listing.cache_clear()
+    own._listing.cache_clear()
     own._code_in.cache_clear()
     return digest(words)
 

@@ -40,5 +40,5 @@ def test_ones_own_measure_of_final_models(
     assert f"{name}: mean {mean:.4f} of the honest" in summary.table()
     table = rffl("study", "own.yaml", "--root", "results", "--table", "server", "--measure", name)
     assert table.code == 0, table.err
-    assert f"{name}: 1 seed" in table.out
+    assert f"{name} of the honest: 1 seed" in table.out
     assert f"| {mean:.3f} |" in table.out
