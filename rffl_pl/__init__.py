@@ -13,18 +13,20 @@ __version__ = "0.1.0"
 _ROOMS = {
     "adversaries": "ALIE Adversary Backdoor DeltaWeights FreeRider Imitation InnerProduct LabelFlip Mimic MinMax "
     "OmniscientAdversary OnOff Replay Rescale SignRandom Situation Sybil ValueInvert",
-    "callbacks": "PredictionWriter ReputationExchange RoundCallback RoundCheckpoint RoundProgress RunReport "
-    "StandaloneReference",
+    "callbacks": "EndTogether Interruption PredictionWriter ReputationExchange RoundCallback RoundCheckpoint "
+    "RoundProgress RunReport StandaloneReference",
     "datamodules": "CIFAR10 CIFAR100 EMNIST MNIST MR SST SVHN Digits FashionMNIST FederatedDataModule HFDataset HFText "
-    "ImageFolder Sources Split TextDataModule TextFile",
+    "ImageFolder Sources Split TextDataModule TextFile Texts",
+    "datamodules.splits": "CLA DIR OWN POW Pool UNI",
     "errors": "UserError",
     "federation": "Federation",
     "models": "CIFAR10CNN MNISTCNN Perceptron TextCNN",
     "module": "FederatedModule",
     "objective": "LocalRound Objective",
-    "runs": "RunFolder",
-    "servers": "AFL ARC CFFL CGSV IAFL NNM QFFL RFFL TERM Bucketing CenteredClipping Consensus DnC FLTrust FedAvg "
-    "FedMGDA FedOpt FoolsGold GeometricMedian Median MultiKrum Server SignSGD Standalone TrimmedMean",
+    "runs": "Round RunFolder Summary",
+    "servers": "AFL ARC CFFL CGSV IAFL NNM QFFL RFFL TERM Bucketing CenteredClipping Consensus DnC Evidence FLTrust "
+    "FedAvg FedMGDA FedOpt FoolsGold GeometricMedian Median MultiKrum Server SignSGD Standalone Task TrimmedMean "
+    "Verdict",
     "strategy": "FederatedStrategy",
     "trainer": "federated_trainer",
 }

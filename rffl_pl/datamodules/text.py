@@ -26,6 +26,10 @@ from rffl_pl.federation import Federation
 class Texts:
     """Sentences and their classes.
 
+    Attributes:
+        sentences: N strings.
+        labels: Their classes, N numbers from 0 on.
+
     Raises:
         UserError: If there are not as many classes as sentences, or a sentence is no string.
     """
