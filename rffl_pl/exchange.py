@@ -73,7 +73,8 @@ class Ranks:
         """
         if self.count == 1:
             return rows
-        out = rows.new_empty((sum(received), *rows.shape[1:]), device=self.wire_device)
+        # Zeros, since gloo takes less than was announced, and what lay in memory is nobody's upload.
+        out = rows.new_zeros((sum(received), *rows.shape[1:]), device=self.wire_device)
         dist.all_to_all_single(out, rows.to(self.wire_device).contiguous(), list(received), list(sent))
         return out
 
@@ -337,7 +338,7 @@ class Exchange:
 
     def first_difference(self, facts: dict[str, str]) -> Difference | None:
         """The first fact in which a rank differs from rank 0; None, on all ranks, if none does."""
-        theirs = [json.loads(text) for text in self._texts_to_server(json.dumps(facts))]
+        theirs = [_facts(text) for text in self._texts_to_server(json.dumps(facts))]
         found = (
             (rank, name, told.get(name), facts[name])
             for rank, told in enumerate(theirs)
@@ -455,3 +456,11 @@ def _joined(payloads: Sequence[Tensor]) -> Tensor:
     if len(payloads) == 1:
         return payloads[0]
     return torch.cat(list(payloads)) if payloads else torch.empty(0, dtype=torch.uint8)
+
+
+def _facts(text: str) -> dict[str, str]:
+    """What a rank tells of itself; nothing, which differs, where it is none."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError):
+        return {}

@@ -106,6 +106,8 @@ class LaunchEnvironment(ClusterEnvironment):
 
 # How long a rank waits for one that is alive but does not come; the watch sees to those that are not.
 _PATIENCE = timedelta(hours=12)
+_MOST_SAID = 1 << 26
+"""Bytes of what a rank says to all: how many examples a million participants have."""
 
 
 class FederatedStrategy(DDPStrategy):
@@ -276,15 +278,26 @@ class FederatedStrategy(DDPStrategy):
         return [self.broadcast(obj, rank) for rank in range(self.world_size)]
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """A rank's value on all of them: as JSON, since what is unpickled can run code."""
+        """A rank's value on all of them: as JSON, since what is unpickled can run code.
+
+        Raises:
+            UserError: If it is none, or too long.
+        """
         if self.world_size == 1:
             return obj
         sent = json.dumps(obj, default=os.fspath).encode() if self.global_rank == src else b""
         size = torch.tensor([len(sent)])
         dist.broadcast(size, src)
+        if not 0 <= size <= _MOST_SAID:
+            raise UserError(
+                f"Expected rank {src} to say no more than {_MOST_SAID} bytes, but it announces {int(size)}."
+            )
         data = torch.frombuffer(bytearray(sent or bytes(int(size))), dtype=torch.uint8)
         dist.broadcast(data, src)
-        return json.loads(bytes(data.tolist()))
+        try:
+            return json.loads(bytes(data.tolist()))
+        except ValueError as error:
+            raise UserError(f"Expected rank {src} to say something in JSON, but it is none.") from error
 
 
 _watching: list[Watch] = []  # this process's, at most one: it lasts until the process group is left

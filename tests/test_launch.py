@@ -124,6 +124,21 @@ time.sleep(60)
     assert ended.returncode == 7
 
 
+def test_a_watch_that_fails_ends_the_process() -> None:
+    """It dies of what another rank left in the store, and nobody watches any more."""
+    program = """
+import time
+from rffl_pl.launch.watch import Watch
+Watch([lambda: b"\\xff".decode()]).start()
+time.sleep(60)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == 1
+    assert "Error: The watch over this run failed (UnicodeDecodeError" in ended.stderr
+
+
 def test_a_sentence_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     """Behind a progress bar nobody who looks for lines that begin with it finds it."""
     with tqdm(total=5, file=sys.stderr):

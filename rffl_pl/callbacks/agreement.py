@@ -25,6 +25,7 @@ _REMEDIES = {
     "the data": "have all nodes read the same files",
     "the versions": "install the same releases on all nodes",
 }
+_PRIVATE = "--data"
 _READABLE = 160
 """Characters."""
 
@@ -41,7 +42,7 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
     facts = {
         "the versions": f"{rffl_pl.__version__}, torch {torch.__version__}, lightning {lightning.__version__}",
         "the exchange": "sharded" if len(module.exchange.shards) > 1 else "central",
-        **{option: value for option, value in settings.items() if option not in elsewhere},
+        **{option: _told(option, value) for option, value in settings.items() if option not in elsewhere},
         **_meetings(trainer),
         "the data": repr(module.data.identity()),
         "the initial weights": weights.hexdigest(),
@@ -56,9 +57,18 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
         )
 
 
+def _told(option: str, value: str) -> str:
+    """What others are told of an option: of one that says where data comes from, with a password maybe, a digest."""
+    return hashlib.sha256(value.encode()).hexdigest() if option.startswith(_PRIVATE) else value
+
+
 def _values(found: Difference) -> str:
     """What both have, where people can read it."""
-    if found.name in ("the data", "the initial weights") or len(f"{found.there}{found.here}") > _READABLE:
+    if (
+        found.name in ("the data", "the initial weights")
+        or found.name.startswith(_PRIVATE)
+        or len(f"{found.there}{found.here}") > _READABLE
+    ):
         return ""
     return f" ({'nothing' if found.there is None else found.there} and {found.here})"
 

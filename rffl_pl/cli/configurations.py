@@ -15,6 +15,8 @@ GROUPS = ("federation", "model", "run", "standalone", "trainer")
 """What a configuration has several options of, and that is no class to be chosen."""
 _CHOSEN = ("adversaries", "data", "server")
 """And what is chosen."""
+_MOST_NODES = 1_000_000
+"""Values of a configuration, written out."""
 _COMMANDS = ("fit", "validate", "test", "predict")
 
 
@@ -120,11 +122,26 @@ def _content(given: str, option: str) -> Any:
         return None
     try:
         text = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
+        document = yaml.compose(text, Loader=loader)
+        if _size(document, {}) > _MOST_NODES:
+            raise UserError(
+                f"Expected {option} {given} to be a configuration, but its aliases make millions of values."
+            )
         content = yaml.load(text, Loader=loader)
         repr(content)  # what is nested too deeply for that is so for the parser
-        check_keys(yaml.compose(text, Loader=loader), f"{option} {given}")
+        check_keys(document, f"{option} {given}")
     except UserError:
         raise
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"Expected {option} {given} to be YAML, but {' '.join(str(error).split())}.") from error
     return content
+
+
+def _size(node: Any, known: dict[int, int]) -> int:
+    """How many values a document has once its aliases are written out."""
+    if id(node) not in known:
+        inside = getattr(node, "value", None)
+        parts = inside if isinstance(inside, list) else []
+        children = [child for part in parts for child in (part if isinstance(part, tuple) else (part,))]
+        known[id(node)] = 1 + sum(_size(child, known) for child in children)
+    return known[id(node)]

@@ -28,10 +28,11 @@ from rffl_pl.datamodules.rounds import RoundLoader, Shard
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.shards import divided, set_aside
 from rffl_pl.datamodules.sources import Sources
-from rffl_pl.datamodules.splits import DIR, Split, named
+from rffl_pl.datamodules.splits import DIR, OWN, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
+from rffl_pl.launch import words
 
 Watch = Literal["validation", "test"]
 
@@ -157,6 +158,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         measured = {"fit": "test", "validate": "val", "test": "test", "predict": "predict"}
         if stage not in measured:
             raise UserError(f"Expected setup of one of {', '.join(measured)}, but got {stage}; give setup('fit').")
+        words.keep_private(isinstance(self.split, OWN))
         strategy = None if self.trainer is None else self.trainer.strategy
         # Alone, in a notebook, there is nobody else.
         together = getattr(strategy, "together", lambda step: step())

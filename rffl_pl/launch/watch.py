@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from rffl_pl.errors import reason
 from rffl_pl.launch import flush, launcher, tell
 from rffl_pl.launch.stopping import STOP
 
@@ -60,7 +61,12 @@ class Watch:
     def _run(self) -> None:
         while not self._over.wait(1):
             for check in self._checks:
-                ending = check()
+                try:
+                    ending = check()
+                except Exception as error:  # nobody would watch any more
+                    ending = Ending(
+                        f"The watch over this run failed ({reason(error)}); go on with --ckpt_path last.", 1
+                    )
                 if ending is not None and not self._over.is_set():
                     tell(ending.sentence)
                     leave(ending.code)
@@ -123,7 +129,7 @@ class Heartbeats:
         self._store: Store | None = None
         self._every = min(5.0, patience / 6)
         self._beat = 0
-        self._told = [""] * ranks
+        self._told = [b""] * ranks
         self._heard = [0.0] * ranks
         self._looked = 0.0
         self._say()  # all have said something before anybody listens
@@ -156,7 +162,7 @@ class Heartbeats:
     def _listen(self, now: float) -> bool:
         """Note who is alive; returns whether the store could be reached."""
         try:
-            told = [value.decode() for value in self._say().multi_get(list(map(str, range(len(self._told)))))]
+            told = self._say().multi_get(list(map(str, range(len(self._told)))))
         except RuntimeError:  # what comes in late on that connection would be taken for another answer
             self._store = None
             return False

@@ -8,21 +8,46 @@ from typing import Any
 
 from rffl_pl import launch
 
+_DISCREET = "It cannot go on; its own machine says why."
+_LONGEST = 2000  # characters of a sentence that somebody else says
+_private = False
+
+
+def keep_private(so: bool) -> None:
+    """Whether what this process meets may name examples that are its own: other machines then hear that it ended."""
+    global _private
+    _private = so
+
 
 def spoken(sentence: str) -> str:
     """A sentence of this rank's, for others to hear."""
-    return json.dumps({"sentence": sentence, "rank": launch.rank(), "host": socket.gethostname(), "node": _node()})
+    said = _DISCREET if _private and launch.world_size() > launch.local_world_size() else sentence
+    return json.dumps({"sentence": said, "rank": launch.rank(), "host": socket.gethostname(), "node": _node()})
 
 
 def heard(said: str) -> str:
     """What a rank said, on this one: behind its name if it is of another node."""
-    about = json.loads(said)
-    return about["sentence"] if near(said) else f"Rank {about['rank']} on {about['host']}: {about['sentence']}"
+    about = _about(said)
+    sentence, rank, host = (_printable(about.get(name)) for name in ("sentence", "rank", "host"))
+    return sentence if near(said) else f"Rank {rank} on {host}: {sentence}"
 
 
 def near(said: str) -> bool:
     """Whether a rank of this node said it."""
-    return bool(json.loads(said)["node"] == _node())
+    return bool(_about(said).get("node") == _node())
+
+
+def _about(said: str) -> dict[str, Any]:
+    """What lies in it; nothing where it is none, as of a rank that is another's."""
+    try:
+        return dict(json.loads(said))
+    except (ValueError, TypeError):
+        return {}
+
+
+def _printable(said: object) -> str:
+    """Without what moves a terminal's cursor, and no longer than one reads."""
+    return "".join(character if character.isprintable() else " " for character in str(said)[:_LONGEST])
 
 
 def _node() -> Any:

@@ -34,6 +34,10 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
     "unclosed": ("server: {class_path: RFFL", "--config my.yaml to be YAML, but"),
     "two documents": ("run: {name: a}\n---\nrun: {name: b}", "--config my.yaml to be YAML, but"),
     "nested without end": ("server: " + "[" * 3000 + "]" * 3000, "--config my.yaml to be YAML, but"),
+    "aliases of aliases": (
+        "a0: &a0 [1, 1]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(40)),
+        "--config my.yaml to be a configuration, but its aliases make millions of values.",
+    ),
     "code": ("server: !!python/object/apply:os.system ['true']", "--config my.yaml to be YAML, but"),
     "a section as a number": ("federation: 3", "federation in --config my.yaml to have a name and a value each, but"),
     "unknown section": ("federatio: {participants: 3}", "options that there are, but got --federatio.participants"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -9,13 +10,18 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch.distributed as dist
 
 from rffl_pl import meeting
+from rffl_pl.callbacks.find import named_alike
 from rffl_pl.errors import UserError
+from rffl_pl.launch import words
 from rffl_pl.meeting import _fresh_prefix, meet
+from rffl_pl.runs import RunFolder
 from tests.conftest import QUICK, ROOT
 from tests.ranks import forked
 
@@ -39,16 +45,16 @@ def errors(said: str) -> list[str]:
 )
 def test_a_mistake_in_the_middle_of_a_run(tmp_path: Path, module: str, expected: list[str]) -> None:
     """Whoever waits for that rank says that a connection was lost, as if a network were."""
-    words = (*DIGITS, *QUICK, "--trainer.max_epochs", 3, "--trainer.callbacks+=tests.failing.Mistaken")
-    ended = forked(2, *words, root=tmp_path, module=module, grace=60)
+    given = (*DIGITS, *QUICK, "--trainer.max_epochs", 3, "--trainer.callbacks+=tests.failing.Mistaken")
+    ended = forked(2, *given, root=tmp_path, module=module, grace=60)
     assert ended.code == 2, ended.err
     assert errors(ended.err) == expected
 
 
 def test_what_nobody_expected(tmp_path: Path) -> None:
     """The traceback is on the machine of the rank that failed; others hear which one that is."""
-    words = (*DIGITS, *QUICK, "--trainer.max_epochs", 3, "--trainer.callbacks+=tests.failing.Broken")
-    ended = forked(2, *words, root=tmp_path, module="tests.own_node", grace=60)
+    given = (*DIGITS, *QUICK, "--trainer.max_epochs", 3, "--trainer.callbacks+=tests.failing.Broken")
+    ended = forked(2, *given, root=tmp_path, module="tests.own_node", grace=60)
     assert ended.code == 1, ended.err
     (error,) = errors(ended.err)
     assert error.startswith(f"Error: Rank 1 on {HOST}: Failed with KeyError: 'b.png' (failing.py, line ")
@@ -57,8 +63,8 @@ def test_what_nobody_expected(tmp_path: Path) -> None:
 
 def test_weights_that_one_rank_cannot_write(tmp_path: Path) -> None:
     """The others print a result, and a traceback when they find that rank gone."""
-    words = (*DIGITS, *QUICK, "--trainer.max_epochs", 2, "--trainer.callbacks+=tests.failing.NoRoom")
-    ended = forked(2, *words, root=tmp_path, module="tests.own_node", grace=60)
+    given = (*DIGITS, *QUICK, "--trainer.max_epochs", 2, "--trainer.callbacks+=tests.failing.NoRoom")
+    ended = forked(2, *given, root=tmp_path, module="tests.own_node", grace=60)
     assert ended.code == 2, ended.err
     assert "Traceback" not in ended.err
     here, there = errors(ended.err)
@@ -66,6 +72,40 @@ def test_weights_that_one_rank_cannot_write(tmp_path: Path) -> None:
     assert "participant_1.pt, but Is a directory" in here
     assert there == f"Error: Rank 1 on {HOST}: {here.removeprefix('Error: ')}"
     assert "fairness" not in ended.out
+
+
+def test_what_others_hear_of_examples_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patient's name in a file's travels to every other hospital; ranks of one machine hear it all."""
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    said = []
+    for private, local in ((True, "1"), (False, "1"), (True, "2")):
+        words.keep_private(private)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+        said.append(words.spoken("Expected jane_doe.png to be an image."))
+    words.keep_private(False)
+    assert ["jane_doe" in one for one in said] == [False, True, True]
+    monkeypatch.setenv("RANK", "0")
+    assert words.heard(said[0]) == f"Rank 1 on {HOST}: It cannot go on; its own machine says why."
+
+
+def test_words_that_are_none() -> None:
+    """What another rank says clears the screen, or ends this one with a traceback."""
+    forged = json.dumps({"sentence": "Full.\x1b[2J\nError: paste this", "rank": "0\x1b", "host": "h", "node": "n"})
+    assert words.heard(forged) == "Rank 0  on h: Full. [2J Error: paste this"
+    assert words.heard("{") == words.heard("[1]") == "Rank None on None: None"
+    assert len(words.heard(json.dumps({"sentence": "x" * 10**6}))) < 3000
+
+
+def test_a_folder_elsewhere(tmp_path: Path) -> None:
+    """Rank 0 has others write where they did not say."""
+    here = RunFolder(tmp_path / "here")
+    for name in ("/tmp/there", "../there", "..", "a/b"):
+        trainer: Any = SimpleNamespace(strategy=SimpleNamespace(broadcast=lambda _, name=name: name))
+        with pytest.raises(UserError, match=r"to name a folder below --run\.root and --run\.name, but it says"):
+            named_alike(here, trainer)
+    trainer = SimpleNamespace(strategy=SimpleNamespace(broadcast=lambda _: "there"))
+    assert named_alike(here, trainer).path == tmp_path / "there"
 
 
 def test_a_port_that_is_taken() -> None:
