@@ -71,6 +71,12 @@ class Disks:
         mine = place if inside is None else self._mine / inside
         return mine.parent.resolve() / mine.name  # itself it may be a link to another
 
+    def holds(self, path: str | Path) -> bool:
+        """Whether a place that rank 0 named lies in the run's folder; where that is not known, anywhere."""
+        place, folders = Path(path), [*self._theirs, self._mine]
+        inside = (place.relative_to(folder) for folder in folders if place.is_relative_to(folder))
+        return not self._theirs or any(".." not in part.parts for part in inside)
+
     def known(self, folder: Path) -> Disk | None:
         """As `at`, if that was asked before."""
         return self._known.get(folder.resolve())

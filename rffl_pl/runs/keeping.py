@@ -60,8 +60,11 @@ class Keeper:
 
         Raises:
             CheckpointNotWrittenError: On every rank, if one of them could not.
-            UserError: Likewise, if what one of a user's own classes gives could not be read back.
+            UserError: Likewise, if what one of a user's own classes gives could not be read back, or several ranks are
+                to write elsewhere than in the run's folder.
         """
+        if self._ranks.world_size > 1 and (word := self._ranks.first_word(self._elsewhere(path))) is not None:
+            raise UserError(word)
         disk, target = self.disk_of(Path(path).parent), self._disks.here(path)
         found = unreadable(checkpoint, optimizers=not self._writes)
         if (word := self._ranks.first_word(found)) is not None:
@@ -79,6 +82,8 @@ class Keeper:
 
     def to_remove(self, path: str | Path) -> Path | None:
         """What this rank is to remove to have a checkpoint gone: on every disk that has it one rank does."""
+        if self._ranks.world_size > 1 and self._elsewhere(path):
+            return None
         target = self._disks.here(path)
         disk = self._disks.known(target.parent)
         leads = self._ranks.is_global_zero if disk is None else disk.leads
@@ -101,6 +106,12 @@ class Keeper:
             except UserError as error:
                 self._warn(f"{error} Going on from the one before.")
         return self._load(found[oldest], hosted, server)
+
+    def _elsewhere(self, path: str | Path) -> str | None:
+        """The sentence on a place that is none of the run's: who names it may not be who has what lies there."""
+        if self._disks.holds(path):
+            return None
+        return f"Expected checkpoints to lie in the run's folder, but rank 0 names {path}; leave dirpath out."
 
     def _versions(self, path: Path) -> dict[Version, Path]:
         """The checkpoints that a path stands for on this rank, newest first; at least one."""

@@ -181,7 +181,7 @@ class Server(ParticipantSide, ABC):
     """
 
     gives_all: ClassVar[bool] = False
-    """Whether everybody downloads every entry of a step: for `rffl_pl.scaffold` one that is 0 was downloaded too.
+    """Whether everybody downloads every entry of a step, so that for `rffl_pl.scaffold` one of 0 was downloaded too.
 
     Not so where a layer stays with its owner.
     """

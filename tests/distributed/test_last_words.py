@@ -22,6 +22,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.launch import words
 from rffl_pl.meeting import _fresh_prefix, meet
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.disks import Disks
+from rffl_pl.runs.keeping import Keeper
 from tests.conftest import QUICK, ROOT
 from tests.ranks import forked
 
@@ -106,6 +108,32 @@ def test_a_folder_elsewhere(tmp_path: Path) -> None:
             named_alike(here, trainer)
     trainer = SimpleNamespace(strategy=SimpleNamespace(broadcast=lambda _: "there"))
     assert named_alike(here, trainer).path == tmp_path / "there"
+
+
+def test_checkpoints_elsewhere(tmp_path: Path) -> None:
+    """Rank 0 has others replace what lies anywhere on their disks."""
+
+    class Two:
+        is_global_zero, world_size = False, 2
+
+        def broadcast(self, obj: Any) -> Any:
+            return ["/srv/runs/a/1", "/srv/runs/a/1"]
+
+        def first_word(self, word: str | None) -> str | None:
+            return word
+
+    ranks: Any = Two()
+    disks = Disks(ranks, "mark")
+    assert disks.holds("/anywhere")  # a trainer of one's own without a run folder
+    disks.runs_in(tmp_path / "1")
+    assert disks.here("/srv/runs/a/1/checkpoints/last.ckpt") == tmp_path / "1" / "checkpoints" / "last.ckpt"
+    keeper = Keeper(ranks, disks, "mark", all_serve=False)
+    for place in ("/etc/last.ckpt", "/srv/runs/a/2/last.ckpt", "/srv/runs/a/1/../../../home/last.ckpt"):
+        with pytest.raises(UserError, match=r"to lie in the run's folder, but rank 0 names .*; leave dirpath out\."):
+            keeper.write({}, place)
+        assert keeper.to_remove(place) is None
+    assert disks.holds("/srv/runs/a/1/checkpoints/last.ckpt")
+    assert disks.holds(tmp_path / "1" / "checkpoints" / "last.ckpt")
 
 
 def test_a_port_that_is_taken() -> None:
