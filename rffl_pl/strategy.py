@@ -262,7 +262,7 @@ class FederatedStrategy(DDPStrategy):
     def first_word(self, word: str | None) -> str | None:
         """What the first rank says that says something, on all of them; whoever calls waits for all.
 
-        On other nodes its name stands before it, but for whoever has the same to say.
+        On other nodes its name stands before it, but whoever has something to say there says that.
         """
         speaker = torch.tensor(self.world_size if word is None else self.global_rank)
         if self.world_size > 1:
@@ -270,8 +270,9 @@ class FederatedStrategy(DDPStrategy):
         if speaker == self.world_size:
             return None
         said = self.broadcast(None if word is None else words.spoken(word), int(speaker))
-        sentence = words.heard(said)
-        return word if word is not None and sentence.endswith(word) else sentence
+        if word is not None and (speaker == self.global_rank or not words.near(said)):
+            return word
+        return words.heard(said)
 
     def everybodys(self, obj: Any) -> list[Any]:
         """Every rank's value on all of them, by rank; as JSON."""

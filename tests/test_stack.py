@@ -576,10 +576,8 @@ def test_in_bfloat16(rffl: Run, tmp_path: Path) -> None:
         args = ("--trainer.max_epochs", 2, "--trainer.precision", "bf16-mixed", "--model.engine", name)
         network = ("--model.network", "tests.test_stack.Noting")
         assert rffl(*DIGITS, *args, *network, "--run.root", tmp_path / name).code == 0
-        for training in (
-            True,
-            False,
-        ):  # a step, an export and a batch of each kind are tried before, in single precision
+        # A step, an export and a batch of each kind are tried before, in single precision.
+        for training in (True, False):
             assert Noting.noted[training, torch.float32] <= 5 < Noting.noted[training, torch.bfloat16]
     one, other = (weights(only_run(tmp_path / name)) for name in ("loop", "stacked"))
     for name, state in one.items():

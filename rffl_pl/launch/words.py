@@ -26,10 +26,10 @@ def spoken(sentence: str) -> str:
 
 
 def heard(said: str) -> str:
-    """What a rank said, on this one: behind its name if it is of another node."""
+    """What a rank said, on this one: behind its name if it is of another node, or says no more than that it ends."""
     about = _about(said)
     sentence, rank, host = (_printable(about.get(name)) for name in ("sentence", "rank", "host"))
-    return sentence if near(said) else f"Rank {rank} on {host}: {sentence}"
+    return sentence if near(said) and sentence != _DISCREET else f"Rank {rank} on {host}: {sentence}"
 
 
 def near(said: str) -> bool:

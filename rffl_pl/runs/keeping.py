@@ -33,8 +33,11 @@ class Keeper:
 
         Raises:
             CheckpointNotWrittenError: On every rank, if one of them cannot write there.
-            UserError: On every rank, if those that have to read the server's part would not find it.
+            UserError: On every rank, if those that have to read the server's part would not find it, or several ranks
+                are to write elsewhere than in the run's folder.
         """
+        if self._ranks.world_size > 1 and (word := self._ranks.first_word(self._elsewhere(folder))) is not None:
+            raise UserError(word)
         place = self._disks.here(folder).resolve()
         known = self._disks.known(place)
         try:
@@ -60,11 +63,8 @@ class Keeper:
 
         Raises:
             CheckpointNotWrittenError: On every rank, if one of them could not.
-            UserError: Likewise, if what one of a user's own classes gives could not be read back, or several ranks are
-                to write elsewhere than in the run's folder.
+            UserError: Likewise, if what one of a user's own classes gives could not be read back.
         """
-        if self._ranks.world_size > 1 and (word := self._ranks.first_word(self._elsewhere(path))) is not None:
-            raise UserError(word)
         disk, target = self.disk_of(Path(path).parent), self._disks.here(path)
         found = unreadable(checkpoint, optimizers=not self._writes)
         if (word := self._ranks.first_word(found)) is not None:

@@ -91,6 +91,27 @@ def test_what_others_hear_of_examples_of_ones_own(monkeypatch: pytest.MonkeyPatc
     assert words.heard(said[0]) == f"Rank 1 on {HOST}: It cannot go on; its own machine says why."
 
 
+def test_a_mistake_in_examples_of_ones_own(tmp_path: Path) -> None:
+    """It reaches other machines, or nobody is told what is wrong with them."""
+    for i in range(2):
+        rows = [f"film {i} {k},{'no' if k % 2 else 'yes'}" for k in range(20)]
+        (tmp_path / f"train_{i}.csv").write_text("text,label\n" + "\n".join(rows + ["Jane Doe,ill"] * i) + "\n")
+    (tmp_path / "test.csv").write_text("text,label\na film,yes\nno film,no\n")
+    (tmp_path / "words.txt").write_text("a film\n")
+    data = (
+        "fit", *QUICK, "--trainer.max_epochs", 1, "--federation.participants", 2, "--data", "TextFile", "--data.split",
+        "OWN", "--data.train_file", tmp_path / "train_{participant}.csv", "--data.test_file", tmp_path / "test.csv",
+        "--data.vocabulary_file", tmp_path / "words.txt", "--model.network", "TextCNN", "--model.network.vocabulary",
+        10, "--model.network.classes", 2, "--data.validation", 0, "--data.watch", "test",
+    )  # fmt: skip
+    ended = forked(2, *data, root=tmp_path / "runs", module="tests.own_node", grace=60)
+    assert ended.code == 2, ended.err
+    there, here = sorted(errors(ended.err), key=lambda one: "Rank 1 on" not in one)
+    assert there == f"Error: Rank 1 on {HOST}: It cannot go on; its own machine says why."
+    assert "train_1.csv" in here
+    assert "ill" in here
+
+
 def test_words_that_are_none() -> None:
     """What another rank says clears the screen, or ends this one with a traceback."""
     forged = json.dumps({"sentence": "Full.\x1b[2J\nError: paste this", "rank": "0\x1b", "host": "h", "node": "n"})
