@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -19,11 +20,11 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from rffl_pl import launch, meeting
+from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.federation import Federation
-from rffl_pl.launch import words
+from rffl_pl.launch import meeting, words
 from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
 from rffl_pl.runs.disks import Disks
 from rffl_pl.runs.keeping import Keeper
@@ -196,11 +197,11 @@ class FederatedStrategy(DDPStrategy):
         self.disks = Disks(self, mark)
         self.checkpoints = Keeper(self, self.disks, mark, all_serve=self.sharded)
         if self.world_size > 1:
-            connect = partial(meeting.connection, mark)
+            connect = partial(_own_connection, mark)
             self._heartbeats = Heartbeats(connect, self.global_rank, self.world_size, self.patience)
             self.barrier()
             _watch([*checks, self._heartbeats])
-            meeting.met(mark)
+            meeting.met(connect)
 
     def teardown(self) -> None:
         """As the base class does; then another thread may have a run."""
@@ -209,7 +210,15 @@ class FederatedStrategy(DDPStrategy):
 
     def _meet(self) -> dist.Store:
         """The launcher's store; there the nodes agree on a backend, since one that uses another waits for ever."""
-        store, backends = meeting.meet(self._get_process_group_backend())
+        rank, ranks = launch.rank(), launch.world_size()
+        try:
+            with meeting.told_of_waiting():
+                ours: dist.Store = next(dist.rendezvous("env://", timeout=meeting.ARRIVAL))[0]
+                store = dist.PrefixStore(meeting.fresh_prefix(ours, rank, ranks), ours)
+                store.set(f"backend of {rank}", self._get_process_group_backend())
+                backends = {store.get(f"backend of {other}").decode() for other in range(ranks)}
+        except (RuntimeError, TimeoutError) as error:
+            raise UserError(meeting.why_not_met(error)) from error
         if len(backends) > 1:
             rank_zero_warn("Not every rank has a GPU of its own: the exchange runs on gloo instead of NCCL on all.")
             self._process_group_backend = "gloo"
@@ -311,6 +320,20 @@ def _watch(checks: Sequence[Check]) -> None:
     if checks:
         _watching.append(Watch(checks))
         _watching[0].start()
+
+
+def _own_connection(prefix: str) -> dist.Store:
+    """Another connection to the launcher's store, so that whoever waits on the first one holds up nobody."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return dist.PrefixStore(prefix, dist.TCPStore(host, port, None, False, timedelta(seconds=5)))
+
+
+def store_at(listener: socket.socket) -> dist.Store:
+    """The store of a launch, served on a listening socket; what torchrun has in its own process."""
+    host, port = listener.getsockname()
+    return dist.TCPStore(  # libuv's takes no socket that listens already
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=False
+    )
 
 
 _PLAYING: list[threading.Thread] = []

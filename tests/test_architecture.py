@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # An import may only ever point down this list, or stay inside a room.
 ROOMS = [
     "__main__", "cli", "comparison", "dashboard", "paper", "studies", "trainer", "callbacks", "module", "rehearsal",
-    "evaluation", "root", "round", "strategy", "meeting", "runs", "datamodules", "adversaries", "cohort", "schedule",
+    "evaluation", "root", "round", "strategy", "runs", "datamodules", "adversaries", "cohort", "schedule",
     "objective", "fingerprints", "scaffold", "parameters", "stack", "sharded", "exchange", "servers", "metrics",
     "models", "federation", "launch", "functional", "configured", "files", "errors", "__init__",
 ]  # fmt: skip
@@ -84,7 +84,7 @@ def test_contributors_read_of_every_room() -> None:
 def test_only_exchange_and_strategy_name_torch_distributed() -> None:
     """One room knows that other ranks exist, and one starts them."""
     naming = {name_of(file) for file in FILES if names_distributed(file.read_text())}
-    assert naming <= {"exchange.py", "meeting.py", "strategy.py"}
+    assert naming <= {"exchange.py", "strategy.py"}
     assert "exchange.py" in naming
 
 

@@ -14,6 +14,7 @@ from rffl_pl.cli.configurations import with_files
 from rffl_pl.cli.process import be_quiet, keep_freed_memory, outlast_readers
 from rffl_pl.errors import UserError, lost_a_rank, reason
 from rffl_pl.launch.fork import RANKS, become_ranks, take_ranks
+from rffl_pl.launch.meeting import last_word, leave_word
 from rffl_pl.launch.words import heard, near
 
 _OF_ONE_PROCESS = {"compare", "completion", "dashboard", "paper", "study"}
@@ -99,8 +100,7 @@ def run(args: list[str], ranks: int = 1) -> None:
     from rffl_pl.cli.linked import check_linked
     from rffl_pl.cli.mistakes import check_words, interrupted, mistake_behind, sentence
     from rffl_pl.launch.stopping import Stopped
-    from rffl_pl.meeting import leave_word, store_at
-    from rffl_pl.strategy import end
+    from rffl_pl.strategy import end, store_at
 
     keep_freed_memory()
     be_quiet()
@@ -132,7 +132,6 @@ def run(args: list[str], ranks: int = 1) -> None:
 def _end_without(lost: Exception) -> NoReturn:
     """End a process whose connection to another rank broke, with what that one had to say."""
     from rffl_pl.launch.stopping import STOP
-    from rffl_pl.meeting import last_word
     from rffl_pl.strategy import end
 
     if STOP.heard is not None:

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from rffl_pl import meeting
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.errors import UserError
-from rffl_pl.launch import words
-from rffl_pl.meeting import _fresh_prefix, meet
+from rffl_pl.launch import meeting, words
+from rffl_pl.launch.meeting import fresh_prefix
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.disks import Disks
 from rffl_pl.runs.keeping import Keeper
+from rffl_pl.strategy import FederatedStrategy
 from tests.conftest import QUICK, ROOT
 from tests.ranks import forked
 
@@ -178,11 +178,11 @@ def test_ranks_that_were_told_of_different_numbers(monkeypatch: pytest.MonkeyPat
     store = dist.HashStore()
     store.set("question of 1", "abc of 3")
     with pytest.raises(UserError, match="the same WORLD_SIZE, but rank 1 has 3 and rank 0 has 2; give it alike"):
-        _fresh_prefix(store, 0, 2)
+        fresh_prefix(store, 0, 2)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "again")
-    other = threading.Thread(target=lambda: _fresh_prefix(store, 1, 2))
+    other = threading.Thread(target=lambda: fresh_prefix(store, 1, 2))
     other.start()
-    assert _fresh_prefix(store, 0, 2) != "abc"
+    assert fresh_prefix(store, 0, 2) != "abc"
     other.join(timeout=30)
     assert not other.is_alive()
 
@@ -196,7 +196,7 @@ def test_who_waits_for_others_says_so(monkeypatch: pytest.MonkeyPatch, capfd: py
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(meeting, "_LONG", 0.1)
-    monkeypatch.setattr(meeting, "_ARRIVAL", timedelta(seconds=2))
+    monkeypatch.setattr(meeting, "ARRIVAL", timedelta(seconds=2))
     with pytest.raises(UserError, match=rf"2 ranks to meet at 127\.0\.0\.1:{free_port} within .* but not all came \("):
-        meet("gloo")
+        FederatedStrategy("cpu")._meet()
     assert f"Waiting for 2 ranks to meet at 127.0.0.1:{free_port}.\n" in capfd.readouterr().err
