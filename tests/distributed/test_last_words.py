@@ -123,7 +123,7 @@ def test_words_that_are_none() -> None:
 def test_a_folder_elsewhere(tmp_path: Path) -> None:
     """Rank 0 has others write where they did not say."""
     here = RunFolder(tmp_path / "here")
-    for name in ("/tmp/there", "../there", "..", "a/b"):
+    for name in ("/elsewhere", "../there", "..", "a/b"):
         trainer: Any = SimpleNamespace(strategy=SimpleNamespace(broadcast=lambda _, name=name: name))
         with pytest.raises(UserError, match=r"to name a folder below --run\.root and --run\.name, but it says"):
             named_alike(here, trainer)
@@ -149,7 +149,7 @@ def test_checkpoints_elsewhere(tmp_path: Path) -> None:
     disks.runs_in(tmp_path / "1")
     assert disks.here("/srv/runs/a/1/checkpoints/last.ckpt") == tmp_path / "1" / "checkpoints" / "last.ckpt"
     keeper = Keeper(ranks, disks, "mark", all_serve=False)
-    for place in ("/etc/last.ckpt", "/srv/runs/a/2/last.ckpt", "/srv/runs/a/1/../../../home/last.ckpt"):
+    for place in ("/elsewhere/last.ckpt", "/srv/runs/a/2/last.ckpt", "/srv/runs/a/1/../../../b/last.ckpt"):
         with pytest.raises(UserError, match=r"to lie in the run's folder, but rank 0 names .*; leave dirpath out\."):
             keeper.write({}, place)
         assert keeper.to_remove(place) is None
