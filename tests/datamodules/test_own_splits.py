@@ -74,6 +74,21 @@ def test_the_older_name_of_dirichlets_concentration() -> None:
         DIR(alpha=0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (DIR, {"alpha": "0.5"}, r"Expected --data\.split\.alpha to be a number, but got '0\.5'\."),
+        (CLA, {"draw": "relesed"}, r"--data\.split\.draw to be one of auto, disjoint, .*; did you mean released\?"),
+    ],
+)
+def test_options_of_a_split_are_looked_at_in_python_too(
+    kind: type[Split], options: dict[str, Any], message: str
+) -> None:
+    """As the command line does, and as every other object of a run."""
+    with pytest.raises(UserError, match=message):
+        kind(**options)
+
+
 class Wrong(Split):
     """Whatever it is told to cut."""
 

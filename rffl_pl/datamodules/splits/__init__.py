@@ -32,4 +32,5 @@ def named(split: Split | str) -> Split:
             f"Expected --data.split to be one of {', '.join(known)}, or a class of your own as my_package.MySplit "
             f"(in Python MySplit(), one that is made), but got {split}."
         )
-    return known[split]()
+    made: Split = known[split]()
+    return made

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
 
 
@@ -30,8 +32,10 @@ class Pool:
     generator: torch.Generator
 
 
-class Split(ABC):
+class Split(Configured, ABC):
     """A way to divide a pool among participants. Your own is a subclass with `cut`."""
+
+    _group: ClassVar[str] = "--data.split"
 
     @abstractmethod
     def cut(self, pool: Pool) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
@@ -24,13 +24,10 @@ class CLA(Split):
             ``released``: every shard is drawn on its own with replacement, as in the authors' code.
 
     Raises:
-        UserError: If `draw` is none of these, and in `cut` if there are too few examples: for disjoint shards, or
-            altogether for one shard.
+        UserError: In `cut`, if there are too few examples: for disjoint shards, or altogether for one shard.
     """
 
     def __init__(self, *, draw: Draw = "auto") -> None:
-        if draw not in get_args(Draw):
-            raise UserError(f"Expected --data.split.draw to be one of {', '.join(get_args(Draw))}, but got {draw}.")
         self.draw = draw
 
     def cut(self, pool: Pool) -> list[Tensor]:
