@@ -375,8 +375,9 @@ class FederatedModule(Configured, LightningModule):
         made, seed = partial(self._cohort_of, [0]), partial(self.federation.seed_for, "root training")
         return Root(made, examples, self.schedule, seed, self.trainer.precision_plugin)
 
-    def configure_optimizers(self) -> None:
-        """Lightning steps no optimizer: every participant has its own."""
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """None, which Lightning would step: every participant has its own."""
+        return []
 
     def training_step(self, batch: dict[int, Shard], batch_idx: int) -> None:
         """The round is the callback's to play: it has the server."""

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric.plugins import ClusterEnvironment
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
@@ -105,6 +106,14 @@ class LaunchEnvironment(ClusterEnvironment):
         return launch.rank() // launch.local_world_size()
 
 
+class _Started(_SubprocessScriptLauncher):
+    """Starts no process: there are all of them, so that a notebook or a shell can be the only one."""
+
+    @property
+    def is_interactive_compatible(self) -> bool:
+        return True
+
+
 # How long a rank waits for one that is alive but does not come; the watch sees to those that are not.
 _PATIENCE = timedelta(hours=12)
 _MOST_SAID = 1 << 26
@@ -174,6 +183,10 @@ class FederatedStrategy(DDPStrategy):
         if not self.sharded or self.world_size == 1:
             return Coordinates(dimension)
         return Part(dimension, Ranks(self.global_rank, self.world_size, self.root_device))
+
+    def _configure_launcher(self) -> None:
+        assert self.cluster_environment is not None
+        self._launcher = _Started(self.cluster_environment, self.num_processes, self.num_nodes)
 
     def setup_distributed(self) -> None:
         """As the base class does; alone it meets itself in memory, not on a port that may be taken."""

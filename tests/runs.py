@@ -98,7 +98,7 @@ def federate(
         use_distributed_sampler=False,
     )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*many workers|.*configure_optimizers|.*treespec|.*steepness")
+        warnings.filterwarnings("ignore", message=".*many workers|.*treespec|.*steepness")
         try:
             trainer.fit(module, datamodule=digits(federation, **data))
         finally:

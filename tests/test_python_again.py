@@ -61,6 +61,22 @@ def test_a_reference_is_of_its_own_run(tmp_path: Path) -> None:
         assert (run.summary().standalone == [None] * 3) != enabled
 
 
+def test_in_a_notebook(tmp_path: Path) -> None:
+    """Or a shell: Lightning, which starts processes by itself elsewhere, would have none there."""
+    program = (
+        "import rffl_pl\n"
+        "from tests.test_python import small\n"
+        f"run = rffl_pl.RunFolder.make({str(tmp_path / 'run')!r})\n"
+        "trainer, module, data = small(run)\n"
+        "trainer.fit(module, data)\n"
+        "print('rounds:', run.summary().rounds)\n"
+    )
+    shell = subprocess.run(
+        [sys.executable, "-i"], input=program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "rounds: 2" in shell.stdout, shell.stderr
+
+
 class Meanwhile(RoundCallback):
     """Has another thread begin a run after the first round."""
 

@@ -84,7 +84,6 @@ def be_quiet() -> None:
     for message in (
         ".*isinstance.treespec, LeafSpec.*",
         ".*does not have many workers.*",
-        ".*configure_optimizers. returned .None.*",
         ".*Checkpoint directory .* exists.*",
         ".*Experiment logs directory .* exists.*",
         ".*LightningCLI's args parameter is intended.*",
