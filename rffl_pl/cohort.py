@@ -16,7 +16,7 @@ from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.objective import LocalRound, Objective, check_loss, check_remembered
-from rffl_pl.parameters import aligned_rows, bind, bytes_of, flat_parameters, layer_sizes, trainable
+from rffl_pl.parameters import aligned_rows, bind, checksum, flat_parameters, layer_sizes, trainable
 from rffl_pl.scaffold import Corrections
 from rffl_pl.schedule import OptimizerFactory, Schedule, loss_on, make_optimizer
 from rffl_pl.stack import Stack, Turn
@@ -394,11 +394,14 @@ class Cohort:
         added: list[tuple[nn.Parameter, Tensor]] = []
         for x, y in batches:
             y = y.to(self.weights.device, torch.int64, non_blocking=True)
+            kept = [buffer.clone() for buffer in self.networks[index].buffers()] if len(y) == 1 else []
             try:
                 loss = loss_of(self.placed(x), y)
             except ValueError as error:
                 if len(y) > 1 or "more than 1 value per channel" not in str(error):
                     raise
+                for buffer, value in zip(self.networks[index].buffers(), kept, strict=True):
+                    buffer.copy_(value)  # which layers before that one have changed
                 continue  # batch normalisation has no variance of a single example: a last one is left out
             optimizer.zero_grad(set_to_none=True)
             with guard():
@@ -442,7 +445,7 @@ class Cohort:
     def _fingerprint(self, index: int) -> tuple[int, ...]:
         """Sums of the bits of weights and buffers."""
         tensors = [self.weights[index], *self.networks[index].buffers()]
-        return tuple(int(t.view(torch.int32).sum() if t.dtype == torch.float32 else bytes_of(t).sum()) for t in tensors)
+        return tuple(map(checksum, tensors))
 
     def _same_model(self, a: int, b: int) -> bool:
         pairs = zip(self.networks[a].buffers(), self.networks[b].buffers(), strict=True)

@@ -27,19 +27,16 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
+from rffl_pl.first_step import check_in_place, check_objective, check_plain_steps, check_step, check_training_mode
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.objective import Objective
 from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.rehearsal import (
     check_logits,
     check_memory,
-    check_objective,
-    check_plain_steps,
     check_same_federation,
     check_state,
-    check_step,
     check_trainer,
-    check_training_mode,
     first_batch,
     takes_channels_last,
 )
@@ -182,9 +179,7 @@ class FederatedModule(Configured, LightningModule):
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
                 x, y = self.data.example(self.exchange.hosted[0])
                 with self.trainer.precision_plugin.train_step_context():
-                    check_step(self.optimizer, self.network, torch.cat([x, x]), torch.cat([y, y]), self.loss)
-                    check_training_mode(self.network, torch.cat([x, x]))
-                    self._try_objective(torch.cat([x, x]), torch.cat([y, y]))
+                    self._try_step(torch.cat([x, x]), torch.cat([y, y]))
                 if self.scaffold:
                     check_plain_steps(self.new_optimizer())
                 self.stacked = self._can_be_stacked(x)
@@ -225,8 +220,11 @@ class FederatedModule(Configured, LightningModule):
                 tried.append((logits, y.long()))
         return tried[0]
 
-    def _try_objective(self, x: Tensor, y: Tensor) -> None:
-        """Two rounds of one step on a copy."""
+    def _try_step(self, x: Tensor, y: Tensor) -> None:
+        """One step on copies; by an objective two rounds of one."""
+        trained = check_step(self.optimizer, self.network, x, y, self.loss)
+        check_training_mode(self.network, x)
+        check_in_place(trained, x)
         if self.objective is not None:
             loss = loss_on(x.device, self.loss)
             check_objective(self.objective, self.optimizer, self.network, x, y, loss)

@@ -52,6 +52,22 @@ def bind(network: nn.Module, row: Tensor) -> nn.Module:
     return network
 
 
+def astray(network: nn.Module, row: Tensor) -> str | None:
+    """The name of the first parameter that trains and is no view into ``row`` ``[D]`` any more; None if all are."""
+    start = row.data_ptr()
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad and parameter.numel():
+            if parameter.data_ptr() != start:
+                return name
+            start += parameter.numel() * row.element_size()
+    return None
+
+
+def checksum(t: Tensor) -> int:
+    """A sum of a tensor's bits, which equal ones have in common, and few others."""
+    return int(t.view(torch.int32).sum() if t.dtype == torch.float32 and t.is_contiguous() else bytes_of(t).sum())
+
+
 def bytes_of(t: Tensor) -> Tensor:
     """A tensor's bytes, whatever its type: sums of complex numbers are none, and those of masks may be infinite."""
     return t.contiguous().view(-1).view(torch.uint8)

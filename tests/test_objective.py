@@ -19,11 +19,11 @@ from rffl_pl.cohort import Cohort
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.fingerprints import fingerprints
+from rffl_pl.first_step import check_objective
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 from rffl_pl.objective import LocalRound, Objective
 from rffl_pl.parameters import flat_parameters
-from rffl_pl.rehearsal import check_objective
 from rffl_pl.runs import RunFolder, checkpoint
 from rffl_pl.schedule import Schedule
 from tests.cli.folders import assert_same_bits

@@ -28,7 +28,8 @@ _DEEPEST = 4
 _FEW = 1000
 """So many numbers are written out."""
 
-_EVERY_MODULES = frozenset(vars(nn.Module()))
+EVERY_MODULES = frozenset(vars(nn.Module()))
+"""What a module without anything of its own has."""
 _EVERY_OPTIMIZERS = frozenset(vars(SGD([nn.Parameter(torch.zeros(1))], lr=1.0)))
 
 
@@ -88,11 +89,16 @@ def optimizer_settings(optimizer: Optimizer) -> Settings:
     first, *others = optimizer.param_groups
     told = {name: value for name, value in first.items() if name != "params"}
     told |= {f"{name}.{k}": each[name] for k, each in enumerate(others, 1) for name in each if name != "params"}
-    own = {name: value for name, value in vars(optimizer).items() if name not in _EVERY_OPTIMIZERS}
+    own = beside_state(optimizer)
     if type(optimizer).__module__.startswith("torch."):  # what they keep hidden says nothing of their steps
         own = {name: value for name, value in own.items() if not name.startswith("_")}
     every = {name: str(value) for name, value in told.items()} | {name: _told(value) for name, value in own.items()}
     return {name: value for name, value in every.items() if value is not None}
+
+
+def beside_state(optimizer: Optimizer) -> dict[str, Any]:
+    """What an optimizer keeps as attributes, beside its state and its groups."""
+    return {name: value for name, value in vars(optimizer).items() if name not in _EVERY_OPTIMIZERS}
 
 
 def loss_settings(loss: nn.Module | None) -> Settings:
@@ -110,7 +116,7 @@ def attributes(layer: nn.Module) -> Settings:
 
     Plain values, tensors, the names of functions, and collections, dataclasses and namespaces of these.
     """
-    every = {name: _told(value) for name, value in vars(layer).items() if name not in _EVERY_MODULES}
+    every = {name: _told(value) for name, value in vars(layer).items() if name not in EVERY_MODULES}
     return {name: value for name, value in every.items() if value is not None}
 
 

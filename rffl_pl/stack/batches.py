@@ -104,8 +104,9 @@ def from_memory(held: Held, orders: Sequence[Sequence[Tensor]]) -> Iterator[Stac
     x, y = held.x, held.y
     sizes = [[len(part) for part in order] for order in orders]
     steps, largest = max(map(len, sizes)), max(map(max, sizes))
-    numbers = torch.zeros(len(orders), steps, largest, dtype=torch.int64)
+    numbers = torch.empty(len(orders), steps, largest, dtype=torch.int64)
     for k, order in enumerate(orders):
+        numbers[k] = order[0][0]  # what fills up is its own, too: a gradient of 0 times what is infinite is none
         for step, part in enumerate(order):
             numbers[k, step, : len(part)] = part
     numbers = numbers.to(x.device, non_blocking=True)
@@ -140,7 +141,7 @@ def as_drawn(
             inputs = [found[k][0].to(device, non_blocking=True) for k in some]
             classes = [found[k][1].to(device, torch.int64, non_blocking=True) for k in some]
             counts = [len(y) for y in classes]
-            x, y = (torch.stack(_filled_up(parts)) for parts in (inputs, classes))
+            x, y = (torch.stack(_filled_up(parts, 0)) for parts in (inputs, classes))
             yield StackedBatch(some, x, y, _weights(counts, device), counts)
 
 
@@ -164,9 +165,8 @@ def beside(
         sizes = [size for part, _ in found for size in part.sizes]
         ascending = sorted(range(len(active)), key=active.__getitem__)
         where = torch.tensor(ascending).to(found[0][0].x.device, non_blocking=True)
-        x, y, weight = (
-            torch.cat(_filled_up([getattr(part, name) for part, _ in found], 1))[where] for name in ("x", "y", "weight")
-        )
+        x, y = (torch.cat(_filled_up([getattr(part, name) for part, _ in found], 1))[where] for name in ("x", "y"))
+        weight = _weights(sizes, x.device)[where]
         yield StackedBatch([active[k] for k in ascending], x, y, weight, [sizes[k] for k in ascending])
 
 
@@ -175,12 +175,21 @@ def _kind(dtype: torch.dtype, shape: torch.Size) -> Any:
     return dtype if len(shape) == 1 and not dtype.is_floating_point else (dtype, shape)
 
 
-def _filled_up(parts: Sequence[Tensor], first: int = 0) -> list[Tensor]:
-    """Tensors in one shape, with zeros behind those that are shorter, in every dimension from the ``first`` on."""
-    shape = [max(sizes) for sizes in zip(*(part.shape[first:] for part in parts), strict=True)]
-    lacking = [[then - now for now, then in zip(part.shape[first:], shape, strict=True)] for part in parts]
-    sides = [[entry for count in reversed(more) for entry in (0, count)] for more in lacking]
-    return [pad(part, side) if any(side) else part for part, side in zip(parts, sides, strict=True)]
+def _filled_up(parts: Sequence[Tensor], examples: int) -> list[Tensor]:
+    """Tensors in one shape: with their first example again, in dimension ``examples``, and zeros behind sentences.
+
+    An example that is nobody's could have no finite gradient, of which 0 times is no number.
+    """
+    shape = [max(sizes) for sizes in zip(*(part.shape[examples:] for part in parts), strict=True)]
+    filled = []
+    for part in parts:
+        lacking = [then - now for now, then in zip(part.shape[examples:], shape, strict=True)]
+        more, *behind = lacking
+        first = part.narrow(examples, 0, 1)
+        longer = torch.cat([part, *[first] * more], examples) if more else part
+        side = [entry for count in reversed(behind) for entry in (0, count)]
+        filled.append(pad(longer, side) if any(side) else longer)
+    return filled
 
 
 def _weights(counts: Sequence[int], device: torch.device) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -99,6 +100,17 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
             if type(child) is nn.Dropout:
                 setattr(module, name, made.setdefault(child, _Dropout(child.p, draws)))
     return _Dropout(network.p, draws) if type(network) is nn.Dropout else network
+
+
+def without_dropout(network: nn.Module) -> nn.Module:
+    """A copy that draws nothing, which shares what does not train."""
+    copied = copy.deepcopy(network, {id(p): p for p in network.parameters() if not p.requires_grad})
+    for layer in copied.modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd):
+            layer.p = 0.0
+        elif isinstance(layer, nn.MultiheadAttention):
+            layer.dropout = 0.0
+    return copied
 
 
 def _check_embedding(embedding: nn.Embedding | nn.EmbeddingBag) -> None:

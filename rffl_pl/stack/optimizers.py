@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 
@@ -104,6 +104,20 @@ def rule_of(optimizer: Optimizer) -> Rule:
     if plain and kind in (Adam, AdamW):
         return _Adaptive({"decoupled_weight_decay": kind is AdamW, **settings})
     raise NotStackableError(f"{kind.__name__} with these options is none that is written for several models")
+
+
+def check_whole(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> None:
+    """See that an optimizer steps a network's parameters that train, in their order, and does nothing beside.
+
+    Raises:
+        NotStackableError: If not.
+    """
+    kind = type(optimizer).__name__
+    stepped = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    if [*map(id, stepped)] != [*map(id, parameters)]:
+        raise NotStackableError(f"{kind} steps some of the parameters alone, or in an order of its own")
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks or "step" in vars(optimizer):
+        raise NotStackableError(f"steps of {kind} have hooks, or were replaced")
 
 
 def gathered(optimizer: Optimizer, slot: str, weights: Tensor) -> Tensor:

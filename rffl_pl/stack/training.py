@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
 from rffl_pl.functional.streams import Stream, others_state, untouched
+from rffl_pl.parameters import bind, flat_parameters, trainable
 from rffl_pl.stack.batches import (
     Batch,
     Held,
@@ -33,8 +34,8 @@ from rffl_pl.stack.batches import (
     from_memory,
     index_of,
 )
-from rffl_pl.stack.networks import Draws, Lowered, adapted, alike, autocast_to, changes, counts
-from rffl_pl.stack.optimizers import NotStackableError, gathered, rule_of, steps_taken
+from rffl_pl.stack.networks import Draws, Lowered, adapted, alike, autocast_to, changes, counts, without_dropout
+from rffl_pl.stack.optimizers import NotStackableError, check_whole, gathered, rule_of, steps_taken
 from rffl_pl.stack.rows import Rows, Turn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -164,8 +165,7 @@ class Stack:
         part = rows.of(batch.active)
         leaf = part.weights.detach().requires_grad_()
         logits = self.logits(leaf, batch.x)
-        each = self._losses(logits.flatten(0, 1), batch.y.flatten()).view_as(batch.weight)
-        means = (each * batch.weight).sum(1) / batch.weight.sum(1)
+        means = self._means(logits, batch.y, batch.weight)
         (grad,) = torch.autograd.grad(means.sum(), leaf)
         torch.clear_autocast_cache()  # the weights it holds in lower precision change now
         with torch.no_grad():
@@ -174,6 +174,11 @@ class Stack:
             self.rule.step(part.weights, grad, part.state, part.steps, rate)
             rows.take(batch.active, part)
         return means.detach()
+
+    def _means(self, logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Weighted mean losses ``[m]`` of logits ``[m, B, C]``, classes and weights ``[m, B]``."""
+        each = self._losses(logits.flatten(0, 1), y.flatten()).view_as(weight)
+        return (each * weight).sum(1) / weight.sum(1)
 
     def _epoch(self, turns: Sequence[Turn], streams: Sequence[Stream], device: torch.device) -> Iterator[StackedBatch]:
         """One pass of everybody: from memory those whose examples lie there as tensors, the others as they draw."""
@@ -264,6 +269,30 @@ class Stack:
             what = "weights decay" if self.rule.decays else "steps are drawn elsewhere"
             raise NotStackableError(f"{what}, but nothing uses {unused[0]}")
 
+    def check_gradients(self, network: nn.Module, x: Tensor) -> None:
+        """See that gradients are those of one such network alone: hooks that change them do not come to all at once.
+
+        Args:
+            network: One of them, without dropout; its weights are changed.
+            x: Inputs ``[B, ...]``.
+
+        Raises:
+            NotStackableError: If they are others.
+        """
+        stirred = self._stirred(self._two_of(network, x))
+        leaf = torch.cat([part.flatten(1) for part in stirred.values()], 1).requires_grad_()
+        logits = self.logits(leaf, torch.stack([x, x]))
+        y = torch.arange(len(x), device=x.device) % logits.shape[-1]
+        means = self._means(logits, torch.stack([y, y]), torch.ones(2, len(x), device=x.device))
+        ((found, _),) = torch.autograd.grad(means.sum(), leaf)
+        bind(network.train(), leaf[0].detach().clone())
+        network.zero_grad(set_to_none=True)
+        self._loss(network(x), y).backward()
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in trainable(network)]
+        alone = torch.cat([grad.flatten() for grad in grads])
+        if alone.isfinite().all() and not (found - alone).norm() <= 0.01 * alone.norm() + 1e-6:
+            raise NotStackableError("it changes its gradients, by hooks say, which are not heard for all at once")
+
     def rehearse(self, network: nn.Module, x: Tensor) -> None:
         """The gradients of a step of two such networks: in another precision layers may meet what they do not take."""
         leaves = self._two_of(network, x)
@@ -273,7 +302,7 @@ class Stack:
 
     def _two_of(self, network: nn.Module, x: Tensor) -> dict[str, Tensor]:
         """Every parameter of two such networks, ``[2, ...]``, which are about to train on so many inputs."""
-        weights = torch.cat([p.detach().flatten() for p in network.parameters() if p.requires_grad]).repeat(2, 1)
+        weights = flat_parameters(network).repeat(2, 1)
         self._draws.streams, self._draws.sizes = [torch.Generator(), torch.Generator()], [len(x), len(x)]
         return {name: part.detach().requires_grad_() for name, part in self._named(weights).items()}
 
@@ -365,7 +394,10 @@ def refusal(
     """
     try:
         stack = Stack(network, optimizer, loss)
+        check_whole(optimizer, trainable(network))
         stack.check(network, x, moved)
+        plain = without_dropout(network)
+        Stack(plain, optimizer, loss).check_gradients(plain, x)
         with precision():
             stack.rehearse(network, x)
     except Exception as error:  # whatever torch.func or the network makes of it
