@@ -325,8 +325,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
         if self.apart("test"):
             return self._measuring.all_apart(self._own["test"].readers, self._sizes("test"))
-        everything = torch.arange(len(self._parts["test"]))
-        return self._readers["test"].batches(everything, self.eval_batch_size)
+        count = len(self._parts["test"])
+        return self._measuring.all_common(self._readers["test"], count)
 
     def teardown(self, stage: str) -> None:
         """Ends the worker processes; who reads on starts others."""

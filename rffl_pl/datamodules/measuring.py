@@ -49,7 +49,7 @@ class Measuring:
             part: See `room`.
         """
         some = self._drawn(indices, self.room(self.federation.total * len(indices), part), which)
-        return reader.batches(bucketed(reader.dataset, some), self.batch_size)
+        return reader.batches(bucketed(reader.dataset, some), self.batch_size, self._seed(which))
 
     def apart(self, readers: Mapping[int, Reader], sizes: Sequence[int], which: str, part: int = 1) -> Joint:
         """Those of their own that the hosted participants are measured on.
@@ -65,12 +65,20 @@ class Measuring:
         for i, reader in readers.items():
             some = self._drawn(torch.arange(sizes[i]), room, which, i)
             batches[i] = reader.batches(bucketed(reader.dataset, some), self.batch_size)
-        return Joint(batches, ceil(room / self.batch_size))
+        return Joint(batches, ceil(room / self.batch_size), self._seed(which))
 
     def all_apart(self, readers: Mapping[int, Reader], sizes: Sequence[int]) -> Joint:
         """All that the hosted participants have, in their order."""
         batches = {i: reader.batches(torch.arange(sizes[i]), self.batch_size) for i, reader in readers.items()}
-        return Joint(batches, ceil(max(sizes) / self.batch_size))
+        return Joint(batches, ceil(max(sizes) / self.batch_size), self._seed("test"))
+
+    def all_common(self, reader: Reader, count: int) -> Batches:
+        """All ``count`` test examples that are everybody's, in their order."""
+        return reader.batches(torch.arange(count), self.batch_size, self._seed("test"))
+
+    def _seed(self, which: str) -> int:
+        """Of what is drawn where examples are read, a transformation's: the same for all models, whenever measured."""
+        return self.federation.seed_for("reading", which)
 
     def _drawn(self, indices: Tensor, count: int, *names: str | int) -> Tensor:
         """So many of them, in their order."""

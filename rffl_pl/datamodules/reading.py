@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -45,10 +46,17 @@ class Reader:
         self.in_memory = sentences or tensors_of(dataset) is not None
         self.num_workers = 0 if self.in_memory else num_workers
         self._idle: list[DataLoader[Any]] = []
+        self._passes = itertools.count()
 
-    def batches(self, indices: Tensor, batch_size: int) -> Batches:
-        """Mini-batches of exactly these examples in this order; the last one may be smaller."""
-        return Batches(self, indices.split(batch_size))
+    def batches(self, indices: Tensor, batch_size: int, seed: int | None = None) -> Batches:
+        """Mini-batches of exactly these examples in this order; the last one may be smaller.
+
+        Args:
+            indices: Their numbers.
+            batch_size: Examples per batch.
+            seed: Of what the dataset draws at random, the same in every pass; by default the surrounding stream's.
+        """
+        return Batches(self, indices.split(batch_size), seed)
 
     def read(self, order: Sequence[Tensor]) -> Iterator[Batch]:
         """One pass: for each of the index vectors ``[B]`` of ``order`` its batch.
@@ -81,7 +89,8 @@ class Reader:
         # Taken while the pass lasts: another one beside it has or starts its own.
         loader = idle.pop() if idle else self._started()
         assert isinstance(loader.sampler, _Order)
-        loader.sampler.requests = [(seed, indices.tolist()) for indices in order]
+        number = next(self._passes)
+        loader.sampler.requests = [(number, seed, indices.tolist()) for indices in order]
         with _sigterm_held_back():  # workers are started here, the first time
             batches = iter(loader)
         try:
@@ -116,10 +125,10 @@ class Reader:
 
 
 class Batches:
-    """Mini-batches in an order that is known beforehand, to be walked any number of times."""
+    """Mini-batches in an order that is known beforehand, to be walked any number of times; `seed` as of `Reader`."""
 
-    def __init__(self, reader: Reader, order: Sequence[Tensor]) -> None:
-        self.reader, self.order = reader, order
+    def __init__(self, reader: Reader, order: Sequence[Tensor], seed: int | None = None) -> None:
+        self.reader, self.order, self.seed = reader, order, seed
 
     @property
     def tensors(self) -> tuple[Tensor, ...] | None:
@@ -136,30 +145,39 @@ class Batches:
         return len(self.order)
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.reader.read(self.order)
+        if self.seed is None or self.reader.in_memory:
+            return self.reader.read(self.order)
+        return self._drawn_from(Stream(self.seed))
+
+    def _drawn_from(self, stream: Stream) -> Iterator[Batch]:
+        with stream:
+            walk = self.reader.read(self.order)
+        for _ in self.order:
+            with stream:
+                batch = next(walk)
+            yield batch
 
 
 class Joint:
     """Mini-batches of several participants' own examples, side by side: the n-th item has the n-th of each.
 
-    Takes one number from the surrounding random stream for a pass, whoever is hosted here; what a dataset draws at
-    random follows from that and its participant.
+    What a dataset draws at random is the same in every pass, whoever is hosted here.
 
     Args:
         batches: Of each participant its own.
         count: How many items there are, which is the same on every rank; those who have fewer are missing from the
             last ones.
+        seed: Of what is drawn, with the participant's number.
     """
 
-    def __init__(self, batches: Mapping[int, Batches], count: int) -> None:
-        self.batches, self.count = batches, count
+    def __init__(self, batches: Mapping[int, Batches], count: int, seed: int) -> None:
+        self.batches, self.count, self.seed = batches, count, seed
 
     def __len__(self) -> int:
         return self.count
 
     def __iter__(self) -> Iterator[dict[int, Batch]]:
-        seed = int(torch.empty((), dtype=torch.int64).random_())
-        streams = {i: Stream((seed + i) % 2**63) for i in self.batches}
+        streams = {i: Stream((self.seed + i) % 2**63) for i in self.batches}
         walks = {}
         for i, batches in self.batches.items():
             with streams[i]:
@@ -185,16 +203,19 @@ def first_of(batches: Evaluated) -> Batch:
     return next(iter(batches))
 
 
-class _Order(Sampler[tuple[int, list[int]]]):
-    """What worker processes are asked for: the seed of the pass and the examples of each batch."""
+Request = tuple[int, int, list[int]]
+
+
+class _Order(Sampler[Request]):
+    """What worker processes are asked for: the number of the pass, its seed and the examples of each batch."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[int, list[int]]] = []
+        self.requests: list[Request] = []
 
     def __len__(self) -> int:
         return len(self.requests)
 
-    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+    def __iter__(self) -> Iterator[Request]:
         return iter(self.requests)
 
 
@@ -203,12 +224,12 @@ class _AtWork(Dataset[Any]):
 
     def __init__(self, dataset: Dataset[Any]) -> None:
         self.dataset = dataset
-        self._seed: int | None = None
+        self._pass: int | None = None
 
-    def __getitem__(self, request: tuple[int, list[int]]) -> Any:
-        seed, indices = request
-        if seed != self._seed:
-            self._seed = seed
+    def __getitem__(self, request: Request) -> Any:
+        number, seed, indices = request
+        if number != self._pass:
+            self._pass = number
             worker = get_worker_info()
             assert worker is not None
             _start_streams(seed + worker.id)

@@ -204,7 +204,7 @@ def test_what_is_drawn_hangs_on_nobody_else() -> None:
     for readers in ((0, 1, 2), (1,)):
         own_noise = {i: Reader(Noisy(12)).batches(torch.arange(12), 5) for i in readers}
         torch.manual_seed(3)
-        drawn[readers] = torch.cat([item[1][0] for item in Joint(own_noise, 3)]), torch.rand(1)
+        drawn[readers] = torch.cat([item[1][0] for item in Joint(own_noise, 3, 8)]), torch.rand(1)
     (here, after), (alone, then) = drawn.values()
     assert torch.equal(here, alone)
     assert torch.equal(after, then)

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from rffl_pl.adversaries.cast import Poisoned
-from rffl_pl.datamodules.reading import Reader
+from rffl_pl.datamodules import FederatedDataModule, Sources
+from rffl_pl.datamodules.reading import Batches, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard
 from rffl_pl.federation import Federation
 from tests.datamodules.small import CLASSES, InMemory, Plain, contents, ready, tensors
@@ -129,6 +130,34 @@ def test_workers_stay_from_pass_to_pass() -> None:
     assert os.getpid() not in processes
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert len(between) == 4
+
+
+class Transformed(FederatedDataModule):
+    """Draws at random wherever an example is read, as with an augmentation."""
+
+    num_classes = CLASSES
+
+    def load(self) -> Sources:
+        return Sources(train=Noisy(100), test=Noisy(40))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_what_is_measured_is_drawn_alike_in_every_pass(num_workers: int) -> None:
+    """Accuracies would hang on how often models were measured before, and with that on an interruption."""
+    data = Transformed(
+        Federation(participants=2), batch_size=8, validation=0.3, num_workers=num_workers, eval_batch_size=16
+    )
+    ready(data)
+    for loader in (data.test_dataloader(), data.val_dataloader(), data.predict_dataloader()):
+        assert isinstance(loader, Batches)
+        found = []
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            found.append(torch.cat([x[:, :2] for x, _ in loader]))
+            assert torch.equal(torch.rand(1), torch.rand(1, generator=torch.Generator().manual_seed(seed)))
+        assert torch.equal(*found)
+        assert len(found[0][:, 1].unique()) == len(found[0]) >= 20
+    data.teardown("fit")
 
 
 def test_passes_beside_each_other_and_left_early() -> None:
