@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize
 from torch.optim import SGD, Optimizer
 
 from rffl_pl.errors import UserError, ones_own, reason
 from rffl_pl.fingerprints import fingerprint, fingerprints, left_alone
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.objective import LocalRound, Objective, check_loss, check_remembered
-from rffl_pl.parameters import astray, bind, checksum, flat_parameters
+from rffl_pl.parameters import astray, bind, checksum, flat_parameters, trainable
 from rffl_pl.runs.settings import EVERY_MODULES, beside_state
 from rffl_pl.schedule import OptimizerFactory, make_optimizer
 from rffl_pl.stack import Loss, changes, counts
@@ -118,30 +118,39 @@ def _check_bound(network: nn.Module, row: Tensor, whose: str) -> None:
         )
 
 
-def check_in_place(trained: nn.Module, x: Tensor) -> None:
+def check_in_place(trained: nn.Module, x: Tensor, y: Tensor) -> None:
     """See that what does not train stays as it is in training and in evaluation, and what does where it is.
 
     Args:
-        trained: A copy of a network after a step, as of `check_step`: adapters, say, that are added to frozen layers
-            for evaluation, begin with zeros.
+        trained: A copy of a network that may be trained, as `check_step` gives it.
         x: Inputs ``[B, ...]``, two at least, which the network takes in training.
+        y: Classes ``[B]``.
 
     Raises:
         UserError: If not: all participants of a process share what does not train, and no checkpoint has it.
     """
     name, row = type(trained).__name__, flat_parameters(trained)
     frozen = {key: checksum(p) for key, p in bind(trained, row).named_parameters() if not p.requires_grad}
+    trained.zero_grad(set_to_none=True)
+    cross_entropy(trained.train()(x).float(), y.long()).backward()
     with torch.no_grad():
-        for training in (True, False, True):
+        for p in trainable(trained):  # a step: adapters, which may be added to frozen layers, begin with zeros
+            if p.grad is not None:
+                p.sub_(0.1 * normalize(p.grad.to_dense().flatten(), dim=0).view_as(p))
+        for training in (True, False, True):  # what is added for evaluation may be taken back for training
             trained.train(training)(x)
+            _check_frozen(trained, frozen)
     _check_bound(trained, row, f"--model.network {name}")
-    for key, p in trained.named_parameters():
-        if frozen.get(key, 0) != (0 if p.requires_grad else checksum(p)):
-            raise UserError(
-                f"Expected --model.network {name} to leave parameters that do not train as they are, since all "
-                f"participants of a process share them, but {key} changes; have it be a buffer, of which every "
-                "participant has its own, or leave it alone, as LoRA's layers do by merge_weights=False."
-            )
+
+
+def _check_frozen(network: nn.Module, before: Mapping[str, int]) -> None:
+    now = {key: checksum(p) for key, p in network.named_parameters() if key in before}
+    if changed := [key for key, found in now.items() if found != before[key]]:
+        raise UserError(
+            f"Expected --model.network {type(network).__name__} to leave parameters that do not train as they are, "
+            f"since all participants of a process share them, but {changed[0]} changes; have it be a buffer, of which "
+            "every participant has its own, or leave it alone, as LoRA's layers do by merge_weights=False."
+        )
 
 
 def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:

@@ -224,7 +224,7 @@ class FederatedModule(Configured, LightningModule):
         """One step on copies; by an objective two rounds of one."""
         trained = check_step(self.optimizer, self.network, x, y, self.loss)
         check_training_mode(self.network, x)
-        check_in_place(trained, x)
+        check_in_place(trained, x, y)
         if self.objective is not None:
             loss = loss_on(x.device, self.loss)
             check_objective(self.objective, self.optimizer, self.network, x, y, loss)

@@ -66,6 +66,15 @@ def newcomer(
     return flat_parameters(network), total / seen
 
 
+def test_a_batch_that_is_left_out_leaves_nothing() -> None:
+    """Layers before the one that has no variance of it, and that one, have taken it in already."""
+    cohort = Cohort(batchnorm(), [0], sgd, CPU)
+    cohort.train(0, examples(0, n=17), Schedule(epochs=2), 0, seed=1)  # of 8, 8 and 1
+    layers = [layer for layer in cohort.networks[0].modules() if isinstance(layer, nn.BatchNorm1d)]
+    assert [int(layer.num_batches_tracked or 0) for layer in layers] == [4] * len(layers)
+    assert layers
+
+
 @pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
 @pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
 @pytest.mark.parametrize(("decay_every", "proximal"), [("epoch", 0.0), ("round", 0.0), ("epoch", 0.3)])

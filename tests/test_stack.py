@@ -257,6 +257,26 @@ def test_examples_that_draw_at_random() -> None:
     assert untouched(before)
 
 
+@pytest.mark.parametrize("held", [True, False], ids=["in memory", "as they come"])
+def test_what_fills_up_is_ones_own(held: bool) -> None:
+    """Nobody's example has no gradient, nor one of somebody else: 0 times what is infinite is no number."""
+    x, y = torch.randn(sum(SIZES), 6, generator=torch.Generator().manual_seed(1)), torch.arange(sum(SIZES)) % 3
+    x[0] = 1.0  # the first participant's
+    starts = [sum(SIZES[:i]) for i in range(len(SIZES))]
+
+    def shard(first: int, count: int) -> Examples:
+        if held:
+            return Shard(TensorDataset(x, y), torch.arange(first, first + count), 8)
+        return Shuffled(x[first:][:count], y[first:][:count])
+
+    examples = {i: shard(*part) for i, part in enumerate(zip(starts, SIZES, strict=True))}
+    network = seeded(lambda: Standardised(6, 3))
+    (one, alone), (other, together) = (trained(network, sgd, examples, stacked=stacked) for stacked in (False, True))
+    torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=1e-5)
+    assert together == pytest.approx(alone, rel=1e-4, nan_ok=True)
+    assert [i for i, loss in alone.items() if loss != loss] == [0]
+
+
 class Tossed(nn.Linear):
     """Draws from a stream that all participants would have in common."""
 
@@ -292,6 +312,45 @@ class Counting(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         self.seen += 1
         return super().forward(x)
+
+
+class Hooked(Perceptron):
+    """Lowers gradients on their way back, by a hook of what it computes or of a layer."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__(6, 8, 3)
+        self.which = which
+        if which == "layer":
+            self[3].register_full_backward_hook(lambda *seen: (0.1 * seen[1][0],))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self[2](self[1](x.flatten(1)))
+        if self.which == "result" and h.requires_grad:
+            h.register_hook(lambda grad: 0.1 * grad)
+        logits: Tensor = self[3](h)
+        return logits
+
+
+class Bounded(nn.Linear):
+    """Keeps its weights short, in place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.weight.renorm_(2, 0, 1.0)
+        return super().forward(x)
+
+
+class Standardised(nn.Linear):
+    """Has no finite gradient of an example whose entries are all alike."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward((x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True))
+
+
+def clipped(parameters: Any) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    optimizer.register_step_pre_hook(lambda *_: None)
+    return optimizer
 
 
 def decaying(parameters: Any) -> torch.optim.Optimizer:
@@ -338,6 +397,12 @@ def test_rare_networks(network: nn.Module) -> None:
         (mlp(), lambda p: torch.optim.RMSprop(p), "RMSprop with these options is none that is written for several"),
         (mlp(), lambda p: torch.optim.SGD(p, momentum=0.9, dampening=0.1), "SGD with these options"),
         (mlp(), lambda p: torch.optim.Adam(p, amsgrad=True), "Adam with these options"),
+        (mlp(), lambda p: torch.optim.SGD([*p][:2], lr=0.1), "SGD steps some of the parameters alone"),
+        (mlp(), lambda p: torch.optim.Adam([*p][::-1]), "or in an order of its own"),
+        (mlp(), clipped, "steps of SGD have hooks"),
+        (Hooked("result"), sgd, "it changes its gradients"),
+        (Hooked("layer"), sgd, "it changes its gradients"),
+        (Bounded(6, 3), sgd, "modified inplace"),
     ],
 )
 def test_what_trains_one_after_another(network: nn.Module, optimizer: OptimizerFactory, why: str) -> None:

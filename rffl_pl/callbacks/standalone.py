@@ -13,13 +13,15 @@ from pathlib import Path
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from tqdm import tqdm
 
 from rffl_pl.callbacks.ending import over
 from rffl_pl.files import replaced
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
+from rffl_pl.parameters import trainable
 from rffl_pl.runs.identity import raw, sources
 from rffl_pl.runs.settings import attributes, data_settings, loss_settings, optimizer_settings
 from rffl_pl.schedule import Schedule
@@ -27,6 +29,9 @@ from rffl_pl.strategy import FederatedStrategy
 
 _SAMPLE = 32
 """Examples of a data set by which it is known again, where its inputs do not lie in memory."""
+
+_FEW = 4
+"""Examples of a data set that the network is known again by."""
 
 Known = tuple[Tensor, Tensor]
 """Test accuracies of the initial network and of whoever trains alone, ``[P]`` each."""
@@ -113,15 +118,15 @@ class StandaloneReference(Callback):
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
         """A digest of what the reference depends on: of inputs not in memory, and of everybody's own, a sample.
 
-        Of the network, what it prints, keeps and starts from; of the data, its options; how a user's own classes are
-        written.
+        Of the network, what it prints, keeps, starts from, and makes of the sample; of the data, its options; how a
+        user's own classes are written.
         """
-        data = module.data
+        data, optimizer = module.data, module.new_optimizer()
         parts = (
             "initial network and everybody",
             module.identity(),
             repr(_alone(module.schedule)),
-            optimizer_settings(module.new_optimizer()),
+            optimizer_settings(optimizer),
             type(module.cohort.optimizers[0]).__name__,
             module.round,
             data_settings(data),
@@ -135,12 +140,14 @@ class StandaloneReference(Callback):
             torch.__version__,
             data.test_sample,
             *(["stacked"] if module.stacked else []),
+            *_of_some(module.network, optimizer),
             *([loss_settings(module.loss)] if module.loss else []),
         )
         digest = hashlib.sha256(json.dumps([*parts, *_of_own_inputs(trainer, module)], sort_keys=True).encode())
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
             inputs = [x for x, _ in data.common_examples(_SAMPLE)]
-        for tensor in (module.initial_weights(), *module.network.buffers(), *inputs):
+            given = [_logits(module.network, x) for x, _ in data.common_examples(_FEW, in_memory=True)]
+        for tensor in (module.initial_weights(), *module.network.buffers(), *inputs, *given):
             digest.update(raw(tensor))
         return digest.hexdigest()[:24]
 
@@ -169,6 +176,24 @@ def _alone(schedule: Schedule) -> Schedule:
     return replace(schedule, proximal=0.0)
 
 
+def _of_some(network: nn.Module, optimizer: Optimizer) -> list[list[list[int]]]:
+    """Which parameters each group of an optimizer has, by their places; nothing of one that has all in one."""
+    places = {id(p): place for place, p in enumerate(trainable(network))}
+    groups = [[places[id(p)] for p in group["params"]] for group in optimizer.param_groups]
+    return [] if groups == [[*places.values()]] else [groups]
+
+
+def _logits(network: nn.Module, x: Tensor) -> Tensor:
+    """What a network makes of inputs: what it computes by may be nothing that it prints or keeps."""
+    training = network.training
+    try:
+        with torch.inference_mode():
+            logits: Tensor = network.eval()(x)
+    finally:
+        network.train(training)
+    return logits
+
+
 def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple[int, str]]]:
     """Of everybody's own examples a sample's digests, by participant, the same on every rank; else nothing."""
     if not module.data.apart("training"):
@@ -176,8 +201,9 @@ def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple
     told: list[tuple[int, str]] = []
     for i in module.exchange.hosted:
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
-            samples = module.data.own_examples(i, _SAMPLE).values()
-        told.append((i, hashlib.sha256(b"".join(raw(x) for x, _ in samples)).hexdigest()[:16]))
+            samples = [x for x, _ in module.data.own_examples(i, _SAMPLE).values()]
+            samples += [_logits(module.network, x) for x in samples]
+        told.append((i, hashlib.sha256(b"".join(map(raw, samples))).hexdigest()[:16]))
     assert isinstance(trainer.strategy, FederatedStrategy)
     return [sorted((i, digest) for theirs in trainer.strategy.everybodys(told) for i, digest in theirs)]
 

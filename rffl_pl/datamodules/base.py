@@ -297,10 +297,15 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 every = tensors[0].flatten(1) if tensors[0].dim() > 1 else tensors[0].unsqueeze(1)
                 yield which, reader.batch(torch.stack([every.amin(1).argmin(), every.amax(1).argmax()]))
 
-    def common_examples(self, count: int) -> list[Batch]:
-        """Of everybody's examples so many evenly spread of each kind that does not lie in memory, one by one."""
-        unread = [reader for reader in self._readers.values() if not reader.in_memory]
-        return [reader.batch(at.unsqueeze(0)) for reader in unread for at in spread(len(reader.dataset), count)]  # type: ignore[arg-type]  # map-style
+    def common_examples(self, count: int, *, in_memory: bool = False) -> list[Batch]:
+        """Of everybody's examples so many evenly spread of each kind, one by one.
+
+        Args:
+            count: Of a kind.
+            in_memory: Also of what lies in memory.
+        """
+        read = [reader for reader in self._readers.values() if in_memory or not reader.in_memory]
+        return [reader.batch(at.unsqueeze(0)) for reader in read for at in spread(len(reader.dataset), count)]  # type: ignore[arg-type]  # map-style
 
     def test_dataloader(self) -> Evaluated:
         """The test set, or the share of it that is measured on every rank: each evaluates who it hosts."""

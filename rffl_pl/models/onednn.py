@@ -24,8 +24,9 @@ def takes(layers: nn.Sequential, x: Tensor) -> bool:
 
     In single precision; in bfloat16 only where no gradient is asked for and the CPU has instructions for it. From torch
     2.4 on. Not where a layer has hooks, nor under `torch.func`. Not where numbers may overflow or are none, which
-    oneDNN's pooling and ReLU lose: a model that has diverged would look sound. Who needs second derivatives turns it
-    off by ``torch.backends.mkldnn.flags(enabled=False)``.
+    oneDNN's pooling and ReLU lose: a model that has diverged would look sound. Nor where inputs have gradients, whose
+    own gradients a penalty may need: it has no second derivatives. Who needs those by weights turns it off by
+    ``torch.backends.mkldnn.flags(enabled=False)``.
 
     Args:
         layers: Convolutions as `torch.nn.Conv2d` makes them of channels and a kernel, max-pooling, tanh and ReLU, then
@@ -34,7 +35,7 @@ def takes(layers: nn.Sequential, x: Tensor) -> bool:
     """
     backend = torch.backends.mkldnn
     known = _X86 and backend.is_available() and backend.enabled and hasattr(torch, "get_autocast_dtype")
-    if not (known and eager(layers, x)):
+    if not (known and eager(layers, x)) or x.requires_grad:
         return False
     if _precision(x) != torch.float32 and not (_precision(x) == torch.bfloat16 and _evaluates_in_bfloat16()):
         return False

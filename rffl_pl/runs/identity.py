@@ -40,8 +40,12 @@ def identity(network: nn.Module, federation: Federation, data: dict[str, str], o
             "seed": str(federation.seed),
         },
         "data": data,
-        "training": {"optimizer": type(optimizer).__name__, **options},
+        "training": {"optimizer": type(optimizer).__name__, "tensors by group": _sizes(optimizer), **options},
     }
+
+
+def _sizes(optimizer: Optimizer) -> str:
+    return ", ".join(str(len(group["params"])) for group in optimizer.param_groups)
 
 
 def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:

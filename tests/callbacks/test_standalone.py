@@ -129,6 +129,26 @@ def test_a_reference_is_of_one_network(tmp_path: Path) -> None:
     assert counts == [1, 2, 3, 4, 4]
 
 
+class Closed(torch.nn.Linear):
+    """Computes by a number that nobody but its function knows."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(64, 10)
+        self.scaled: Callable[[torch.Tensor], torch.Tensor] = lambda logits: logits * scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scaled(super().forward(x.flatten(1)))
+
+
+def test_a_reference_is_of_what_a_network_computes(tmp_path: Path) -> None:
+    """What is neither printed nor kept changes it, and the other one's accuracies would pass for its."""
+    counts = []
+    for scale in (1.0, 0.01, 1.0):
+        federate(FedAvg(), (), StandaloneReference(cache_dir=str(tmp_path)), rounds=1, network=partial(Closed, scale))
+        counts.append(len(list(tmp_path.glob("*.json"))))
+    assert counts == [1, 2, 2]
+
+
 def test_a_reference_is_of_one_schedule() -> None:
     """Rounds, local epochs, learning rate, precision, engine and what is measured on each ask for another one."""
     module = federate(FedAvg(), rounds=1)
@@ -153,7 +173,8 @@ def test_a_reference_is_of_one_schedule() -> None:
             assert key() != first, name
     assert key() == first
     keys = []
-    for optimizer in (partial(Clipped, clip=5.0), partial(Clipped, clip=0.01), grouped(0.01), grouped(0.02)):
+    clipped = partial(Clipped, clip=5.0), partial(Clipped, clip=0.01)
+    for optimizer in (*clipped, grouped(0.01), grouped(0.02), grouped(0.02, apart=2)):
         with pytest.MonkeyPatch.context() as changed:
             changed.setattr(module, "optimizer", optimizer)
             keys.append(key())
@@ -162,7 +183,7 @@ def test_a_reference_is_of_one_schedule() -> None:
             changed.setattr(trainer, "limit_test_batches", 1)
             changed.setattr(module.data, "eval_batch_size", size)
             keys.append(key())
-    assert len({*keys, first}) == 7
+    assert len({*keys, first}) == 8
 
 
 def test_nothing_draws_whoever_is_alone(tmp_path: Path) -> None:
@@ -188,12 +209,13 @@ class Clipped(torch.optim.SGD):
         self.clip = clip
 
 
-def grouped(rate: float) -> Callable[[Any], torch.optim.Optimizer]:
-    """Makes what is as the default but for one layer."""
+def grouped(rate: float, apart: int = 1) -> Callable[[Any], torch.optim.Optimizer]:
+    """Makes what is as the default but for the last parameters."""
 
     def make(parameters: Any) -> torch.optim.Optimizer:
-        *rest, last = parameters
-        return torch.optim.SGD([{"params": rest}, {"params": [last], "lr": rate}], lr=0.1)
+        every = [*parameters]
+        groups: list[dict[str, Any]] = [{"params": every[:-apart]}, {"params": every[-apart:], "lr": rate}]
+        return torch.optim.SGD(groups, lr=0.1)
 
     return make
 

@@ -35,9 +35,8 @@ def made(name: str, seed: int = 0) -> tuple[nn.Sequential, nn.Sequential, Tensor
 
 
 def gradients(network: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
-    """Of the weights and of the images."""
-    x = x.clone().requires_grad_()
-    return torch.autograd.grad(cross_entropy(network(x), torch.arange(len(x))), [*network.parameters(), x])
+    """Of the weights."""
+    return torch.autograd.grad(cross_entropy(network(x), torch.arange(len(x))), [*network.parameters()])
 
 
 @pytest.fixture
@@ -200,4 +199,7 @@ def test_hooks_and_other_derivatives(went: list[bool]) -> None:
     with torch.backends.mkldnn.flags(enabled=False):
         first, *_ = torch.autograd.grad(network(x).logsumexp(1).sum(), weights, create_graph=True)
         assert torch.autograd.grad(first.square().sum(), weights[2:3])[0].isfinite().all()
+    (slope,) = torch.autograd.grad(network(x.requires_grad_()).logsumexp(1).sum(), x, create_graph=True)
+    assert went[-1] is False
+    assert torch.autograd.grad(slope.square().sum(), weights[2:3])[0].isfinite().all()  # a gradient penalty's
     assert symbolic_trace(network)(x).shape == (7, 10)
