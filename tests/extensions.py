@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Trainer
@@ -94,6 +95,11 @@ class Diary(RoundCallback):
 
     def __init__(self, file: str, *, after: int) -> None:
         self.file, self.after, self.told = Path(file), after, 0
+
+    def numbers(self, played: Round) -> dict[str, float]:
+        accuracies = torch.tensor(played.measures["accuracy"][: played.honest])
+        jain: Any = accuracies.mean().square() / accuracies.square().mean()  # a tensor, as people write it
+        return {"jain": jain, "none": math.nan}
 
     def on_round_end(self, trainer: Trainer, played: Round) -> None:
         self.told += 1

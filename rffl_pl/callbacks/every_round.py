@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from lightning.pytorch import Callback, Trainer
+import math
+from collections.abc import Mapping
+from numbers import Real
 
+from lightning.pytorch import Callback, Trainer
+from torch import Tensor
+
+from rffl_pl.errors import UserError
 from rffl_pl.runs import Round
 
 
@@ -14,6 +20,19 @@ class RoundCallback(Callback):
     round, in which ``state_dict`` is kept.
     """
 
+    def numbers(self, played: Round) -> dict[str, float]:
+        """What to log of a round beside what was measured of everybody, an index of fairness over them say.
+
+        Called on rank 0 before the round is logged, once for every round that is played.
+
+        Args:
+            played: The round.
+
+        Returns:
+            Numbers by name, each a column of ``metrics.csv`` and a key of every logger; by default none.
+        """
+        return {}
+
     def on_round_end(self, trainer: Trainer, played: Round) -> None:
         """A round has ended; called on rank 0, which alone has the numbers, once for every round that is played.
 
@@ -21,3 +40,23 @@ class RoundCallback(Callback):
             trainer: Lightning's; after ``trainer.should_stop = True`` training ends on all ranks.
             played: The round.
         """
+
+
+def numbers_of(callback: RoundCallback, played: Round) -> dict[str, float]:
+    """What a callback has to be logged of a round, less what is not finite.
+
+    Raises:
+        UserError: If something else is called so, or one is no number.
+    """
+    given: Mapping[str, object] = {**callback.numbers(played)}
+    taken, name = played.metrics(), type(callback).__name__
+    found: dict[str, float] = {}
+    for key, value in given.items():
+        if key in taken or not isinstance(key, str) or "/participant_" in key:
+            raise UserError(f"Expected numbers of {name} to have names of their own, but got {key}; call it otherwise.")
+        if not isinstance(value, Real) and not (isinstance(value, Tensor) and value.numel() == 1):
+            raise UserError(
+                f"Expected numbers of {name} to be that, but {key} is of type {type(value).__name__}; give float(...)."
+            )
+        found[key] = float(value)
+    return {key: value for key, value in found.items() if math.isfinite(value)}

@@ -16,7 +16,7 @@ from rffl_pl import launch
 from rffl_pl.callbacks import loggers
 from rffl_pl.callbacks.collecting import collected, gathered, scores
 from rffl_pl.callbacks.ending import cut_short, over
-from rffl_pl.callbacks.every_round import RoundCallback
+from rffl_pl.callbacks.every_round import RoundCallback, numbers_of
 from rffl_pl.callbacks.faults import Faults
 from rffl_pl.callbacks.find import every, find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
@@ -107,6 +107,9 @@ class RunReport(Callback):
         this = collected(pl_module, exchange)
         if not trainer.is_global_zero:
             return
+        for callback in every(trainer, RoundCallback):
+            with ones_own(callback, "--trainer.callbacks", f"give numbers of round {this.number}", GO_ON):
+                this.numbers |= numbers_of(callback, this)
         self.history.append(this)
         self._faults.warn(this, exchange.verdict.reasons if exchange.verdict is not None else {})
         loggers.log(trainer.loggers, this)

@@ -257,7 +257,10 @@ class RunFolder:
         return [(number, _config(file)) for number, file in sorted((int(m[1]), file) for file, m in numbered if m)]
 
     def rounds(self) -> list[Round]:
-        """Every round; who was set aside or silent in it as ``rounds.jsonl`` has it, where that is there and whole."""
+        """Every round; who was set aside or silent in it, and callbacks' numbers, as ``rounds.jsonl`` has them.
+
+        Without these where that is not there, or not whole.
+        """
         text = _text(self.metrics_file)
         whole = text[: text.rfind("\n") + 1]  # a last row without an end is of a run that was killed, or still writes
         rows = [row for row in csv.DictReader(io.StringIO(whole)) if row.get("round")]
@@ -273,16 +276,16 @@ class RunFolder:
                 f"Expected {self.metrics_file} to have numbers, but {error}: it is damaged; rounds.jsonl beside it has "
                 "the same."
             ) from error
-        faults = self._faults()
+        beside = self._beside()
         for entry in rounds:
-            entry.set_aside, entry.silent = faults.get(entry.number, ([], []))
+            entry.set_aside, entry.silent, entry.numbers = beside.get(entry.number, ([], [], {}))
         return rounds
 
-    def _faults(self) -> dict[int, tuple[list[int], list[int]]]:
-        """Who was set aside and who was silent, by round."""
+    def _beside(self) -> dict[int, tuple[list[int], list[int], dict[str, float]]]:
+        """By round who was set aside, who was silent, and callbacks' numbers."""
         try:
             entries = [json.loads(line) for line in self.rounds_file.read_bytes().splitlines()]
-            return {entry["number"]: (entry["set_aside"], entry["silent"]) for entry in entries}
+            return {e["number"]: (e["set_aside"], e["silent"], e.get("numbers", {})) for e in entries}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 

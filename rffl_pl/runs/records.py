@@ -34,6 +34,7 @@ class Round:
             ``personal_loss`` of the last local epoch;
             ``weight``, ``similarity``, ``reputation``, ``quota``, ``bytes_up`` and ``bytes_down`` of the exchange;
             and whatever a server, an attack or a metric adds.
+        numbers: What callbacks make of these, one number each.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Round:
     set_aside: list[int] = field(default_factory=list)
     silent: list[int] = field(default_factory=list)
     measures: dict[str, list[float]] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
 
     @property
     def mean_accuracy(self) -> float:
@@ -77,7 +79,7 @@ class Round:
             flat["reputation/honest_median"] = statistics.median(honest)
         if adversaries := _known(reputations[self.honest :]):
             flat["reputation/adversaries_mean"] = mean(adversaries)
-        return flat
+        return flat | self.numbers
 
     def digest(self) -> dict[str, float]:
         """Flat, for people who look at many: `metrics` with quantiles in place of every participant's own value.

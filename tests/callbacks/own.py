@@ -128,6 +128,13 @@ class Stepping(torch.optim.SGD):
         return super().step(closure)
 
 
+class Renaming(RoundCallback):
+    """Calls a number what another one is called."""
+
+    def numbers(self, played: Round) -> dict[str, float]:
+        return {"accuracy/mean": 1.0}
+
+
 class Failing(RoundCallback):
     """Is wrong."""
 

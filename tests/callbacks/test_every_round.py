@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from rffl_pl import RunFolder
 from rffl_pl.runs.checkpoint import read
 from tests.bad_input.refusal import assert_refused
 from tests.cli.folders import DIGITS, Run, rows
@@ -35,6 +37,11 @@ def test_on_two_ranks_it_is_told_once_and_ends_both(tmp_path: Path) -> None:
     measured = [float(row["accuracy/mean"]) for row in rows(only_run(tmp_path / "runs") / "metrics.csv")]
     assert len(measured) == 3
     assert written(tmp_path) == [[str(i), str(i), f"{measured[i - 1]:.6f}"] for i in (1, 2, 3)]
+    run = RunFolder.open(only_run(tmp_path / "runs"))
+    for row, entry in zip(rows(run.metrics_file), run.rounds(), strict=True):
+        honest = torch.tensor(entry.measures["accuracy"][: entry.honest])
+        assert float(row["jain"]) == entry.numbers["jain"] == pytest.approx(honest.mean() ** 2 / (honest**2).mean())
+        assert "none" not in row
 
 
 def test_a_run_that_goes_on_tells_the_rounds_that_were_missing(rffl: Run, tmp_path: Path) -> None:
@@ -65,6 +72,11 @@ MISTAKES = {
         ("--model.optimizer", "tests.callbacks.own.Stepping", "--model.optimizer.lr", 0.1),
         "Expected the state of --model.optimizer to hold tensors and Python's own numbers and texts, which a "
         "checkpoint keeps, but it has numpy.float32; give float(...) or torch.as_tensor(...).",
+        0,
+    ),
+    "a number that has a name": (
+        ("--trainer.callbacks+=tests.callbacks.own.Renaming",),
+        "Expected numbers of Renaming to have names of their own, but got accuracy/mean; call it otherwise.",
         0,
     ),
     "a round": (
