@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import PIL.features
 import PIL.Image
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
@@ -19,6 +23,11 @@ from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
+FORMATS = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm") + (
+    (".avif",) if "avif" in PIL.features.get_supported_modules() else ()
+)
+"""What the names of images end in, whatever their case."""
+
 
 class ImageFolder(FederatedDataModule):
     """Your own images in folders ``train`` and ``test``, and ``val`` if there is one, with a folder per class in each.
@@ -26,6 +35,10 @@ class ImageFolder(FederatedDataModule):
     With ``--data.split OWN`` ``train`` has a folder per participant, named by its number, and in it those of the
     classes that it has images of. Each is read by the rank that hosts the participant and need not be anywhere else;
     ``test`` and ``val`` are the same everywhere, or with ``--data.own_test true`` made like ``train``.
+
+    Images are files that end in ``.jpg``, ``.jpeg``, ``.jfif``, ``.png``, ``.gif``, ``.bmp``, ``.tif``, ``.tiff``,
+    ``.webp``, ``.ppm`` or ``.pgm``, and in ``.avif`` where Pillow reads that; of several pictures in a file the first
+    counts. A warning says how many other files there are; a class folder that has only such is refused.
 
     Images are read as they are needed, so that not all need to fit into memory; ``num_workers`` processes read ahead.
     The shorter side is brought to ``image_size``, the middle of the longer one kept; values lie in -1 .. 1. Of greys
@@ -67,6 +80,7 @@ class ImageFolder(FederatedDataModule):
         self.folder = Path(folder).expanduser()
         self.pixels = Pixels(image_size, channels)
         self.own_test, self.given_classes = own_test, given_classes(classes)
+        self._unread: list[str] = []
         if own_test and not isinstance(self.split, OWN):
             raise UserError(
                 f"Expected --data.split OWN with --data.own_test true, but got {type(self.split).__name__}; everybody "
@@ -77,6 +91,18 @@ class ImageFolder(FederatedDataModule):
                 "Expected --data.classes with --data.own_test true, but got none; give all classes there are, for "
                 "instance --data.classes '[cat, dog]': nobody reads everybody's folders."
             )
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        if not self._unread:
+            return
+        warn = warnings.warn if isinstance(self.split, OWN) else rank_zero_warn  # of its own files a rank alone knows
+        warn(
+            f"{len(self._unread)} files in class folders of --data.folder are not read, {self._unread[0]} for one; "
+            f"images are those that end in {', '.join(FORMATS)}.",
+            stacklevel=2,
+        )
+        self._unread = []
 
     def load(self) -> Sources:
         if not self.folder.is_dir():
@@ -114,12 +140,14 @@ class ImageFolder(FederatedDataModule):
                 f"but {missing} is missing."
             )
         try:
-            return _Images(folder, classes, self._whose_classes, loader=partial(_input, self.pixels))
+            images = _Images(folder, classes, self._whose_classes, loader=partial(_input, self.pixels))
         except (FileNotFoundError, PermissionError) as error:
             raise UserError(
                 f"Expected {folder} of --data.folder to have images in a folder per class, but torchvision says: "
                 f"{' '.join(str(error).split())}"
             ) from error
+        self._unread += images.unread
+        return images
 
     @property
     def _whose_classes(self) -> str:
@@ -145,7 +173,8 @@ class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has 
 
     def __init__(self, folder: Path, classes: Sequence[str] | None, whose: str, **options: Any) -> None:
         self._given, self._whose = classes, whose
-        super().__init__(str(folder), allow_empty=classes is not None, **options)
+        self.unread: list[str] = []
+        super().__init__(str(folder), **options)
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
         found, numbers = super().find_classes(directory)
@@ -158,6 +187,38 @@ class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has 
                 f"{', '.join(self._given)}, but there is {unknown[0]} ({len(unknown)} are not)."
             )
         return [*self._given], {name: number for number, name in enumerate(self._given)}
+
+    def make_dataset(self, directory: str, class_to_idx: dict[str, int], **_: Any) -> list[tuple[str, int]]:
+        """Every image with its class, in torchvision's order; notes the other files, which torchvision says nothing of.
+
+        Raises:
+            UserError: If a class has other files alone, or no images at all where none of its classes may.
+        """
+        samples = []
+        for name in sorted(class_to_idx):
+            files = _files(os.path.join(directory, name))
+            images = [file for file in files if _is_image(file)]
+            others = [file for file in files if not _is_image(file) and not os.path.basename(file).startswith(".")]
+            if not images and (others or self._given is None):
+                raise UserError(
+                    f"Expected class folder {name} in {directory} of --data.folder to have images, files that end in "
+                    f"{', '.join(FORMATS)}, but it has {f'others alone, say {others[0]}' if others else 'none'}; put "
+                    "some there, or take the folder away."
+                )
+            self.unread += others
+            samples += [(image, class_to_idx[name]) for image in images]
+        return samples
+
+
+def _files(folder: str) -> list[str]:
+    """All below a folder, in torchvision's order; none where there is no such folder."""
+    below = sorted(os.walk(folder, followlinks=True))
+    return [os.path.join(place, name) for place, _, names in below for name in sorted(names)]
+
+
+def _is_image(file: str) -> bool:
+    """By its name, as torchvision has it."""
+    return file.lower().endswith(FORMATS)
 
 
 def _input(pixels: Pixels, path: str) -> Tensor:

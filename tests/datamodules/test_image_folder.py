@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.features
 import pytest
 import torch
 from PIL import Image
@@ -259,6 +261,44 @@ def test_an_image_that_cannot_be_read(rffl: Callable[..., Ended], folder: Path, 
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.parametrize(
+    "suffix", ["jpg", "jpeg", "jfif", "png", "gif", "bmp", "tif", "tiff", "webp", "ppm", "pgm", "avif"]
+)
+def test_a_format(folder: Path, suffix: str) -> None:
+    """A class in another format than the others' lost all its images in silence, or those that were in it."""
+    if suffix == "avif" and "avif" not in PIL.features.get_supported_modules():
+        pytest.skip("Pillow does not read AVIF here")
+    (folder / "train" / "cat" / "0.png").unlink()
+    Image.new("L", (8, 8), 255).save(folder / "train" / "cat" / f"0.{suffix.upper()}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x, y = examples(made(folder))[0]
+    assert (bool((x > 0.9).all()), y) == (True, 0)
+
+
+def test_files_that_are_not_read(divided: Path) -> None:
+    """They are counted once, whosever they are; a class folder with such alone has been forgotten, not left empty."""
+    for place in ("train/0/cat", "train/1/dog", "test/dog"):
+        (divided / place / "0.heic").write_text("no image")
+        (divided / place / ".hidden").write_text("no image either")
+    with pytest.warns(UserWarning, match="are not read") as told:
+        data = made(divided, split="OWN")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data.setup("test")
+    assert data.shard_sizes == [6, 4]
+    assert [str(warning.message).partition(";")[0] for warning in told] == [
+        f"3 files in class folders of --data.folder are not read, {divided}/test/dog/0.heic for one"
+    ]
+    (divided / "train" / "1" / "cat").mkdir()
+    (divided / "train" / "1" / "cat" / "1.heic").write_text("no image")
+    with pytest.raises(UserError, match=r"class folder cat in .*/train/1 .* others alone, say .*/train/1/cat/1\.heic"):
+        made(divided, split="OWN")
+    (divided / "train" / "1" / "cat").rename(divided / "test" / "cow")
+    with pytest.raises(UserError, match=r"class folder cow in .*/test .* others alone, say .*/test/cow/1\.heic"):
+        made(divided, split="OWN", classes=["cat", "dog", "cow"])
+
+
 GREYS = np.array([[0, 300], [40_000, 65_535]])
 
 
@@ -313,8 +353,14 @@ def without_classes(folder: Path) -> str:
 def without_images(folder: Path) -> str:
     shutil.rmtree(folder / "test" / "dog")
     (folder / "test" / "dog").mkdir()
-    (folder / "test" / "dog" / "notes.txt").write_text("no image")
-    return "Found no valid file for the classes dog"
+    (folder / "test" / "dog" / ".notes").write_text("hidden")
+    return r"class folder dog in .*/test of --data.folder to have images, .* \.jpg, .* but it has none; put some"
+
+
+def with_others_alone(folder: Path) -> str:
+    without_images(folder)
+    (folder / "test" / "dog" / "0.heic").write_text("no image")
+    return r"class folder dog in .*/test .* but it has others alone, say .*/test/dog/0\.heic; put some there, or take"
 
 
 def one_class(folder: Path) -> str:
@@ -340,6 +386,7 @@ def class_without_training(folder: Path) -> str:
         without_folder,
         without_classes,
         without_images,
+        with_others_alone,
         one_class,
         class_without_test,
         class_without_training,
