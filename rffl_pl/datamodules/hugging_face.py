@@ -11,6 +11,7 @@ from typing import Any
 
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.shards import held_out
+from rffl_pl.datamodules.sources import HARM
 from rffl_pl.datamodules.text_file import by_number
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
@@ -172,16 +173,12 @@ class HuggingFaceData(FederatedDataModule):
 
     def _check_apart(self, which: str, name: str) -> None:
         """See that no two of training, validation and test examples are the same."""
-        harm = {
-            "train": "a model would be measured on what it was trained on",
-            "test": "a server that trains on what is watched, or scores by it, would be tested on it",
-        }
         earlier = {"train": (), "test": ("train",), "val": ("train", "test")}
         for other in earlier[which]:
             if name == self.split_names[other]:
                 raise UserError(
                     f"Expected --data.{which} to be another split than --data.{other}, but both are {name}; "
-                    f"{harm[other]}; name another."
+                    f"{HARM[other]}; name another."
                 )
 
     def _names(self, train: Any) -> Sequence[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.pictures import Channels, Pixels
-from rffl_pl.datamodules.sources import Sources
+from rffl_pl.datamodules.sources import HARM, Sources
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -58,7 +58,7 @@ class ImageFolder(FederatedDataModule):
 
     Raises:
         UserError: If an argument is out of range, in `setup` if a folder is missing, has no images or other classes
-            than ``train``, and from loaders with the name of an image that cannot be read.
+            than ``train``, or is there twice by a link, and from loaders with the name of an image that cannot be read.
     """
 
     num_classes = 0
@@ -109,11 +109,29 @@ class ImageFolder(FederatedDataModule):
             self._read("train", None)
         parts = ["train", "test", *(["val"] if (self.folder / "val").is_dir() else [])]
         own = {"train": isinstance(self.split, OWN), "test": self.own_test, "val": self.own_test}
+        self._check_apart({part: self._places_of(part, own[part]) for part in parts})
         common = {part: self._read(part, self.given_classes) for part in parts if not own[part]}
         self.class_names = self.given_classes or self._classes_of(*common.values())
         self.num_classes = len(self.class_names)
         read = {part: partial(self._own_images, part) for part in parts} | common
         return Sources(train=read["train"], test=read["test"], validation=read.get("val"))
+
+    def _places_of(self, part: str, own: bool) -> dict[str, None]:
+        """Where its folders lie, or everybody's, and the class folders in them, without links."""
+        folders = [self.folder / part / str(i) for i in range(self.federation.total)] if own else [self.folder / part]
+        return dict.fromkeys(os.path.realpath(place) for folder in folders for place in (folder, *folder.glob("*/")))
+
+    def _check_apart(self, places: Mapping[str, Iterable[str]]) -> None:
+        """See that no folder, whosever it is, is of two parts."""
+        of: dict[str, str] = {}
+        for part, found in places.items():
+            both = next((place for place in found if place in of), None)
+            if both is not None:
+                raise UserError(
+                    f"Expected {of[both]} and {part} of --data.folder {self.folder} to have folders of their own, but "
+                    f"both have {both}; {HARM[of[both]]}; take the link away."
+                )
+            of |= dict.fromkeys(found, part)
 
     def _own_images(self, part: str, participant: int) -> TorchvisionImageFolder:
         """Those of a participant's own."""
@@ -192,11 +210,12 @@ class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has 
         """Every image with its class, in torchvision's order; notes the other files, which torchvision says nothing of.
 
         Raises:
-            UserError: If a class has other files alone, or no images at all where none of its classes may.
+            UserError: If a class has other files alone, or no images at all where none of its classes may, or if a link
+                leads to a folder that is there without it.
         """
-        samples = []
+        samples, known = [], {os.path.realpath(directory): directory}
         for name in sorted(class_to_idx):
-            files = _files(os.path.join(directory, name))
+            files = _files(os.path.join(directory, name), known)
             images = [file for file in files if _is_image(file)]
             others = [file for file in files if not _is_image(file) and not os.path.basename(file).startswith(".")]
             if not images and (others or self._given is None):
@@ -210,10 +229,27 @@ class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has 
         return samples
 
 
-def _files(folder: str) -> list[str]:
-    """All below a folder, in torchvision's order; none where there is no such folder."""
-    below = sorted(os.walk(folder, followlinks=True))
-    return [os.path.join(place, name) for place, _, names in below for name in sorted(names)]
+def _files(folder: str, known: dict[str, str]) -> list[str]:
+    """All below a folder, in torchvision's order; none where there is no such folder.
+
+    Args:
+        folder: Where they lie.
+        known: The folders that have been read, by their places without links; those below this one are added.
+
+    Raises:
+        UserError: If one is read again: by a link that leads upwards images were there forty times.
+    """
+    below = []
+    for folder_below, _, names in os.walk(folder, followlinks=True):
+        place = os.path.realpath(folder_below)
+        if place in known:
+            raise UserError(
+                f"Expected every folder below --data.folder once, but {folder_below} is {known[place]} again; take the "
+                "link away."
+            )
+        known[place] = folder_below
+        below.append((folder_below, names))
+    return [os.path.join(place, name) for place, names in sorted(below) for name in sorted(names)]
 
 
 def _is_image(file: str) -> bool:

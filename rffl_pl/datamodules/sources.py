@@ -9,6 +9,12 @@ from torch.utils.data import Dataset
 
 from rffl_pl.datamodules.own import Own
 
+HARM = {
+    "train": "a model would be measured on what it was trained on",
+    "test": "a server that trains on what is watched, or scores by it, would be tested on it",
+}
+"""What comes of it when a part of a data set is another one too."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:

@@ -334,6 +334,62 @@ def test_a_folder_that_is_not_there_for_images_of_ones_own(tmp_path: Path) -> No
         made(tmp_path / "nowhere", **own)
 
 
+def linked(folder: Path, link: str, to: str) -> None:
+    """Another folder in place of one."""
+    if (folder / link).exists():
+        shutil.rmtree(folder / link)
+    (folder / link).symlink_to(folder / to)
+
+
+@pytest.mark.parametrize(
+    ("link", "to", "said"),
+    [
+        ("test", "train", "train and test .* but both have {}/train; a model would be measured on what it was trained"),
+        ("val", "test", "test and val .* but both have {}/test; a server that trains on what is watched, or scores by"),
+        (
+            "val",
+            "train",
+            "train and val .* but both have {}/train; a model would be measured on what it was trained on",
+        ),
+        ("test/cat", "train/cat", "train and test .* but both have {}/train/cat; .* trained on; take the link away"),
+        ("train/cat/up", "train", "every folder .* once, but {}/train/cat/up is {}/train again; take the link away"),
+        ("train/elk", "train/cat", "every folder .* once, but {}/train/elk is {}/train/cat again; take the link away"),
+        ("train/cat/a", "train/dog", "every folder .* once, but {}/train/dog is {}/train/cat/a again; take the link"),
+    ],
+    ids=["test", "val of test", "val of train", "class of the test", "upwards", "class", "below a class"],
+)
+def test_one_folder_for_two(folder: Path, link: str, to: str, said: str) -> None:
+    """A model is tested on what it was trained on, or images count twice, or forty times."""
+    linked(folder, link, to)
+    with pytest.raises(UserError, match=said.format(folder.resolve(), folder.resolve())):
+        made(folder)
+
+
+@pytest.mark.parametrize(
+    ("link", "to", "place"),
+    [("test/0", "train/0", "train/0"), ("test/1", "train/0", "train/0"), ("test/1/dog", "train/0/dog", "train/0/dog")],
+)
+def test_one_folder_for_two_of_ones_own(divided: Path, link: str, to: str, place: str) -> None:
+    """Whoever trained on it."""
+    for part in ("test", "val"):
+        shutil.rmtree(divided / part)
+    for i in range(2):
+        write_part(divided / "test" / str(i), 2)
+    linked(divided, link, to)
+    own: dict[str, Any] = {"split": "OWN", "own_test": True, "classes": ["cat", "dog"], "validation": 0}
+    with pytest.raises(UserError, match=f"train and test of .* but both have {divided.resolve()}/{place}; a model"):
+        made(divided, **own, watch="test")
+
+
+def test_a_folder_that_lies_elsewhere(folder: Path, tmp_path: Path) -> None:
+    """Parts and classes may be links, as long as each leads to another folder."""
+    for name in ("test", "train/cat"):
+        (folder / name).rename(tmp_path / Path(name).name)
+        (folder / name).symlink_to(tmp_path / Path(name).name)
+    data = made(folder)
+    assert (sum(data.shard_sizes) + len(data.held_out), data.test_sample) == (60, (20, 20))
+
+
 def without_test(folder: Path) -> str:
     shutil.rmtree(folder / "test")
     return "test is missing"
