@@ -12,7 +12,7 @@ from typing import Any
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.sources import HARM
-from rffl_pl.datamodules.text_file import by_number
+from rffl_pl.datamodules.text_file import by_number, label_of
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
 
@@ -38,7 +38,8 @@ class HuggingFaceData(FederatedDataModule):
         path: A folder, either saved with ``save_to_disk`` or of Parquet, CSV, JSON or image files; else the name of a
             data set on the hub, which is downloaded.
         name: Which configuration, where it has several.
-        label: Column of the label: class labels, whole numbers or strings, which sorted are the classes.
+        label: Column of the label: class labels, whole numbers or strings, which sorted are the classes. Blanks around
+            a string are no part of it, and one of blanks alone is no label.
         train: Split for training.
         test: Split for the test; by default ``test``, unless ``test_share`` is given.
         val: Split for watching; by default a share of the training examples is held out.
@@ -93,7 +94,7 @@ class HuggingFaceData(FederatedDataModule):
         else:
             train, test = self._divided(train, self.test_share)
         val = None if self.split_names["val"] is None else self._split(found, "val")
-        self.class_names, self.num_classes = tuple(map(str, names)), len(names)
+        self.class_names, self.num_classes = tuple(names), len(names)
         return (
             self._labelled(train, names, "train"),
             None if val is None else self._labelled(val, names, "val"),
@@ -102,7 +103,7 @@ class HuggingFaceData(FederatedDataModule):
 
     def _divided(self, rows: Any, share: float) -> tuple[Any, Any]:
         """Training and test examples: some at random, but of every class that has no other name one stays."""
-        labels = [] if hasattr(rows.features[self.label], "names") else _column(rows, self.label)
+        labels = [] if hasattr(rows.features[self.label], "names") else _labels(rows, self.label)
         trained, tested = held_out(len(rows), labels, share, self.federation.seed_for("test"))
         return rows.select(trained), rows.select(tested)
 
@@ -181,41 +182,38 @@ class HuggingFaceData(FederatedDataModule):
                     f"{HARM[other]}; name another."
                 )
 
-    def _names(self, train: Any) -> Sequence[Any]:
+    def _names(self, train: Any) -> Sequence[str]:
         """What the classes are called."""
         feature = train.features[self.label]
         if hasattr(feature, "names"):
             return list(feature.names)
-        values = [value for value in _column(train, self.label) if value is not None]
-        if not all(isinstance(value, int | str) for value in values):
+        if not all(isinstance(value, int | str | None) for value in _column(train, self.label)):
             raise UserError(
                 f"Expected whole numbers or strings as labels in column {self.label} of --data.path {self.path}, but "
                 f"it holds {feature}; name another column with --data.label."
             )
-        strings = any(isinstance(value, str) for value in values)
-        names = sorted(set(values), key=by_number if strings else None)
-        if not 2 <= len(names) < len(values):
-            number = f"{len(names)} in {len(values)} examples"
+        labels = [label for label in _labels(train, self.label) if label is not None]
+        names = sorted({*labels}, key=by_number)
+        if not 2 <= len(names) < len(labels):
+            number = f"{len(names)} in {len(labels)} examples"
             raise UserError(
                 f"Expected at least two classes in column {self.label} of --data.path {self.path}, and several "
                 f"examples of some, but there are {number}; name another column with --data.label."
             )
         return names
 
-    def _labelled(self, rows: Any, names: Sequence[Any], which: str) -> Labelled:
+    def _labelled(self, rows: Any, names: Sequence[str], which: str) -> Labelled:
         """A part with its labels as numbers of classes."""
-        feature, values = rows.features[self.label], _column(rows, self.label)
-        if hasattr(feature, "names"):  # numbers below 0 stand for no label, as in tests whose answers are kept secret
-            values = [feature.names[value] if value is not None and value >= 0 else None for value in values]
-        numbers = {name: number for number, name in enumerate(names)}
-        unknown = next((i for i, value in enumerate(values) if value not in numbers), None)
+        labels = _labels(rows, self.label)
+        numbers: dict[str | None, int] = {name: number for number, name in enumerate(names)}
+        unknown = next((i for i, label in enumerate(labels) if label not in numbers), None)
         if unknown is not None:
-            given = "no label" if values[unknown] is None else f"label {values[unknown]}, which no training example has"
+            given = "no label" if labels[unknown] is None else f"label {labels[unknown]}, which no training example has"
             raise UserError(
                 f"Expected a label in column {self.label} of every example of --data.{which}, but example {unknown} "
                 f"has {given}; name another split or column, or leave such examples out."
             )
-        return Labelled(rows=rows, labels=[numbers[value] for value in values])
+        return Labelled(rows=rows, labels=[numbers[label] for label in labels])
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -226,6 +224,14 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _column(rows: Any, name: str) -> list[Any]:
     return list(rows.select_columns([name]).with_format(None)[:][name])
+
+
+def _labels(rows: Any, name: str) -> list[str | None]:
+    """What the class of every example is called; None where it has no label."""
+    feature, values = rows.features[name], _column(rows, name)
+    if hasattr(feature, "names"):  # numbers below 0 stand for no label, as in tests whose answers are kept secret
+        return [feature.names[value] if value is not None and value >= 0 else None for value in values]
+    return [label_of(value) or None for value in values]
 
 
 def _library() -> Any:

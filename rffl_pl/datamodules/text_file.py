@@ -195,7 +195,7 @@ class TextFile(TextDataModule):
                         f"Expected the columns {self.text} and {self.label} in {option} {path}, but {number} has "
                         f"{', '.join(map(str, row)) or 'none'}; name yours with --data.text and --data.label."
                     )
-            text, label = row[self.text], _label(row[self.label])
+            text, label = row[self.text], label_of(row[self.label])
             if not isinstance(text, str) or not text.strip():
                 raise UserError(f"Expected a sentence in column {self.text} of {option} {path}, but {number} has none.")
             if not label:
@@ -255,7 +255,7 @@ class TextFile(TextDataModule):
         return row
 
 
-def _label(given: Any) -> str:
+def label_of(given: Any) -> str:
     """A label as a class is called: text, a number or a truth; of what is none nothing."""
     if isinstance(given, float):
         given = (int(given) if given.is_integer() else given) if math.isfinite(given) else ""

@@ -187,13 +187,14 @@ def test_a_split_for_watching(tmp_path: Path) -> None:
         (lambda i: (10, -1, 9)[i % 3], ("-1", "9", "10")),
         (lambda i: str((10, 2)[i % 2]), ("2", "10")),
         (lambda i: i % 2 == 0, ("False", "True")),
+        (lambda i: (" good", "bad", "good ", "bad\n")[i % 4], ("bad", "good")),
     ],
 )
 def test_labels_of_every_kind(label: Callable[[int], Any], names: tuple[str, ...], tmp_path: Path) -> None:
     """Whole numbers, whatever they are, numbers as strings and truth values: sorted, they are the classes."""
     data = ready(HFDataset, saved(tmp_path / "l", train=table(60, label), test=table(20, label)), inputs="width")
     assert data.class_names == names
-    assert [names[y] for y in tensors_of(data)[1]] == [str(label(i)) for i in range(60)]
+    assert [names[y] for y in tensors_of(data)[1]] == [str(label(i)).strip() for i in range(60)]
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
@@ -231,6 +232,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"inputs": "point", "test": "wide"},
         r"--data.test to have inputs of shape \[3\], as the training examples, but they have \[1\]",
     ),
+    "a label of blanks": (
+        {"inputs": "width", "train": "blank"},
+        "every example of --data.train, but example 2 has no label",
+    ),
     "no label": ({"inputs": "width", "test": "secret"}, "every example of --data.test, but example 0 has no label"),
 }
 
@@ -242,7 +247,7 @@ def mistaken(tmp_path_factory: pytest.TempPathFactory) -> str:
     wide = table(20) | {"point": [[float(i)] for i in range(20)]}
     return saved(
         path, train=table(60), test=table(20), more=table(20, lambda i: i % 4), secret=table(20, lambda i: None),
-        wide=wide,
+        wide=wide, blank=table(60, lambda i: ("yes", "no", " ")[i % 3]),
     )  # fmt: skip
 
 
