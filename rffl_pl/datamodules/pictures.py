@@ -71,7 +71,8 @@ def on_white(picture: PIL.Image.Image) -> PIL.Image.Image:
 def in_eight_bits(picture: PIL.Image.Image) -> PIL.Image.Image:
     """A picture with at most 8 bits for a value: of 16 the upper 8, as Pillow itself takes them of colours.
 
-    Its `convert` makes 255 of every grey above that instead, which leaves one white picture for all.
+    Its `convert` makes 255 of every grey above that instead, which leaves one white picture for all. A grey that stands
+    for what is transparent is told from its neighbours by all 16.
 
     Raises:
         ValueError: If its values are floats or leave 0 .. 65535: nothing says which one is white.
@@ -84,4 +85,7 @@ def in_eight_bits(picture: PIL.Image.Image) -> PIL.Image.Image:
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 65535:
         raise ValueError(f"its values lie in {low} .. {high}, not in 0 .. 65535; save it with 8 or 16 bits")
-    return PIL.Image.fromarray((values >> 8).astype(np.uint8))
+    grey = PIL.Image.fromarray((values >> 8).astype(np.uint8))
+    if "transparency" in picture.info:
+        grey.putalpha(PIL.Image.fromarray(255 * (values != picture.info["transparency"]).astype(np.uint8)))
+    return grey

@@ -19,7 +19,7 @@ from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
 from rffl_pl.datamodules import ImageFolder, image_folder
 from rffl_pl.datamodules.border import labels_of
-from rffl_pl.datamodules.pictures import Pixels
+from rffl_pl.datamodules.pictures import Channels, Pixels
 from rffl_pl.datamodules.reading import first_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -312,6 +312,16 @@ def test_greys_of_sixteen_bits(folder: Path, kind: str, suffix: str, channels: s
     x, _ = examples(data)[0]
     assert len(x) == (1 if channels == "grey" else 3)
     assert torch.allclose((x + 1) * 127.5, torch.tensor(GREYS // 256).float().expand_as(x), atol=1e-3)
+
+
+@pytest.mark.parametrize("channels", ["grey", "rgb"])
+def test_a_transparent_grey_of_sixteen_bits(channels: Channels) -> None:
+    """It was left as it was, black for instance; another grey with the same upper bits is seen."""
+    kept = io.BytesIO()
+    Image.fromarray(np.array([[300, 301], [0, 65_535]], dtype=np.uint16)).save(kept, "PNG", transparency=300)
+    expected = torch.tensor([[255, 1], [0, 255]]) / 127.5 - 1
+    x = Pixels(2, channels)(Image.open(kept))
+    assert torch.allclose(x, expected.expand_as(x), atol=1e-3)
 
 
 @pytest.mark.parametrize(
