@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -202,8 +203,18 @@ class TextFile(TextDataModule):
                 given = row[self.label]
                 got = "none" if given is None or isinstance(given, str) else json.dumps(given)
                 raise UserError(f"Expected a label in column {self.label} of {option} {path}, but {number} has {got}.")
+            self._check_characters(text + label, f"{number} of {option} {path}")
             rows.append((text, label))
         return rows
+
+    def _check_characters(self, text: str, where: str) -> None:
+        """See that no half of a character stands alone, which JSON can say and no tokenizer or file can take."""
+        half = re.search("[\ud800-\udfff]", text)
+        if half is not None:
+            raise UserError(
+                f"Expected whole characters in columns {self.text} and {self.label}, but {where} has "
+                f"\\u{ord(half[0]):04x}, half of one; correct it, or leave the line out."
+            )
 
     def _records(self, path: Path, option: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Every row by its columns, with the words for where it stands."""

@@ -105,6 +105,14 @@ JSON_LINES = {
     "no JSON": ('{"text": \n', "a JSON object in line 1 of --data.train_file my.jsonl, but it is no JSON"),
     "a list": ("[1]\n", "a JSON object in line 1 of --data.train_file my.jsonl, but got list"),
     "nested without end": ("[" * 100_000 + "\n", "a JSON object in line 1"),
+    "half of a character as text": (
+        '{"text": "a", "label": 0}\n{"text": "a \\ud83d b", "label": 1}\n',
+        "columns text and label, but line 2 of --data.train_file my.jsonl has \\ud83d, half of one; correct it",
+    ),
+    "half of a character as a label": (
+        '{"text": "a", "label": "\\ude00"}\n',
+        "my.jsonl has \\ude00, half of one; correct",
+    ),
     "a number without end": ('{"text": "a", "label": ' + "9" * 5000 + "}\n", "a JSON object in line 1"),
 }
 NAMES = {
