@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,10 @@ class HFDataset(HuggingFaceData):
         self.inputs = [inputs] if isinstance(inputs, str) else list(inputs)
         if not self.inputs:
             raise UserError("Expected --data.inputs to name at least one column, but got none.")
+        if twice := [name for name in self.inputs if self.inputs.count(name) > 1]:
+            raise UserError(
+                f"Expected --data.inputs to name every column once, but got {twice[0]} twice; leave one out."
+            )
         self.pixels = Pixels(image_size, channels)
 
     @property
@@ -104,7 +109,7 @@ class Images(Dataset[tuple[Tensor, int]]):
     """The images of one part, decoded one at a time.
 
     Args:
-        part: The rows and their classes.
+        part: The rows and their classes; whoever saved them may have read them as bytes, or as tensors.
         column: The column of images.
         pixels: Makes an input of an image.
     """
@@ -113,7 +118,9 @@ class Images(Dataset[tuple[Tensor, int]]):
     """None need be decoded to see it."""
 
     def __init__(self, part: Labelled, column: str, pixels: Pixels) -> None:
-        self.rows, self.column, self.pixels = part.rows.select_columns([column]), column, pixels
+        decoded = replace(part.rows.features[column], decode=True)
+        self.rows = part.rows.select_columns([column]).with_format(None).cast_column(column, decoded)
+        self.column, self.pixels = column, pixels
         self.targets = torch.tensor(part.labels)
 
     def __len__(self) -> int:

@@ -94,6 +94,24 @@ def test_images(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
 
 
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda rows: rows.cast_column("photo", datasets.Image(decode=False)),
+        lambda rows: rows.with_format("torch"),
+        lambda rows: rows.with_format("numpy", columns=["animal"]),
+    ],
+    ids=["bytes", "torch", "without them"],
+)
+def test_images_that_were_kept_otherwise(kept: Callable[[Any], Any], tmp_path: Path) -> None:
+    """How somebody had last read them stays with what is saved; they are the same images."""
+    path = photos(tmp_path / "photos")
+    expected = ready(HFDataset, path, inputs="photo", label="animal", image_size=8).sources.train[44]
+    kept(datasets.load_from_disk(path)).save_to_disk(str(tmp_path / "kept"))
+    x, y = ready(HFDataset, str(tmp_path / "kept"), inputs="photo", label="animal", image_size=8).sources.train[44]
+    assert (torch.equal(x, expected[0]), y) == (True, expected[1])
+
+
 def test_a_rare_class_is_trained_on(tmp_path: Path) -> None:
     """Whatever the seed, the one example of a class that only the rows name stays for training."""
     path = saved(tmp_path / "films", train=table(60, lambda i: "odd" if i == 7 else ("good", "bad")[i % 2]))
@@ -201,6 +219,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no such column": ({"inputs": "widht"}, r"--data.inputs to be a column of split train .*did you mean width\?"),
     "one of several": ({"inputs": ["width", "depth"]}, "but got depth and it has width, height, point,"),
     "no column at all": ({"inputs": []}, "--data.inputs to name at least one column"),
+    "a column twice": (
+        {"inputs": ["width", "point", "width"]},
+        "Expected --data.inputs to name every column once, but got width twice; leave one out.",
+    ),
     "no such label": ({"inputs": "width", "label": "lable"}, r"--data.label to be .*did you mean label\? Name yours"),
     "no such split": ({"inputs": "width", "train": "training"}, r"--data.train to be a split .*did you mean train\?"),
     "no split to watch": ({"inputs": "width", "val": "dev"}, "--data.val to be a split .*but got dev"),
