@@ -47,8 +47,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         federation: Who takes part.
         split: ``UNI`` equal shards; ``POW`` sizes after a power law; ``CLA`` more and more classes; ``DIR`` Dirichlet
             label skew; ``OWN`` what every participant brings; or a split of your own. See `rffl_pl.datamodules.splits`.
-        examples_per_participant: Average size of the honest participants' shards; by default all there are,
-            and under ``OWN`` always.
+        examples_per_participant: Average size of the honest participants' shards; by default what there is, divided by
+            their number N and rounded down, so that up to N - 1 examples are left over. Under ``OWN`` all there are.
         dirichlet_alpha: Concentration of ``DIR`` where its own ``alpha`` does not say otherwise.
         adversary_examples: Examples that each adversary holds, outside the honest shards where enough are left; under
             ``OWN`` each brings its own, as everybody does.
