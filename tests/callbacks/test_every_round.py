@@ -74,11 +74,6 @@ MISTAKES = {
         "checkpoint keeps, but it has numpy.float32; give float(...) or torch.as_tensor(...).",
         0,
     ),
-    "a number that has a name": (
-        ("--trainer.callbacks+=tests.callbacks.own.Renaming",),
-        "Expected numbers of Renaming to have names of their own, but got accuracy/mean; call it otherwise.",
-        0,
-    ),
     "a round": (
         ("--trainer.callbacks+=tests.callbacks.own.Failing",),
         "Expected --trainer.callbacks tests.callbacks.own.Failing to hear of round 1, but KeyError: 'accuracies' "
@@ -96,3 +91,9 @@ def test_mistakes_of_ones_own(rffl: Run, tmp_path: Path, mistake: str) -> None:
     assert_refused(ended, sentence)
     kept = [*only_run(tmp_path / "runs").glob("checkpoints/last.ckpt")]
     assert [read(path)["federation"]["round"] for path in kept] == [rounds] * bool(rounds)
+
+
+def test_a_number_that_has_a_name(rffl: Run) -> None:
+    """It would stand in the place of another one, or that in its."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 1, "--trainer.callbacks+=tests.callbacks.own.Renaming")
+    assert_refused(ended, "Expected numbers of Renaming to have names of their own, but got accuracy/mean; call it")
