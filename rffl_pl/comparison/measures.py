@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from rffl_pl.comparison.reading import Result
 from rffl_pl.errors import UserError
@@ -111,10 +112,28 @@ MEASURES = {
 """In the order in which they are shown."""
 
 
-def measured(summary: Summary, rounds: Sequence[Round], seconds: Value) -> dict[str, Value]:
+def measures_of(summaries: Iterable[Summary]) -> dict[str, Measure]:
+    """Those of all runs, and what users' own metrics and attacks measured of the final models of some."""
+    own = dict.fromkeys(name for summary in summaries for name in summary.measured)
+    return MEASURES | {f"own {name}": _own(name) for name in own}
+
+
+def _own(name: str) -> Measure:
+    def mean(summary: Summary) -> Value:
+        known = [value for value in summary.measured.get(name, [])[: summary.honest] if value is not None]
+        return fmean(known) if known else None
+
+    words = name.replace("_", " ")
+    says = f"Mean over the honest participants of {words}, as a metric of one's own has it of the final models."
+    return Measure(words[:1].upper() + words[1:], says, "number", None, mean)
+
+
+def measured(
+    measures: Mapping[str, Measure], summary: Summary, rounds: Sequence[Round], seconds: Value
+) -> dict[str, Value]:
     """Every measure of a run, None where there is no value."""
     on_the_way = {name: _total(rounds, name) for name in ("bytes_up", "bytes_down")} | {"seconds": seconds}
-    return {name: one.of(summary) if one.of else on_the_way[name] for name, one in MEASURES.items()}
+    return {name: one.of(summary) if one.of else on_the_way[name] for name, one in measures.items()}
 
 
 def check_common(results: Sequence[Result]) -> None:

@@ -36,7 +36,7 @@ function buildControls() {
   const settings = page.settings.map((setting, i) => option(`setting ${i}`, setting.name));
   by("sort").append(option("number", "group"), ...settings, ...page.measures.map((measure, m) => option(`measure ${m}`, measure.name)));
   by("measure").append(...page.measures.map((measure, m) => option(m, measure.name)));
-  by("worst-measure").append(...page.measures.flatMap((measure, m) => (costs().includes(m) ? [] : [option(m, measure.name)])));
+  by("worst-measure").append(...page.measures.flatMap((measure, m) => (costs().includes(m) || !measure.better ? [] : [option(m, measure.name)])));
   by("sort").addEventListener("change", () => { state.sort = by("sort").value; draw(); });
   by("direction").addEventListener("click", () => { state.down = !state.down; draw(); });
   by("measure").addEventListener("change", () => { state.measure = Number(by("measure").value); draw(); });

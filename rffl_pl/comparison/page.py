@@ -14,7 +14,7 @@ from typing import Any
 
 from rffl_pl import __version__
 from rffl_pl.comparison.curves import MOST_LINES, curves, points_for, short
-from rffl_pl.comparison.measures import MEASURES, check_common, measured
+from rffl_pl.comparison.measures import Measure, check_common, measured, measures_of
 from rffl_pl.comparison.reading import Result, names, seconds
 from rffl_pl.comparison.settings import SEEDS, about, called, differing, ordered, plain
 from rffl_pl.errors import UserError
@@ -81,12 +81,13 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
     """
     every = [result.settings for result in results]
     differ = ordered(differing(every))
+    measures = measures_of(result.summary for result in results if result.summary)
     points = points_for([len(result.summary.examples) for result in results if result.summary])
     longest = max((result.summary.rounds for result in results if result.summary), default=0)
     runs = []
     for result, name in zip(results, names(results), strict=True):
         try:
-            runs.append(_run(result, name, differ, points, longest))
+            runs.append(_run(result, name, differ, points, longest, measures))
         except UserError as mistake:
             others = [other for other in results if other is not result]
             if not others:
@@ -95,7 +96,7 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
                 damaged[result.path] = str(mistake)
             return content(others, [*left_out, str(mistake)], damaged)
     numbers = {key: number for number, key in enumerate(dict.fromkeys(run["called"] for run in runs), 1)}
-    known = [name for name in MEASURES if any(run["measures"][name] is not None for run in runs)]
+    known = [name for name in measures if any(run["measures"][name] is not None for run in runs)]
     return {
         "title": _title(results),
         "made": f"{datetime.now():%Y-%m-%d %H:%M}",
@@ -104,7 +105,7 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
         "settings": [{"option": name, "name": plain(name)} for name in differ],
         "study": results[0].study is not None,  # of all, or of none
         "unknown": [run["name"] for run, settings in zip(runs, every, strict=True) if not settings],
-        "measures": [_described(name) for name in known],
+        "measures": [_described(name, measures[name]) for name in known],
         "t": _quantiles(len(runs)),
         "points": points,
         "lines": MOST_LINES,
@@ -123,7 +124,9 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
     }
 
 
-def _run(result: Result, own: str, differ: Sequence[str], points: int, longest: int) -> Content:
+def _run(
+    result: Result, own: str, differ: Sequence[str], points: int, longest: int, measures: Mapping[str, Measure]
+) -> Content:
     folder, summary = RunFolder(result.path), result.summary
     assert summary is not None
     rounds = folder.rounds() if folder.metrics_file.is_file() else []
@@ -141,7 +144,7 @@ def _run(result: Result, own: str, differ: Sequence[str], points: int, longest: 
         "rounds": summary.rounds,
         "watched": summary.watched or result.options.get("--data.watch"),
         "honest": summary.honest,
-        "measures": measured(summary, rounds, seconds(result.path)),
+        "measures": measured(measures, summary, rounds, seconds(result.path)),
         "participants": _participants(summary),
         "curves": curves(rounds, points, longest),
     }
@@ -175,10 +178,10 @@ def _participants(summary: Summary) -> Content:
     }
 
 
-def _described(name: str) -> Content:
-    described = asdict(MEASURES[name])
+def _described(key: str, measure: Measure) -> Content:
+    described = asdict(measure)
     described.pop("of")
-    return {"key": name, **described}
+    return {"key": key, **described}
 
 
 def _quantiles(most: int) -> list[float]:

@@ -20,6 +20,7 @@ SMALL = (
     "--trainer.max_epochs", "4", "--data.examples_per_participant", "20",
     "--data.adversary_examples", "8", "--run.checkpoint_every", "4", "--run.wandb", "false",
     "--run.figures", "false", "--trainer.enable_progress_bar", "false",
+    "--model.measures+=torchmetrics.classification.MulticlassCalibrationError", "--model.measures.num_classes", "10",
 )  # fmt: skip
 
 

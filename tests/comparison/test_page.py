@@ -58,6 +58,9 @@ def test_the_results_are_those_of_the_summaries(browser: Browser, page_file: Pat
             runs = summaries(folders, server, attack)
             assert row["Seeds"] == str(len(runs)) == str(len(GROUPS[server, attack]))
             assert row["Accuracy, %"] == said([run.mean for run in runs])
+            own = [run.measured["multiclass_calibration_error"][: run.honest] for run in runs]
+            means = [fmean(value for value in values if value is not None) for values in own]
+            assert row["Multiclass calibration error"] == said(means, 1, 3)
             assert row["Highest, %"] == said([run.maximum for run in runs])
             assert row["Fairness"] == said([run.fairness for run in runs], 1, 3)
             assert row["Gain, points"].removeprefix("+") == said([run.gain for run in runs])
