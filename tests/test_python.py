@@ -20,7 +20,7 @@ from rffl_pl import RunFolder, UserError
 from rffl_pl.callbacks import ReputationExchange, StandaloneReference
 from rffl_pl.strategy import FederatedStrategy, leave_process_group
 from tests.conftest import ROOT
-from tests.interruption import ControlC
+from tests.interruption import ControlC, PowerCut
 
 pytestmark = pytest.mark.filterwarnings("ignore:Round")  # a removal is told as a warning
 PROGRAM = next(
@@ -128,6 +128,19 @@ def test_a_trainer_that_has_played_plays_no_more(tmp_path: Path) -> None:
     trainer.fit(module, data, ckpt_path="last")
     assert [entry.number for entry in run.rounds()] == [1, 2, 3, 4]
     assert run.metrics_file.read_text().count("\n") == 5
+
+
+def test_a_program_that_goes_on_plays_all_its_steps(tmp_path: Path) -> None:
+    """One of Lightning's is a round, and what is played is counted once, whatever stopped it before."""
+    run = RunFolder.make(tmp_path / "run")
+    for after in (1, 2):
+        trainer, module, data = small(run, max_epochs=3, max_steps=3, callbacks=[PowerCut(after)])
+        with pytest.raises(RuntimeError, match="power cut"):
+            trainer.fit(module, data, ckpt_path=run.newest_checkpoint())
+    trainer, module, data = small(run, max_epochs=3, max_steps=3)
+    trainer.fit(module, data, ckpt_path=run.newest_checkpoint())
+    assert (module.round, trainer.current_epoch) == (3, 3)
+    assert [entry.number for entry in run.rounds()] == [1, 2, 3]
 
 
 def test_a_logger_of_ones_own_is_beside(tmp_path: Path) -> None:

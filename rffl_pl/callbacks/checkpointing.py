@@ -80,4 +80,4 @@ class RoundCheckpoint(ModelCheckpoint):
 
 def _ends_here(trainer: Trainer) -> bool:
     rounds = trainer.current_epoch + 1  # completed is counted after the hook
-    return trainer.should_stop or rounds == trainer.max_epochs or trainer.global_step == trainer.max_steps
+    return trainer.should_stop or rounds == trainer.max_epochs

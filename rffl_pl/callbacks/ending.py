@@ -36,9 +36,23 @@ class EndTogether(Callback):
         trainer.should_stop = module.exchange.anybody(trainer.should_stop)
 
 
+def count_in_epochs(trainer: Trainer) -> None:
+    """Have Lightning end training by epochs alone, since a step is a round as well, and so is an epoch.
+
+    Where it counts steps it ends an epoch once more whenever a run goes on, and is a round ahead of it from then on.
+    """
+    loop = trainer.fit_loop
+    loop.max_epochs, loop.epoch_loop.max_steps = last_round(trainer.max_epochs, trainer.max_steps), -1
+
+
+def last_round(*limits: int | None) -> int:
+    """The smallest of several limits as Lightning takes them; -1 if there is none, and neither is None."""
+    return min((limit for limit in limits if limit is not None and limit > -1), default=-1)
+
+
 def over(trainer: Trainer, module: FederatedModule) -> bool:
     """Whether a run that goes on has nothing left to train; asked before Lightning has its own state back."""
-    return module.round > 0 and (trainer.should_stop or module.round in (trainer.max_epochs, trainer.max_steps))
+    return module.round > 0 and (trainer.should_stop or module.round == trainer.max_epochs)
 
 
 def cut_short(trainer: Trainer, module: FederatedModule) -> list[str]:

@@ -101,7 +101,7 @@ class RunReport(Callback):
         self._stopwatch.played()
         assert isinstance(pl_module, FederatedModule)
         if pl_module.round == self._before:
-            return  # Lightning ends the epoch again that --trainer.max_steps ended, before it goes on
+            return  # from a checkpoint of before the end of an epoch Lightning ends that one once more
         exchange = find(trainer, ReputationExchange)
         assert exchange is not None
         this = collected(pl_module, exchange)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rffl_pl.adversaries import Cast
 from rffl_pl.callbacks.agreement import check_agreement
+from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.errors import UserError, ones_own
 from rffl_pl.exchange import Traffic
@@ -48,7 +49,7 @@ class ReputationExchange(Callback):
         self._behind = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Tell the server its task.
+        """Tell the server its task, and Lightning how many rounds there are.
 
         Raises:
             UserError: If the server cannot work with it.
@@ -56,6 +57,7 @@ class ReputationExchange(Callback):
         assert isinstance(pl_module, FederatedModule)
         if stage != "fit":
             return
+        count_in_epochs(trainer)
         if isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.sharded:
             _check_shardable(self.server, pl_module.cast)
         sharing = {"--model.personal": pl_module.pull, "--model.scaffold": pl_module.scaffold}

@@ -66,6 +66,21 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) 
     assert_same_bits(whole, resumed)
 
 
+def test_interruptions_shift_no_round(rffl: Run, tmp_path: Path) -> None:
+    """Also where Lightning is given steps: as many rounds are played, and the same ones are measured."""
+    signalled = ("--trainer.callbacks+=tests.interruption.Signalled", "--trainer.callbacks.after")
+    args = (*DIGITS, "--trainer.max_epochs", 5, "--trainer.max_steps", 5, "--trainer.check_val_every_n_epoch", 2)
+    for name, codes in {"whole": [0], "cut": [143, 143, 0]}.items():
+        for number, code in enumerate(codes, 1):
+            cut = () if code == 0 else (*signalled, number)  # after one more round
+            ended = rffl(*args, *cut, "--run.name", name, "--ckpt_path", "last")
+            assert ended.code == code, ended.err
+    whole, cut_off = (next((tmp_path / "runs" / name).iterdir()) for name in ("whole", "cut"))
+    assert (cut_off / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+    assert json.loads((cut_off / "summary.json").read_text())["rounds"] == 5
+    assert_same_bits(whole, cut_off)
+
+
 @pytest.mark.parametrize("checkpointing", [True, False])
 def test_an_interrupted_run_says_how_to_go_on(rffl: Run, tmp_path: Path, checkpointing: bool) -> None:
     """After Ctrl-C the options it names go on from the last whole round; without a checkpoint it says so."""

@@ -149,13 +149,23 @@ def test_an_interruption_between_two_checkpoints(rffl: Run) -> None:
     assert "Interrupted after round 3; go on from round 2 with: rffl fit --config" in ended.err
 
 
-def test_a_run_without_end_keeps_its_progress_bar(rffl: Run, tmp_path: Path) -> None:
+def test_a_run_without_end_keeps_its_progress_bar(rffl: Run) -> None:
     """With ``max_epochs -1`` every round counts up, until somebody ends it."""
+    ended = rffl(
+        *DIGITS, "--trainer.enable_progress_bar", "true", "--trainer.max_epochs", -1,
+        "--trainer.callbacks+=tests.interruption.Signalled",
+    )  # fmt: skip
+    assert ended.code == 143, ended.err
+    assert "3round" in ended.err
+
+
+def test_steps_alone_are_rounds_too(rffl: Run, tmp_path: Path) -> None:
+    """Without a limit of epochs they end the run, and the bar says how many there are."""
     ended = rffl(
         *DIGITS, "--trainer.enable_progress_bar", "true", "--trainer.max_epochs", -1, "--trainer.max_steps", 3,
     )  # fmt: skip
     assert ended.code == 0, ended.err
-    assert "3round" in ended.err
+    assert "3/3" in ended.err
     assert json.loads((next((tmp_path / "runs").glob("*/*")) / "summary.json").read_text())["rounds"] == 3
 
 
