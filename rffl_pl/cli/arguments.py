@@ -179,9 +179,10 @@ class FederatedCLI(LightningCLI):
         """
         source, trainer = self._get(self.config, "ckpt_path"), self._get(self.config, "trainer")
         if source is not None:  # a step of Lightning's is a round here
-            check_rounds(source, {f"--trainer.{name}": trainer[name] for name in ("max_epochs", "max_steps")})
+            asked = {f"--trainer.{name}": trainer[name] for name in ("max_epochs", "max_steps")}
+            check_rounds(source, asked)
             if self.earlier is not None:
-                leave_if_complete(self.earlier, trainer.max_epochs, lambda run: self._changed(run, self._places()))
+                leave_if_complete(self.earlier, asked, lambda run: self._changed(run, self._places()))
 
     def _changed(self, run: RunFolder, places: Sequence[str] = ()) -> list[str] | None:
         """In which options a run differs from these, spelt as a run folder keeps them."""

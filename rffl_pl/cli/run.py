@@ -7,6 +7,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -22,6 +23,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
 from rffl_pl.callbacks import EndTogether, PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
+from rffl_pl.callbacks.ending import last_round, limits, remedies
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.comparison.options import options_of
@@ -154,23 +156,26 @@ def check_rounds(checkpoint: str | Path, asked: Mapping[str, int | None]) -> Non
             )
 
 
-def leave_if_complete(run: RunFolder, asked: int | None, changed: Callable[[RunFolder], Sequence[str] | None]) -> None:
+def leave_if_complete(
+    run: RunFolder, asked: Mapping[str, int | None], changed: Callable[[RunFolder], Sequence[str] | None]
+) -> None:
     """End this process where a run that goes on in its folder has all that is asked for: nobody writes there again.
 
     Args:
         run: The run.
-        asked: How many rounds are.
+        asked: How many rounds are, by the options that say so; None or -1 where one says nothing.
         changed: In which options something else is asked for than a run was.
 
     Raises:
         UserError: If these are of what is trained: it would be taken for trained.
         SystemExit: With code 0, as a scheduler that starts a finished job again expects it.
     """
-    if asked is None or not run.complete(asked):
+    rounds = last_round(*asked.values())
+    if not run.complete(rounds):
         return
-    if (refusal := _trained_otherwise(run, asked, changed(run))) is not None:
+    if (refusal := _trained_otherwise(run, rounds, changed(run))) is not None:
         raise UserError(refusal)
-    _leave(run, asked)
+    _leave(run, rounds, " and ".join(f"a higher {option}" for option, limit in asked.items() if limit == rounds))
 
 
 def _trained_otherwise(run: RunFolder, rounds: int, changed: Iterable[str] | None) -> str | None:
@@ -186,34 +191,43 @@ def _trained_otherwise(run: RunFolder, rounds: int, changed: Iterable[str] | Non
 
 def leave_if_complete_on_every_disk(
     run: RunFolder,
-    asked: int | None,
+    trainer: Trainer,
     module: FederatedModule,
     strategy: FederatedStrategy,
     changed: Callable[[RunFolder], Sequence[str] | None],
 ) -> None:
     """Likewise where no disk has all of the run: all ranks leave, or none, once they have met.
 
+    By then it is known what ends training early, and so whether it has ended.
+
     Raises:
         UserError: On every rank, if on one of them what is asked for is not what was trained.
         SystemExit: On every rank, with code 0.
     """
-    if asked is None or strategy.world_size == 1:
-        return
-    rank = strategy.global_rank
+    rounds, rank = _rounds_of(run, trainer), strategy.global_rank
     hosted = module.federation.hosted_by(rank, strategy.world_size)
-    first, *others = strategy.everybodys(run.ended(asked, hosted, result=rank == 0))
+    first, *others = strategy.everybodys(run.ended(rounds, hosted, result=rank == 0))
     if first is not None and all(theirs == first for theirs in others):
-        if (refusal := strategy.first_word(_trained_otherwise(run, asked, changed(run)))) is not None:
+        if (refusal := strategy.first_word(_trained_otherwise(run, rounds, changed(run)))) is not None:
             raise UserError(refusal)
         leave_process_group()  # now: who exits early may take the store with it
-        _leave(run, asked)
+        _leave(run, rounds, remedies(trainer))
 
 
-def _leave(run: RunFolder, rounds: int) -> NoReturn:
+def _rounds_of(run: RunFolder, trainer: Trainer) -> int:
+    """How many rounds a run has in the end: those that it had when something else ended it that still would."""
+    with suppress(UserError), sound(run.checkpoints):  # who is to go on from it tells what is wrong with it
+        last = header(run.checkpoints)
+        if last["ended"] == limits(trainer):
+            return int(last["round"])
+    return last_round(trainer.max_epochs, trainer.max_steps)
+
+
+def _leave(run: RunFolder, rounds: int, more: str) -> NoReturn:
     if launch.rank() == 0:
         print(
             f"The run in {run.path} has its {rounds} rounds and its result: nothing is left to do; for more give "
-            "a greater --trainer.max_epochs, for another run leave out --ckpt_path.",
+            f"{more}, for another run leave out --ckpt_path.",
             flush=True,
         )
     sys.exit(0)
@@ -253,7 +267,7 @@ class ConfigKeeper(SaveConfigCallback):
 
         Raises:
             UserError: On every rank, if some have a checkpoint to go on from and others have none.
-            SystemExit: On every rank, if each has its part of a run that is finished.
+            SystemExit: On every rank, if each has its part of a run that is finished, one that was ended early too.
         """
         assert isinstance(trainer.strategy, FederatedStrategy)
         found = trainer.strategy.everybodys(bool(self.config.get("ckpt_path")))
@@ -267,11 +281,10 @@ class ConfigKeeper(SaveConfigCallback):
             super().setup(trainer, pl_module, stage)
         elif all(found):
             assert isinstance(pl_module, FederatedModule)
-            folder, asked = RunFolder(trainer.default_root_dir), self.config.trainer.max_epochs
             here = yaml.safe_load(self.parser.dump(self.config, skip_unset=False))
             leave_if_complete_on_every_disk(
-                folder,
-                asked,
+                RunFolder(trainer.default_root_dir),
+                trainer,
                 pl_module,
                 trainer.strategy,
                 lambda run: changed_options(run, here, pl_module.data.places),

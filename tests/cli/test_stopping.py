@@ -247,6 +247,26 @@ def test_a_finished_run_is_left_as_it_is(rffl: Run, tmp_path: Path, monkeypatch:
     assert contents(run) == before
 
 
+@pytest.mark.parametrize("limit", [STEPS, (*EARLY, "--trainer.max_steps", 9)], ids=["steps", "early"])
+def test_a_finished_run_that_had_fewer_rounds_than_epochs(rffl: Run, tmp_path: Path, limit: tuple[object, ...]) -> None:
+    """It is left as it is, and refused to who would have trained otherwise, whatever ended it; more of that is more."""
+    args = (*DIGITS, *limit, "--run.name", "run", "--ckpt_path", "last")
+    assert rffl(*args).code == 0
+    (run,) = (tmp_path / "runs" / "run").iterdir()
+    before = contents(run)
+    other = rffl(*args, "--server.gamma", 0.1)
+    assert (other.code, contents(run) == before) == (2, True), other.err
+    assert other.err.count("\n") == 1
+    assert f"the run in {run} has its 2 rounds and was trained with another --server.gamma; " in other.err
+    again = rffl(*args)
+    assert (again.code, again.err, contents(run) == before) == (0, "", True)
+    more = "--trainer.max_steps" if limit is STEPS else "--trainer.callbacks.patience"
+    assert again.out.startswith(f"The run in {run} has its 2 rounds and its result: nothing is left to do; for more ")
+    assert f"give a higher {more}" in again.out
+    assert rffl(*args, more, 3).code == 0
+    assert len(rows(run / "metrics.csv")) > 2
+
+
 def test_a_run_without_its_last_weights_is_finished(rffl: Run, tmp_path: Path) -> None:
     """Whatever was not written after the last round is written by whoever goes on."""
     args = (*DIGITS, "--run.name", "run", "--trainer.max_epochs", 2)
