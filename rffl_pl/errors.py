@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
@@ -108,11 +108,23 @@ def check_folder(option: str, folder: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """An exception in one line, with the place in a user's own file: ``KeyError: 'x' (my_data.py, line 9)``."""
+    """An exception in one line, with the place in a user's own files and, at most, the two that led there.
+
+    Such as ``KeyError: 'x' (my_data.py, line 9)`` or ``(my_tools.py, line 9, called from my_data.py, line 30)``.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<")) and not _of_others(frame)]
-    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{place}"
+    return f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{_place(own[-3:])}"
+
+
+def _place(frames: Sequence[traceback.FrameSummary]) -> str:
+    """Where frames are, the innermost, which is the last, first; a file is named where another one comes before it."""
+    places, before = [], ""
+    for frame in reversed(frames):
+        name = Path(frame.filename).name
+        places.append(f"{name}, line {frame.lineno}" if name != before else f"line {frame.lineno}")
+        before = name
+    return f" ({', called from '.join(places)})" if places else ""
 
 
 def _of_others(frame: traceback.FrameSummary) -> bool:
