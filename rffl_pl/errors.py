@@ -132,6 +132,11 @@ def _of_others(frame: traceback.FrameSummary) -> bool:
     return bool(re.search("(site|dist)-packages", frame.filename)) or frame.filename.startswith(_PYTHON)
 
 
+def is_packaged(one: object) -> bool:
+    """Whether an object's class is the package's, and not somebody's own."""
+    return type(one).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 def lost_a_rank(error: BaseException) -> bool:
     """Whether an exception says that the connection to another rank broke, where there is one."""
     signs = ("closed by peer", "reset by peer", "Broken pipe", "gloo/transport", "NCCL")
@@ -159,10 +164,10 @@ def ones_own(one: object, option: str, doing: str, remedy: str = "mend it") -> I
     except UserError:
         raise
     except Exception as error:
-        kind = type(one)
-        ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
-        if ours or lost_a_rank(error) or type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported
+        # torch's error of memory, which is not imported
+        if is_packaged(one) or lost_a_rank(error) or type(error).__name__ == "OutOfMemoryError":
             raise
+        kind = type(one)
         raise UserError(
             f"Expected {option} {kind.__module__}.{kind.__qualname__} to {doing}, but {reason(error)}; {remedy}."
         ) from error

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rffl_pl.adversaries import Cast
 from rffl_pl.cohort import Cohort, Examples
-from rffl_pl.errors import GO_ON, UserError, ones_own
+from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.exchange import Exchange, Traffic
 from rffl_pl.federation import Federation
 from rffl_pl.functional.finite import all_finite
@@ -280,8 +280,7 @@ def _drawing_ones_own(table: Table, purpose: str, *coordinates: int) -> Abstract
     rule = table.server
     while isinstance(rule, Around):
         rule = rule.inner
-    packaged = type(rule).__module__.partition(".")[0] == __name__.partition(".")[0]
-    return nullcontext() if packaged else _drawing(table, purpose, *coordinates)
+    return nullcontext() if is_packaged(rule) else _drawing(table, purpose, *coordinates)
 
 
 def _of(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
