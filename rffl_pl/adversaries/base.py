@@ -78,7 +78,7 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
         return self.trains
 
     def upload(self, situation: Situation) -> Tensor:
-        """What is uploaded, ``[D]``, instead of the update; anything of another shape is set aside."""
+        """What is uploaded, ``[D]``, instead of the update."""
         return situation.update
 
     def measures(self, num_classes: int) -> dict[str, Metric]:
@@ -102,4 +102,4 @@ class OmniscientAdversary(Adversary):
 
     @abstractmethod
     def collude(self, situation: Situation) -> Tensor:
-        """What is uploaded, ``[D]``; anything of another shape is set aside."""
+        """What is uploaded, ``[D]``."""

@@ -218,15 +218,19 @@ def _reported(attack: Adversary, num_classes: int) -> dict[str, Metric]:
 
 
 def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
-    """An upload in the dtype of the update, or NaN if it has another shape: nothing of it can be used.
+    """An upload in the dtype of the update.
 
     Raises:
-        UserError: If it is no tensor, or the attack remembers what no checkpoint keeps.
+        UserError: If it is no tensor of real numbers in the update's shape, or the attack remembers what no checkpoint
+            keeps.
     """
-    if not isinstance(upload, Tensor):
+    like = situation.update
+    if not isinstance(upload, Tensor) or upload.shape != like.shape or upload.is_complex():
+        tensor = isinstance(upload, Tensor)
+        got = f"{upload.dtype} of shape {list(upload.shape)}" if tensor else type(upload).__name__
         raise UserError(
-            f"Expected --adversaries {_described(attack)} to upload a tensor, but got {type(upload).__name__}; have it "
-            "return one of the update's shape."
+            f"Expected --adversaries {_described(attack)} to upload a tensor of real numbers in the update's shape "
+            f"{list(like.shape)}, but got {got}; have it return one entry for each of the update's."
         )
     for name, value in situation.memory.items():
         if not isinstance(value, Tensor):
@@ -234,8 +238,7 @@ def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
                 f"Expected --adversaries {_described(attack)} to remember tensors, which a checkpoint keeps, but its "
                 f"memory has {name} of type {type(value).__name__}; give torch.tensor(...)."
             )
-    like = situation.update
-    return upload.to(like) if upload.shape == like.shape else torch.full_like(like, torch.nan)
+    return upload.to(like)
 
 
 def _described(attack: Adversary) -> str:
