@@ -32,6 +32,28 @@ def fingerprints(one: object) -> dict[str, str]:
 
 
 @contextmanager
+def stays(what: str, one: object, remedy: str) -> Iterator[None]:
+    """Where an object is used that serves all participants of a process.
+
+    Args:
+        what: As it is typed: ``--model.objective Own``.
+        one: The object, or a copy that is used for it.
+        remedy: Where to keep what belongs to a participant.
+
+    Raises:
+        UserError: If it changes itself: results would hang on who shares a process, and on interruptions.
+    """
+    before = fingerprints(one)
+    yield
+    after = fingerprints(one)
+    if changed := [name for name in after if before.get(name) != after[name]]:
+        raise UserError(
+            f"Expected {what} to stay as it is made, since it serves all participants of a process, but its "
+            f"{changed[0]} changes; {remedy}."
+        )
+
+
+@contextmanager
 def left_alone(what: str, *tensors: Tensor) -> Iterator[None]:
     """Where somebody's code is given tensors that others are given after it.
 

@@ -197,12 +197,20 @@ class FederatedModule(Configured, LightningModule):
         self.cast.prepare(self.data.num_classes)
         if stage == "fit":
             with random_stream(0, self.exchange.device):
-                for i in self.cast.attacks.keys() & {*self.exchange.hosted}:
-                    self.cast.rehearse(i, self.data.example(i)[0], self.data.num_classes)
+                self._rehearse_attacks()
         self.evaluation = Evaluation(self._measures[0], self.cast.measures(self.data.num_classes))
         with random_stream(0, self.exchange.device):
             self.evaluation.rehearse(*tried)
         self._identity: Identity | None = None
+
+    def _rehearse_attacks(self) -> None:
+        """Each where it is carried out: what the omniscient make of honest uploads on rank 0, all else at its host."""
+        here = self.cast.attacks.keys() & {*self.exchange.hosted}
+        for i in here:
+            self.cast.rehearse(i, self.data.example(i)[0], self.data.num_classes)
+        knowing = self.cast.omniscient.keys()
+        uploading = (here - knowing) | (knowing if self.exchange.rank == 0 else set())
+        self.cast.rehearse_rounds(uploading, self.initial_weights().to(self.exchange.device))
 
     def _try_network(self) -> tuple[Tensor, Tensor]:
         """Batches of every kind through the network, so that a misfit is told before training.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -13,9 +13,9 @@ from torchmetrics import Metric
 
 from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.cohort import Examples
-from rffl_pl.errors import GO_ON, UserError, ones_own
+from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.federation import Federation
-from rffl_pl.fingerprints import left_alone
+from rffl_pl.fingerprints import left_alone, stays
 from rffl_pl.functional.streams import random_stream
 
 
@@ -71,24 +71,35 @@ class Cast:
     def rehearse(self, participant: int, x: Tensor, num_classes: int) -> None:
         """Have a copy of an attack make examples to train with and to be measured on: what fails is told before a run.
 
+        That it keeps something of them is told too.
+
         Args:
             participant: Its number.
             x: Inputs ``[1, ...]``; they are tried with every class.
             num_classes: C.
 
         Raises:
-            UserError: If it fails, or makes other classes.
+            UserError: If it fails, makes other classes, or changes itself.
         """
         attack = self.attacks[participant]
+        with _copied(attack) as tried:
+            self._rehearse_examples(attack, tried, x, num_classes)
+
+    def _rehearse_examples(self, attack: Adversary, tried: Adversary, x: Tensor, num_classes: int) -> None:
+        """The copy that is tried stands for the attack.
+
+        Raises:
+            UserError: If it fails, or makes other classes.
+        """
         given = x.expand(num_classes, *x.shape[1:]).clone(), torch.arange(num_classes)
         alone = f"--adversaries {type(attack).__name__} to leave examples as they are"
         if _reported(attack, num_classes):
             doing = "make the examples that its success is measured on"
             with ones_own(attack, "--adversaries", doing), left_alone(f"{alone} in probe", *given):
-                copy.deepcopy(attack).probe(*given)
+                tried.probe(*given)
         doing = "make the examples that it trains with"
         with ones_own(attack, "--adversaries", doing), left_alone(f"{alone} in poison or labels", *given):
-            x, y = copy.deepcopy(attack).poison(*given)
+            x, y = tried.poison(*given)
             whole = len(x) == len(y) and not y.is_floating_point()
             wrong = y[(y < 0) | (y >= num_classes)] if whole else y
         if not whole or len(wrong):
@@ -97,6 +108,45 @@ class Cast:
                 f"Expected --adversaries {_described(attack)} to train with a class in 0 .. {num_classes - 1} for "
                 f"every example, but got {got}; mend its labels or poison."
             )
+
+    def rehearse_rounds(self, participants: Iterable[int], model: Tensor) -> None:
+        """Have a copy of every attack of one's own upload in two rounds, which a run would find out in its course.
+
+        Args:
+            participants: Whose attacks are looked at.
+            model: Weights ``[D]``.
+
+        Raises:
+            UserError: If one fails, uploads what nobody can send, or changes itself.
+        """
+        theirs = {self.attacks[i]: i for i in participants}
+        for attack, participant in theirs.items():
+            if not is_packaged(attack):
+                with _copied(attack) as tried:
+                    self._rehearse_rounds(attack, tried, participant, model)
+
+    def _rehearse_rounds(self, attack: Adversary, tried: Adversary, participant: int, model: Tensor) -> None:
+        """The copy that is tried stands for the attack.
+
+        Raises:
+            UserError: If it fails, or uploads what nobody can send.
+        """
+        memory: dict[str, Tensor] = {}
+        for number in range(2):
+            drawn = 0.01 * torch.randn(model.shape).to(model)
+            with ones_own(attack, "--adversaries", "play a round"):
+                update = drawn if tried.trains_in(number) else torch.zeros_like(drawn)
+                known = self._as_many_as_honest(drawn) if isinstance(tried, OmniscientAdversary) else None
+                facts: dict[str, Any] = {"memory": memory, "update": update, "model": model.clone(), "honest": known}
+                situation = self.situation(participant, number, **facts)
+                upload = (tried.collude if isinstance(tried, OmniscientAdversary) else tried.upload)(situation)
+            _sent(attack, upload, situation)
+            self.remember(participant, memory, drawn)
+
+    def _as_many_as_honest(self, update: Tensor) -> Tensor:
+        """Different rows ``[h, D]``, one for each of the honest who are asked in the first round."""
+        honest = sum(map(self.federation.is_honest, self.federation.asked(range(self.federation.total), 0)))
+        return torch.stack([update.roll(1 + k) for k in range(max(1, honest))])
 
     def trains(self, participant: int, round_index: int) -> bool:
         """Whether a participant trains in a round when it is asked to."""
@@ -203,6 +253,20 @@ class Poisoned:
 
 
 _DOWNLOAD = "download"
+
+
+@contextmanager
+def _copied(attack: Adversary) -> Iterator[Adversary]:
+    """A copy of an attack, to be rehearsed.
+
+    Raises:
+        UserError: If it cannot be copied, or changes itself.
+    """
+    with ones_own(attack, "--adversaries", "be copied", "have it keep no locks or open files"):
+        tried = copy.deepcopy(attack)
+    remedy = "keep what belongs to a participant in situation.memory"
+    with stays(f"--adversaries {type(attack).__name__}", tried, remedy):
+        yield tried
 
 
 def _poisons(attack: Adversary) -> bool:

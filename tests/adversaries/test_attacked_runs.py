@@ -55,16 +55,23 @@ class RecordedSignSGD(Recorded, SignSGD):
     """Sends signs."""
 
 
+class Diary:
+    """What an attack under test writes down beside its state: a run looks at no object's attributes but its own."""
+
+    def __init__(self) -> None:
+        self.lines: list[Any] = []
+
+
 class Loud(OmniscientAdversary):
-    """A user's own attack, which keeps what it is shown."""
+    """A user's own attack, of which a test sees what it is shown."""
 
     def __init__(self, *, double: bool = False) -> None:
         self.dtype = torch.float64 if double else torch.float32
-        self.shown: list[Tensor] = []
+        self.diary = Diary()
 
     def collude(self, situation: Situation) -> Tensor:
         assert situation.honest is not None
-        self.shown.append(situation.honest.clone())
+        self.diary.lines.append(situation.honest.clone())
         return 100 * torch.randn(situation.honest.shape[1], generator=situation.generator).to(self.dtype)
 
 
@@ -74,11 +81,11 @@ class Recalling(OmniscientAdversary):
     keeps_download = True
 
     def __init__(self) -> None:
-        self.recalled: list[Tensor | None] = []
+        self.diary = Diary()
 
     def collude(self, situation: Situation) -> Tensor:
         assert situation.honest is not None
-        self.recalled.append(situation.download if situation.download is None else situation.download.clone())
+        self.diary.lines.append(situation.download if situation.download is None else situation.download.clone())
         return situation.honest[0]
 
 
@@ -86,10 +93,10 @@ class Deaf(OmniscientAdversary):
     """An attack that has an `upload` as well."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.diary = Diary()
 
     def upload(self, situation: Situation) -> Tensor:
-        self.asked += 1
+        self.diary.lines.append(situation.round)
         return situation.update
 
     def collude(self, situation: Situation) -> Tensor:
@@ -102,16 +109,14 @@ class Watched(OnOff):
 
     def __init__(self, *, honest: int, period: int) -> None:
         super().__init__(honest=honest, period=period)
-        self.rounds: list[int] = []
-        self.batches = 0
+        self.diary = Diary()
 
     def labels(self, y: Tensor) -> Tensor:
-        self.batches += 1
+        self.diary.lines.append("batch")
         return y
 
     def upload(self, situation: Situation) -> Tensor:
-        self.rounds.append(self.batches)
-        self.batches = 0
+        self.diary.lines.append("round")
         return super().upload(situation)
 
 
@@ -282,12 +287,12 @@ def test_omniscient_adversary(kind: type[Recorded]) -> None:
     server, attack = kind(), Loud()
     with pytest.warns(UserWarning, match="Simulation: Loud is shown the honest uploads on the server"):
         federate(server, [attack], Poison([1]), rounds=2)
-    assert len(attack.shown) == len(server.seen) == 2
+    assert len(attack.diary.lines) == len(server.seen) == 2
     for round_index, finite in enumerate([[0, 1, 2, 3, 4], [0, 2, 3, 4]]):
         uploads, senders = server.seen[round_index]
         assert senders == list(range(6))
         assert uploads.isfinite().all(1).nonzero().flatten().tolist() == [*finite, 5]
-        assert torch.equal(attack.shown[round_index], uploads[finite])
+        assert torch.equal(attack.diary.lines[round_index], uploads[finite])
         forged = 100 * torch.randn(uploads.shape[1], generator=stream(5, round_index))
         torch.testing.assert_close(uploads[5], as_sent(server, forged))
 
@@ -297,7 +302,7 @@ def test_omniscient_adversary_recalls_its_download() -> None:
     """Of each round the step that was its own: the mean of all that was uploaded in the last one, by examples."""
     server, attack = RecordedFedAvg(), Recalling()
     federate(server, [attack], rounds=3)
-    first, *later = attack.recalled
+    first, *later = attack.diary.lines
     assert first is None
     assert len(later) == 2
     for download, (uploads, _) in zip(later, server.seen, strict=False):
@@ -362,7 +367,7 @@ def test_nobody_honest_to_know() -> None:
     server, attack = RecordedFedAvg(), Loud()
     federate(server, [attack], Poison([0, 1, 2, 3, 4]), rounds=3)
     assert len(server.seen) == 3
-    assert [len(known) for known in attack.shown] == [5, 5]
+    assert [len(known) for known in attack.diary.lines] == [5, 5]
 
 
 @simulates
@@ -372,7 +377,7 @@ def test_collude_takes_the_place_of_upload() -> None:
     federate(server, [attack], rounds=1)
     uploads, _ = server.seen[0]
     assert torch.equal(uploads[5], uploads[0])
-    assert attack.asked == 0
+    assert attack.diary.lines == []
 
 
 def test_adversaries_of_several_kinds() -> None:
@@ -391,7 +396,7 @@ def test_adversaries_of_several_kinds() -> None:
         torch.testing.assert_close(uploads[participant], noise)
     torch.testing.assert_close(uploads[7], -2 * uploads[:5].mean(0), rtol=1e-4, atol=1e-7)
     torch.testing.assert_close(uploads[8], 100 * torch.randn(len(initial), generator=stream(8, 0)))
-    assert torch.equal(loud.shown[0], uploads[:5])
+    assert torch.equal(loud.diary.lines[0], uploads[:5])
     assert not torch.equal(uploads[5], uploads[9])
 
 
@@ -400,7 +405,7 @@ def test_on_off_in_a_run() -> None:
     server, attack = RecordedFedAvg(), Watched(honest=1, period=2)
     module = federate(server, [attack], rounds=4)
     epochs = 3 * -(-len(module.data.shards[5]) // 16)
-    assert attack.rounds == [epochs, 0, epochs, 0]
+    assert attack.diary.lines == [*["batch"] * epochs, "round", "round"] * 2
     expected = plain_update(module.initial_weights(), module.data, 5, None)
     torch.testing.assert_close(server.seen[0][0][5], expected, rtol=1e-3, atol=1e-5)
     for number, (uploads, _) in enumerate(server.seen):
@@ -440,7 +445,8 @@ class Spectral(Adversary):
     """Uploads the update's spectrum."""
 
     def upload(self, situation: Situation) -> Tensor:
-        return torch.fft.fft(situation.update)
+        spectrum: Tensor = torch.fft.fft(situation.update)
+        return spectrum
 
 
 def test_uploads_that_are_complex() -> None:

@@ -413,10 +413,15 @@ class Counting(Consensus):
 
 
 class Attacking(Adversary):
-    """Fails when it is to attack."""
+    """Fails when it is to attack from some round on, counted from 0."""
+
+    def __init__(self, *, since: int = 2) -> None:
+        self.since = since
 
     def upload(self, situation: Situation) -> Tensor:
-        raise RuntimeError("no upload today")
+        if situation.round >= self.since:
+            raise RuntimeError("no upload today")
+        return situation.update
 
 
 class NoCut(Split):

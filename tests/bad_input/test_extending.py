@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from rffl_pl.adversaries import Adversary, Situation
+from rffl_pl.adversaries import Adversary, OmniscientAdversary, Situation
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Evidence, FedAvg, Verdict
@@ -61,6 +61,54 @@ class Counting(Adversary):
         return situation.update
 
 
+class Rising(Adversary):
+    """Counts its uploads where others of its process count theirs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def upload(self, situation: Situation) -> Tensor:
+        self.count += 1
+        return situation.update * (1 + 0.3 * self.count)
+
+
+class Colluding(OmniscientAdversary):
+    """Keeps what it was shown, as soon as it has downloaded something."""
+
+    keeps_download = True
+
+    def __init__(self) -> None:
+        self.past: dict[str, Tensor] = {}
+
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        if situation.download is not None:
+            self.past["mean"] = situation.honest.mean(0)
+        return self.past.get("mean", situation.update)
+
+
+class Resting(Adversary):
+    """Trains in turns that it counts itself."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def trains_in(self, round_index: int) -> bool:
+        self.turns += 1
+        return self.turns % 2 == 1
+
+
+class Collecting(Adversary):
+    """Keeps the classes that it has seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def labels(self, y: Tensor) -> Tensor:
+        self.seen += y.tolist()
+        return y
+
+
 class Boasting(FedAvg):
     """Measures seven of everybody."""
 
@@ -76,17 +124,22 @@ class Forgetful(FedAvg):
         return super().state_dict() | {"momentum": torch.zeros(self.coordinates.size)}
 
 
+STAY = "to stay as it is made, since it serves all participants of a process,"
 ATTACKS = {
     "Shifted": "Shifted to train with a class in 0 .. 9 for every example, but got class 10; mend",
     "Halved": "Halved to train with a class in 0 .. 9 for every example, but got torch.float32 of shape [10] for 10 of",
     "Blind": "Blind to make the examples that it trains with, but KeyError: 'trigger' (test_extending.py, ",
+    "Rising": f"Rising {STAY} but its count changes; keep what belongs to a participant in situation.memory.",
+    "Colluding": f"Colluding {STAY} but its past changes; keep",
+    "Resting": f"Resting {STAY} but its turns changes; keep",
+    "Collecting": f"Collecting {STAY} but its seen changes; keep",
     "Measured": "measures of --adversaries to have names of their own, but accuracy is what something else is called",
 }
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_that_does_not_fit(rffl: Run, here: Path, attack: str) -> None:
-    """It is found in the middle of training, in a line of ours; or its success is shown as everybody's accuracy."""
+    """It is found in training, in a line of ours, or never: bits hang on ranks, or success is everybody's accuracy."""
     assert_refused(rffl(*ATTACKED, f"[{HERE}.{attack}]"), ATTACKS[attack])
     assert below(here) == set()
 

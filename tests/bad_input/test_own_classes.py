@@ -102,6 +102,10 @@ CLASSES: Mapping[str, Row] = {
     "an option of none": (("--server", f"{OWN}.Silent", "--server.k", 1), f"see `rffl fit --server.help {OWN}.Silent`"),
     "no such class": (("--model.network", f"{OWN}.Nope"), f"--model.network to be a class, but got {OWN}.Nope"),
     "particular": (("--server", f"{OWN}.Particular", "--server.k", 0), "but ValueError: k is too small (own.py, line"),
+    "attacking": (
+        ("--federation.adversaries", 1, "--adversaries", f"[{OWN}.Attacking]", "--adversaries.since", 1),
+        f"--adversaries {OWN}.Attacking to play a round, but RuntimeError: no upload today (own.py, line",
+    ),
     "choosy": (
         ("--adversaries", f"[{OWN}.Choosy]", "--adversaries.k", 0),
         "Choosy to take the options that it is given, but RuntimeError: k is too small (own.py, line",
@@ -195,6 +199,7 @@ def test_a_class_that_does_not_fit(rffl: Run, here: Path, mistake: str) -> None:
     assert below(here) == set()
 
 
+THREE = ("--trainer.max_epochs", 3)
 ROUNDS: Mapping[str, Row] = {
     "weighing": (
         ("--server", f"{OWN}.Weighing"),
@@ -211,12 +216,15 @@ ROUNDS: Mapping[str, Row] = {
         "Sending to make a download in round 1, but KeyError: 'nobody' (own",
     ),
     "attacking": (
-        ("--federation.adversaries", 1, "--adversaries", f"[{OWN}.Attacking]"),
-        "Attacking to forge its upload in round 1, but RuntimeError: no upload today (own.py, line",
+        (*THREE, "--federation.adversaries", 1, "--adversaries", f"[{OWN}.Attacking]"),
+        "Attacking to forge its upload in round 3, but RuntimeError: no upload today (own.py, line",
     ),
     "not training": (
-        ("--federation.adversaries", 1, "--adversaries", f"[{FAILING}.Failing]", "--adversaries.where", "trains_in"),
-        "Failing to say whether it trains in round 1, but KeyError: 'trains_in' (failing",
+        (
+            *(*THREE, "--federation.adversaries", 1),
+            *("--adversaries", f"[{FAILING}.Failing]", "--adversaries.where", "trains_in"),
+        ),
+        "Failing to say whether it trains in round 3, but KeyError: 'trains_in' (failing",
     ),
 } | {
     f"a server that cannot {what}": (
