@@ -128,8 +128,11 @@ def _ask(table: Table, number: int) -> None:
     checked: list[Tensor] = []  # the last: most servers give one to all
 
     def model_for(participant: int) -> Tensor | None:
-        with _drawing(table, "model", participant, number), _of(table.server, "give a participant its model", number):
+        doing = "give a participant its model"
+        with _drawing(table, "model", participant, number), _of(table.server, doing, number):
+            before = table.server.drawn(exchange.device)
             model = table.server.model_for(participant)
+            table.server.check_drawn(doing, before, exchange.device)
         if model is not None and not any(model is one for one in checked):
             checked[:] = [_checked_model(table.server, model, number)]
         return model
@@ -381,8 +384,12 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, nu
         verdict = server.step(list(uploads.values()), list(uploads), heard)
 
     def download(participant: int) -> Tensor:
-        with _drawing(table, "download", participant, number), _of(server, "give a participant its download", number):
-            return verdict.download(participant)
+        doing = "give a participant its download"
+        with _drawing(table, "download", participant, number), _of(server, doing, number):
+            before = server.drawn(exchange.device)
+            step = verdict.download(participant)
+            server.check_drawn(doing, before, exchange.device)
+            return step
 
     if len(exchange.shards) > 1:
         _check_agreement(exchange, verdict)

@@ -62,6 +62,14 @@ class Stream:
         _go_on_with(self._outside)
 
 
+def drawn_so_far(device: torch.device) -> bytes:
+    """Where the streams are that `random_stream` sets: somewhere else after a draw."""
+    pythons, (_, numpys, *place) = others_state()
+    torchs = [torch.default_generator.get_state()]
+    torchs += [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return b"".join([repr((pythons, place)).encode(), numpys.tobytes(), *(one.numpy().tobytes() for one in torchs)])
+
+
 def others_state() -> tuple[Any, Any]:
     """Where Python's and NumPy's streams are."""
     return random.getstate(), np.random.get_state()

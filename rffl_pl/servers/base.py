@@ -18,6 +18,7 @@ from rffl_pl.functional import wire
 from rffl_pl.functional.blocks import Rows
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.reputation import empty, sound
+from rffl_pl.functional.streams import drawn_so_far
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.servers.evidence import Evidence
 
@@ -238,6 +239,7 @@ class Server(ParticipantSide, ABC):
         told = fit & ~blank
         here = asked[told]
         before = self.members.clone()  # which a rule may change in place
+        drawn: list[bytes] = []
         verdict: object = self.rule(
             Evidence(
                 round=self.round,
@@ -251,8 +253,11 @@ class Server(ParticipantSide, ABC):
                 participants=len(self.members),
                 dimension=sum(self.layers),
                 coordinates=self.coordinates,
+                combining=lambda: drawn.append(self.drawn(uploads[0].device)),
             )
         )
+        if drawn:
+            self.check_drawn("combine uploads", drawn[0], uploads[0].device)
         if not isinstance(verdict, Verdict):
             raise UserError(
                 f"Expected rule of --server {type(self).__name__} to return a Verdict, but got "
@@ -274,6 +279,28 @@ class Server(ParticipantSide, ABC):
     @abstractmethod
     def rule(self, evidence: Evidence) -> Verdict:
         """The framework's own rule."""
+
+    def drawn(self, device: torch.device) -> bytes:
+        """Where the random streams are, if only some coordinates are here; else nothing."""
+        return drawn_so_far(device) if 0 < self.coordinates.size < sum(self.layers) else b""
+
+    def check_drawn(self, doing: str, before: bytes, device: torch.device) -> None:
+        """See that nothing was drawn while a part of a vector was made: all ranks would draw the same for their parts.
+
+        Args:
+            doing: What was done.
+            before: What `drawn` gave before.
+            device: Where the vector is.
+
+        Raises:
+            UserError: If something was.
+        """
+        if self.drawn(device) != before:
+            raise UserError(
+                f"Expected --server {type(self).__name__} to {doing} without drawing at random under --exchange "
+                "sharded, where every rank would draw the same numbers for other coordinates, but it draws; give "
+                "--exchange central, or draw what is of participants before anything is combined."
+            )
 
     def _check_verdict(self, verdict: Verdict) -> None:
         """See that everybody has an entry of everything, as who writes a rule of his own may forget.

@@ -34,6 +34,7 @@ class Evidence:
         participants: P.
         dimension: D.
         coordinates: Which they are; statistics are always those of all.
+        combining: Called before uploads are combined; from there on a rule works on coordinates.
     """
 
     round: int
@@ -47,6 +48,7 @@ class Evidence:
     participants: int
     dimension: int
     coordinates: Coordinates
+    combining: Callable[[], None] = lambda: None
 
     @cached_property
     def gram(self) -> Tensor:
@@ -121,6 +123,7 @@ class Evidence:
         if not used:
             here = self.coordinates.size
             return self.uploads[0].new_zeros(here) if len(self.uploads) else torch.zeros(here)
+        self.combining()
         rows = self.uploads if len(used) == len(weights) else [self.uploads[i] for i in used]
         weights = weights[used].to(rows[0].device)
 

@@ -20,6 +20,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from rffl_pl.servers import NNM, Consensus, Evidence, FedAvg, Server, Verdict
+from rffl_pl.servers.coordinates import Coordinates
 from tests.bad_input.refusal import FIT, assert_refused
 from tests.cli.folders import Run, assert_same_bits
 from tests.conftest import QUICK, only_run
@@ -373,6 +374,76 @@ def test_what_ones_own_draws(rffl: Run, tmp_path: Path) -> None:
     found = [[entry.measures["noisy"] for entry in RunFolder(run).rounds()] for run in (whole, gone_on)]
     assert found[0] == found[1]
     assert found[0][2] != found[0][3]
+
+
+class Drawing(FedAvg):
+    """Draws from torch's stream or NumPy's where its option says."""
+
+    def __init__(self, *, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def noise(self, where: str, size: int) -> Tensor:
+        """What is drawn, if it is here."""
+        if where != self.where.removeprefix("numpy "):
+            return torch.zeros(size)
+        return torch.from_numpy(np.random.randn(size)).float() if "numpy" in self.where else torch.randn(size)
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        return super().weigh(evidence) + 0.1 * self.noise("weigh", len(evidence.senders))
+
+    def combine(self, block: Tensor, weights: Tensor) -> Tensor:
+        return super().combine(block, weights) + self.noise("combine", block.shape[1])
+
+    def stride(self, combined: Tensor) -> Tensor:
+        return super().stride(combined) + self.noise("stride", len(combined))
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        verdict = super().rule(evidence)
+        step = verdict.download(0) + self.noise("rule", self.coordinates.size)
+        return replace(verdict, download=lambda participant: step + self.noise("download", len(step)))
+
+    def model_for(self, participant: int) -> Tensor | None:
+        model = super().model_for(participant)
+        return None if model is None else model + self.noise("model", len(model))
+
+
+def part_of(where: str, size: int) -> Drawing:
+    """A server of four participants that has so many of 30 coordinates."""
+    server, coordinates = Drawing(where=where), Coordinates(D)
+    coordinates.where = slice(0, size)
+    server.start(task(shards(P), [D], coordinates=coordinates))
+    return server
+
+
+@pytest.mark.parametrize("where", ["weigh", "combine", "stride", "numpy stride", "rule"])
+def test_what_is_drawn_by_coordinate_on_a_part(where: str) -> None:
+    """All ranks add the same noise to their parts, and the model's is no noise any more."""
+    part_of(where, D).step(uploads(P, D, 1), range(P))
+    part = part_of(where, 12)
+    if where == "weigh":
+        part.step(uploads(P, D, 1)[:, :12], range(P))
+    else:
+        with pytest.raises(UserError, match=r"Drawing to combine uploads without drawing .*; give --exchange central"):
+            part.step(uploads(P, D, 1)[:, :12], range(P))
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("where", ["weigh", "download", "model"])
+def test_what_is_drawn_of_one_participant_on_a_part(rffl: Run, tmp_path: Path, where: str) -> None:
+    """Likewise; what is drawn before has the bits of one server."""
+    line = (
+        "fit", "--config", "configs/digits.yaml", *QUICK, "--server", f"{HERE}.Drawing", "--server.where", where,
+        "--trainer.max_epochs", 2, "--federation.participation", 0.5,
+        "--trainer.callbacks+=tests.distributed.probe.SmallBlocks",
+    )  # fmt: skip
+    ended = forked(2, *line, "--exchange", "sharded", root=tmp_path / "two")
+    if where == "weigh":
+        assert ended.code == 0, ended.err
+        assert forked(1, *line, root=tmp_path / "one").code == 0
+        assert_same_bits(only_run(tmp_path / "one"), only_run(tmp_path / "two"))
+    else:
+        assert f"Drawing to give a participant its {where} without drawing at random under --exchange" in ended.err
 
 
 class Averaging(FedAvg):
