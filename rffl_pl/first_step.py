@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.optim import SGD, Optimizer
 
 from rffl_pl.errors import UserError, ones_own, reason
-from rffl_pl.fingerprints import fingerprint, left_alone, stays
+from rffl_pl.fingerprints import close, fingerprint, left_alone, stays
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.objective import LocalRound, Objective, check_loss, check_remembered
 from rffl_pl.parameters import astray, bind, checksum, flat_parameters, trainable
@@ -301,9 +301,7 @@ def _lost(network: nn.Module, used: nn.Module, x: Tensor) -> bool:
     for one in (used, restored):
         with random_stream(0, x.device):
             found.append(one(x))
-    mine, theirs = found
-    scale = 1e-4 * float(theirs.abs().nan_to_num(0.0, 0.0, 0.0).max())
-    return not torch.allclose(mine, theirs, rtol=0.0, atol=scale, equal_nan=True)
+    return not close(*found)
 
 
 def sharing_copy(network: nn.Module) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from collections.abc import Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,6 +18,7 @@ from rffl_pl.cohort import Cohort, Examples
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.exchange import Exchange, Traffic
 from rffl_pl.federation import Federation
+from rffl_pl.fingerprints import close, fingerprints
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.schedule import Schedule
@@ -49,6 +51,8 @@ class Table:
         personal: The hosted participants' models of their own, beside the shared; None where they have none.
         pull: How strongly these are drawn to the shared ones.
         colluders: What every omniscient adversary remembers, by participant; filled on rank 0, and never by shards.
+        restored: A server that is made anew and has taken the state of this one; None in rounds in which nobody asks
+            whether it decides the same.
     """
 
     federation: Federation
@@ -61,6 +65,7 @@ class Table:
     personal: Cohort | None = None
     pull: float = 0.0
     colluders: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    restored: Server | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,10 +285,15 @@ def _drawing(table: Table, purpose: str, *coordinates: int) -> AbstractContextMa
 
 def _drawing_ones_own(table: Table, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
     """Likewise where the package's own rules draw nothing, and a stream for each participant would take its time."""
-    rule = table.server
-    while isinstance(rule, Around):
-        rule = rule.inner
-    return nullcontext() if is_packaged(rule) else _drawing(table, purpose, *coordinates)
+    packaged = is_packaged(_innermost(table.server))
+    return nullcontext() if packaged else _drawing(table, purpose, *coordinates)
+
+
+def _innermost(server: Server) -> Server:
+    """The rule that all others are around, or the server itself."""
+    while isinstance(server, Around):
+        server = server.inner
+    return server
 
 
 def _of(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
@@ -378,9 +388,25 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, nu
     Raises:
         UserError: On every rank, if one of them comes to another.
     """
-    exchange, server = table.exchange, table.server
+    exchange = table.exchange
     heard_once = nullcontext() if exchange.rank == 0 else warnings.catch_warnings(action="ignore")  # rank 0 says it
-    with _drawing(table, "server", number), _of(server, "judge the uploads", number), heard_once:
+    with heard_once:
+        verdict = _judged(table, table.server, uploads, heard, number)
+    if len(exchange.shards) > 1:
+        _check_agreement(exchange, verdict)
+    if table.restored is not None:
+        with warnings.catch_warnings(action="ignore"):
+            again = _judged(table, table.restored, uploads, heard, number)
+            same = _same_verdicts(exchange, verdict, again) and _same_models(table, table.restored, number)
+        if not same and exchange.rank == 0:
+            _warn_of_lost_state(table.server, table.restored)
+    return verdict
+
+
+def _judged(table: Table, server: Server, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
+    """A server's verdict; what it draws is from streams of the round."""
+    exchange = table.exchange
+    with _drawing(table, "server", number), _of(server, "judge the uploads", number):
         verdict = server.step(list(uploads.values()), list(uploads), heard)
 
     def download(participant: int) -> Tensor:
@@ -391,9 +417,44 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, nu
             server.check_drawn(doing, before, exchange.device)
             return step
 
-    if len(exchange.shards) > 1:
-        _check_agreement(exchange, verdict)
     return replace(verdict, download=download)
+
+
+def _same_verdicts(exchange: Exchange, one: Verdict, other: Verdict) -> bool:
+    """Whether two verdicts come to the same for everybody; all downloads are made, which ranks may do together."""
+    facts = ["weights", "similarities", "reputations", "quotas", "members"]
+    alike = [close(getattr(one, name), getattr(other, name)) for name in facts]
+    alike += [name in other.measures and close(values, other.measures[name]) for name, values in one.measures.items()]
+    staying = [i for i in exchange.asked if one.members[i]]
+    return all([*alike, *[close(one.download(i), other.download(i)) for i in staying]])
+
+
+def _same_models(table: Table, restored: Server, number: int) -> bool:
+    """Whether two servers would have everybody start from the same models, if they hand any out."""
+    if table.federation.share == 1 and not table.server.hands_models:
+        return True
+
+    def model_for(server: Server, participant: int) -> Tensor:
+        with _drawing(table, "model", participant, number), _of(server, "give a participant its model", number):
+            model = server.model_for(participant)
+        return torch.empty(0) if model is None else model
+
+    return all(close(model_for(table.server, i), model_for(restored, i)) for i in table.exchange.asked)
+
+
+def _warn_of_lost_state(server: Server, restored: Server) -> None:
+    """Say what a server decides by that its state does not have."""
+    here, there = (fingerprints(_innermost(one)) for one in (server, restored))
+    # Where an object lies says nothing of it.
+    differs = (name for name in here if _ADDRESS.sub("", here[name]) != _ADDRESS.sub("", there.get(name, "")))
+    warnings.warn(
+        f"--server {type(server).__name__} decides otherwise where it goes on from its state_dict, as after an "
+        f"interruption, since its {next(differs, 'state')} is another; have state_dict and load_state_dict keep it.",
+        stacklevel=2,
+    )
+
+
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
 
 def _check_agreement(exchange: Exchange, verdict: Verdict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from rffl_pl.adversaries import Cast
 from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
-from rffl_pl.errors import UserError, ones_own
+from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.round import Table, bring_up_to_date, play
@@ -47,6 +48,7 @@ class ReputationExchange(Callback):
         self.traffic: Traffic | None = None
         self._colluders: Memories = {}
         self._behind = False
+        self._unstarted: Server | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Tell the server its task, and Lightning how many rounds there are.
@@ -69,6 +71,7 @@ class ReputationExchange(Callback):
         if pl_module.scaffold:
             _check_corrections(self.server)
         _check_coalition(self.server, pl_module)
+        self._unstarted = _copy_of_ones_own(self.server)
         with ones_own(self.server, "--server", "start"), warnings.catch_warnings():
             if not trainer.is_global_zero:
                 warnings.simplefilter("ignore")  # rank 0 says it
@@ -92,7 +95,8 @@ class ReputationExchange(Callback):
     ) -> None:
         """Play one round."""
         assert isinstance(pl_module, FederatedModule)
-        outcome = play(self._table(trainer, pl_module), batch, pl_module.round)
+        table = self._table(trainer, pl_module, self._restored(pl_module))
+        outcome = play(table, batch, pl_module.round)
         self.verdict, self.traffic = outcome.verdict, outcome.traffic
         self._behind = self.server.communicates
         pl_module.completed(outcome.losses, outcome.personal_losses)
@@ -126,7 +130,7 @@ class ReputationExchange(Callback):
         )
         checkpoint["server"]["settings"] = training_settings(trainer, self.server)
 
-    def _table(self, trainer: Trainer, module: FederatedModule) -> Table:
+    def _table(self, trainer: Trainer, module: FederatedModule, restored: Server | None = None) -> Table:
         return Table(
             federation=module.federation,
             cohort=module.cohort,
@@ -138,7 +142,23 @@ class ReputationExchange(Callback):
             personal=module.personal,
             pull=module.pull,
             colluders=self._colluders,
+            restored=restored,
         )
+
+    def _restored(self, module: FederatedModule) -> Server | None:
+        """In few rounds a server of one's own as it is where a run goes on: made anew, with the state that was kept.
+
+        Raises:
+            UserError: If it does not take its state back.
+        """
+        if self._unstarted is None or module.round not in _TRIED or not module.exchange.serves:
+            return None
+        restored = copy.deepcopy(self._unstarted)
+        taking = ones_own(self.server, "--server", "take back what its state_dict gives", GO_ON)
+        with taking, warnings.catch_warnings(action="ignore"):
+            restored.start(module.task())
+            restored.load_state_dict(copy.deepcopy(self.server.state_dict()))
+        return restored
 
     def _bring_up_to_date(self, trainer: Trainer, module: LightningModule) -> None:
         """Once after a round that this process has played."""
@@ -166,6 +186,20 @@ class ReputationExchange(Callback):
             self._colluders = _copied(checkpoint["server"]["colluders"], pl_module.exchange.device)
             if trainer.is_global_zero:
                 warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))
+
+
+_TRIED = (2, 10)
+"""The rounds, counted from 0, in which a server of one's own is compared with one that has only its state."""
+
+
+def _copy_of_ones_own(server: Server) -> Server | None:
+    """A copy before it starts; None where all rules are the package's, and of one that cannot be copied."""
+    if not server.communicates or all(map(is_packaged, _rules(server))):
+        return None
+    try:
+        return copy.deepcopy(server)
+    except Exception:  # with a lock or an open file; a run needs no copy
+        return None
 
 
 def _named(server: Server) -> str:

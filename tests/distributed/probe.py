@@ -73,7 +73,8 @@ class KeptRFFL(RFFL):
     def rule(self, evidence: Evidence) -> Verdict:
         verdict = super().rule(evidence)
         staying = [i for i in evidence.asked.tolist() if verdict.members[i]]
-        self.downloads.append({i: verdict.download(i).clone() for i in staying})
+        # A copy of it may judge a round once more.
+        self.downloads[evidence.round :] = [{i: verdict.download(i).clone() for i in staying}]
         return verdict
 
 
