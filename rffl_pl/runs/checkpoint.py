@@ -22,7 +22,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -35,7 +35,11 @@ FORMAT, VERSION = "rffl_pl", 3
 RUN, SERVER, ROUNDS = "run.pt", "server.pt", "rounds.jsonl"
 MARKS = ("format", "version", "round", "mark")
 
+_TRIES = 10
+"""So often a checkpoint is read that a run goes on replacing."""
+
 State = dict[str, Any]
+T = TypeVar("T")
 
 
 class CheckpointNotWrittenError(UserError):
@@ -191,7 +195,10 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
     Raises:
         UserError: If there is no whole checkpoint of this format and version.
     """
-    target = _existing(target)
+    return _at_rest(target, lambda folder: _load(folder, hosted, server))
+
+
+def _load(target: Path, hosted: Iterable[int] | None, server: bool) -> State:
     with sound(target):
         run = _read(target / RUN)
         federation = dict(run["federation"])
@@ -208,6 +215,38 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
         if "history" in rest:
             rest["history"] = read_shared(target / ROUNDS, rest["history"])
         return {**run, "server": rest} if rest else run
+
+
+def _at_rest(target: Path, what: Callable[[Path], T]) -> T:
+    """Read something of a checkpoint whose run may be going on, file by file: again where a newer one took its place.
+
+    Args:
+        target: The checkpoint's folder.
+        what: Reads it from there, or from the one before between the two renames of a write.
+
+    Raises:
+        UserError: If it cannot be read though it stays the same one, or never stays for as long as reading takes.
+    """
+    for _ in range(_TRIES):
+        before = _which(target)
+        try:
+            return what(_existing(target))
+        except UserError:
+            if _which(target) == before:
+                raise
+    raise UserError(
+        f"Expected --ckpt_path {target} to stay the same while it is read, but a run writes newer ones there; wait for "
+        "its end, or give it a --run.checkpoint_every above 1."
+    )
+
+
+def _which(target: Path) -> tuple[int, int] | None:
+    """What tells the files in a folder from those of a newer checkpoint of its name; None between the two."""
+    try:
+        found = (target / RUN).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 @contextmanager
@@ -230,7 +269,7 @@ def sound(target: object) -> Iterator[None]:
 
 def choices(path: Path) -> list[Path]:
     """The checkpoints that a path stands for, newest first: itself, or all that lie in a folder of checkpoints."""
-    inside = [folder for folder in path.glob("*.ckpt") if (folder / RUN).is_file()]
+    inside = _inside(path) or _inside(path)  # again: a run may have renamed the only one between two looks
     if (path / RUN).is_file() or not inside:
         return [path]
 
@@ -244,6 +283,10 @@ def choices(path: Path) -> list[Path]:
         return min(written[folder], written[replaced_by]), replaced_by == folder, folder.name
 
     return sorted(inside, key=age, reverse=True)
+
+
+def _inside(path: Path) -> list[Path]:
+    return [folder for folder in path.glob("*.ckpt") if (folder / RUN).is_file()]
 
 
 def versions(path: Path) -> tuple[dict[Version, Path], list[str]]:
@@ -287,7 +330,7 @@ def version_of(path: Path) -> Version:
     Raises:
         UserError: If there is no checkpoint of this format and version.
     """
-    run = _read(_existing(path) / RUN, mmap=True)
+    run = _read_run(path)
     with sound(path):
         return _version(run)
 
@@ -327,8 +370,12 @@ def header(path: str | Path) -> State:
     *newer, oldest = choices(Path(path))
     for checkpoint in newer:
         with suppress(UserError):
-            return _read(_existing(checkpoint) / RUN, mmap=True)
-    return _read(_existing(oldest) / RUN, mmap=True)
+            return _read_run(checkpoint)
+    return _read_run(oldest)
+
+
+def _read_run(path: Path) -> State:
+    return _at_rest(path, lambda folder: _read(folder / RUN, mmap=True))
 
 
 def wandb_run(path: str | Path) -> str | None:

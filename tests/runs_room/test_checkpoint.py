@@ -19,7 +19,7 @@ from torch import nn
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.runs import Round
+from rffl_pl.runs import Round, checkpoint
 from rffl_pl.runs.checkpoint import (
     VERSION,
     CheckpointNotWrittenError,
@@ -386,6 +386,22 @@ def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
         "run.pt is of round 4 and participant_0.pt was written with another one; copy checkpoints as whole folders"
     )
     assert another in spoilt("participant_0.pt", {"mark": "0"})
+
+
+def test_a_run_that_is_going_on_is_read_whole(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a newer checkpoint takes the place of the one that is read, that one is; if every time, it is said."""
+    read_part, newer = checkpoint._read, iter([5, 6])
+
+    def overtaken(path: Path, mmap: bool = False) -> Any:
+        if path.name == "participant_1.pt" and (round_ := next(newer, None)) is not None:
+            written(target.parent, round_)
+        return read_part(path, mmap)
+
+    monkeypatch.setattr(checkpoint, "_read", overtaken)
+    assert read(target)["epoch"] == 6
+    newer = iter(range(7, 99))
+    with pytest.raises(UserError, match="to stay the same while it is read, but a run writes newer ones there; wait"):
+        read(target)
 
 
 def test_two_flipped_bytes_are_seen(target: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from rffl_pl.runs.checkpoint import RUN, choices
 
 
@@ -35,3 +37,17 @@ def test_the_one_before_alone(tmp_path: Path) -> None:
     """A write that was cut between its two renames leaves it; among others it goes by its own moment."""
     leave(tmp_path, last_previous=3, best=2)
     assert [path.name for path in choices(tmp_path)] == ["last.previous.ckpt", "best.ckpt"]
+
+
+def test_a_run_that_renames_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks at it: there is one all the time."""
+    leave(tmp_path, last=1)
+    is_file = Path.is_file
+
+    def renamed_first(path: Path) -> bool:
+        if path.parent == tmp_path / "last.ckpt" and path.parent.exists():
+            path.parent.rename(tmp_path / "last.previous.ckpt")
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", renamed_first)
+    assert [path.name for path in choices(tmp_path)] == ["last.previous.ckpt"]
