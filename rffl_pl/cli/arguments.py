@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -160,7 +161,9 @@ class FederatedCLI(LightningCLI):
             SystemExit: If that run has exactly those, and its result.
         """
         given = self._get(self.config, "ckpt_path")
-        self.earlier = Run(**self._get(self.config, "run").as_dict()).earlier(given, self._fits, self._fits_elsewhere)
+        configs = [Path(file.absolute).resolve() for file in self._get(self.config, "config") or ()]
+        run = Run(**self._get(self.config, "run").as_dict())
+        self.earlier = run.earlier(given, self._fits, self._fits_elsewhere, configs=configs)
         if self.earlier is not None and self._drawn:
             self._take_seed(self.earlier.config()["seed_everything"])
         if self.earlier is not None and self.earlier.newest_checkpoint() is not None:

@@ -91,13 +91,17 @@ class Run:
         suffix = "" if command == "fit" else f"-{command}"
         return RunFolder.make(Path(self.root) / self.name / f"{stamp}{suffix}")
 
-    def earlier(self, ckpt_path: str | None, *fits: Callable[[RunFolder], bool]) -> RunFolder | None:
+    def earlier(
+        self, ckpt_path: str | None, *fits: Callable[[RunFolder], bool], configs: Sequence[Path] = ()
+    ) -> RunFolder | None:
         """The folder in which training goes on, if the launch was restarted or ``--ckpt_path last`` is given.
 
-        It is the last that was written to, whatever its name: users rename folders.
+        It is the last that was written to, whatever its name: users rename folders. Who gives a run's own
+        configuration, as who interrupts one is told, means that run and no later one.
 
         Args:
             ckpt_path: What is gone on from, as the user says it.
+            configs: The files of options, resolved.
             fits: Whether a run is of the options that are given, since a job may have several of one name; the first
                 answer that finds one counts.
         """
@@ -108,7 +112,8 @@ class Run:
             found = ([run for run in ours if fit(run)] for fit in fits)
             written = {run: run.launch_file for run in next(filter(None, found), [])}
         if not written and ckpt_path == "last":  # also of a launch that ended before it wrote anywhere
-            checkpoints = {run: run.newest_checkpoint() for run in runs}
+            meant = [run for run in runs if run.config_file.resolve() in configs]
+            checkpoints = {run: run.newest_checkpoint() for run in meant or runs}
             written = {run: checkpoint / RUN for run, checkpoint in checkpoints.items() if checkpoint is not None}
         return max(written, key=lambda run: (written[run].stat().st_mtime, run.path.name), default=None)
 

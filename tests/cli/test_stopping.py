@@ -123,6 +123,18 @@ def test_last_without_a_checkpoint_begins(rffl: Run, tmp_path: Path) -> None:
     assert len(list((tmp_path / "runs" / "new").iterdir())) == 1
 
 
+def test_the_run_that_is_named_goes_on(rffl: Run, tmp_path: Path) -> None:
+    """By the command that who stops one is told, whichever run of that name was stopped after it."""
+    commands = []
+    for gamma in (0.5, 0.2):
+        ended = rffl(*DIGITS, "--server.gamma", gamma, TERMINATED, "--trainer.callbacks.after", 1)
+        commands.append(ended.err.partition("go on with: rffl ")[2].split())
+    first, second = (Path(command[2]).parent for command in commands)
+    assert rffl(*commands[0], "--trainer.max_epochs", 3).code == 0
+    assert [len(rows(run / "metrics.csv")) for run in (first, second)] == [3, 2]
+    assert not [*first.parent.glob("*/config.*.yaml")]
+
+
 def checkpointed(folder: Path, moment: float) -> RunFolder:
     """A run that wrote its checkpoint then."""
     part = folder / "checkpoints" / "last.ckpt" / "run.pt"
