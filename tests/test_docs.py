@@ -21,6 +21,7 @@ from rffl_pl.cli.resolve import Resolver
 from rffl_pl.cli.study import parser, study_file
 from rffl_pl.runs import checkpoint
 from rffl_pl.studies import Study
+from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, ROOT, Ended, only_run
 
 DOCS = ROOT / "docs"
@@ -65,13 +66,24 @@ def test_own_code_runs_as_written(user: Callable[..., Ended], tmp_path: Path, pa
     lines = [line for line in commands(DOCS / "own" / f"{page}.md") if "my_" in line]
     assert len(lines) == len(shown) > 0
     for number, line in enumerate(lines):
-        rounds = "30" if page == "callback" else "2"  # its adversary has to be removed first
+        # Where one says how an adversary is removed, it has to be.
+        rounds = "30" if page == "callback" else "6" if "my_credit" in line else "2"
         words = [*shlex.split(line), *QUICK, "--trainer.max_epochs", rounds, "--run.name", str(number)]
-        user(words)
+        assert "decides otherwise" not in user(words).err
         run = RunFolder.open(only_run(tmp_path / "runs", str(number)))
         used = re.search(r"my_\w+\.(\w+)", line)
         assert used is not None
         check_own(page, used[1], run)
+
+
+def test_a_rule_with_a_memory_goes_on(user: Callable[..., Ended], tmp_path: Path) -> None:
+    """The page's state is all there is: an interrupted run has the bits of a whole one."""
+    (tmp_path / "my_credit.py").write_text(files("own/server.md")["my_credit.py"])
+    (line,) = [line for line in commands(DOCS / "own" / "server.md") if "my_credit" in line]
+    for name, rounds in (("whole", 6), ("half", 3), ("half", 6)):
+        on = ["--ckpt_path", "last"] if (name, rounds) == ("half", 6) else []
+        user([*shlex.split(line), *QUICK, "--trainer.max_epochs", str(rounds), "--run.name", name, *on])
+    assert_same_bits(*(only_run(tmp_path / "runs", name) for name in ("whole", "half")))
 
 
 def write_hospitals(folder: Path) -> None:
@@ -104,7 +116,8 @@ def check_own(page: str, name: str, run: RunFolder) -> None:
         assert set(summary.examples[:5]) <= {99, 100, 101, 102}
     elif page == "server":
         assert ("length" in last.measures) == (name == "EqualLengths")
-        assert (last.measures["quota"] == [1.0] * 6) == (name != "Ladder")
+        assert (last.measures["quota"] == [1.0] * 6) == (name not in ("Ladder", "Credit"))
+        assert summary.first_removal == (5 if name == "Credit" else None)
     elif page == "attack":
         assert summary.attacks[summary.honest :] == [name] * 2
     elif page == "measure":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,7 @@ from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
-from rffl_pl.servers import CFFL, RFFL, FedAvg, Server, SignSGD, Standalone
+from rffl_pl.servers import CFFL, RFFL, Evidence, FedAvg, Server, SignSGD, Standalone, Verdict
 from tests.conftest import QUICK, Ended, only_run
 from tests.runs import Recorded, RecordedCFFL, RecordedFedAvg, digits, federate, training_examples, whole
 
@@ -398,6 +399,53 @@ def test_adversaries_of_several_kinds() -> None:
     torch.testing.assert_close(uploads[8], 100 * torch.randn(len(initial), generator=stream(8, 0)))
     assert torch.equal(loud.diary.lines[0], uploads[:5])
     assert not torch.equal(uploads[5], uploads[9])
+
+
+class Paid(Adversary):
+    """Sends its update or the opposite; a test sees what it downloads."""
+
+    keeps_download = True
+
+    def __init__(self, *, factor: float) -> None:
+        self.factor = factor
+        self.diary = Diary()
+
+    def upload(self, situation: Situation) -> Tensor:
+        download = None if situation.download is None else situation.download.clone()
+        self.diary.lines.append((download, self.factor * situation.update))
+        return self.factor * situation.update
+
+
+class Quotas(RFFL):
+    """A test sees what everybody is to get."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(removal_from="never", **options)
+        self.diary = Diary()
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        verdict = super().rule(evidence)
+        self.diary.lines[evidence.round :] = [verdict]  # a copy of it may judge a round once more
+        return verdict
+
+
+@pytest.mark.parametrize("preset", ["released", "paper"])
+def test_a_reward_is_read_off_a_download(preset: Any) -> None:
+    """An attack that goes by the share of entries, as the documentation has it, goes by something else."""
+    server, attacks = Quotas(preset=preset), (Paid(factor=1.0), Paid(factor=-1.0))
+    layers = federate(server, attacks, rounds=5).task().layers
+    for participant, attack in enumerate(attacks, 5):
+        assert attack.diary.lines[0][0] is None
+        for verdict, (_, sent), (download, _) in zip(
+            server.diary.lines, attack.diary.lines, attack.diary.lines[1:], strict=False
+        ):
+            quota, weight = (float(values[participant]) for values in (verdict.quotas, verdict.weights))
+            if preset == "released":
+                assert int((download != 0).sum()) == sum(math.ceil(quota * size) for size in layers)
+            else:
+                assert float((download != 0).double().mean()) > 0.99
+                assert quota or torch.allclose(download, -weight * sent, rtol=1e-5, atol=1e-8)
+    assert [float(verdict.quotas[6]) for verdict in server.diary.lines][-1] == 0
 
 
 def test_on_off_in_a_run() -> None:
