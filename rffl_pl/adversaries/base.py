@@ -47,7 +47,8 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
 
     An attack of your own overrides `labels` or `poison`, or `upload`, and is given by class path:
     ``--adversaries+=my_package.MyAttack``. One that needs the honest uploads is an `OmniscientAdversary`. One that
-    has a success of its own to report offers `measures`, on the examples that `probe` makes.
+    has a success of its own to report offers `measures`, on the examples that `probe` makes. One object serves all
+    participants of a process: after `prepare` only `Situation.memory` may change.
     """
 
     _group: ClassVar[str] = "--adversaries"
