@@ -132,8 +132,9 @@ def check_in_place(trained: nn.Module, x: Tensor, y: Tensor) -> None:
     name, row = type(trained).__name__, flat_parameters(trained)
     frozen = {key: checksum(p) for key, p in bind(trained, row).named_parameters() if not p.requires_grad}
     trained.zero_grad(set_to_none=True)
-    cross_entropy(trained.train()(x).float(), y.long()).backward()
-    with torch.no_grad():
+    with ones_own(trained, "--model.network", "be trained"):
+        cross_entropy(trained.train()(x).float(), y.long()).backward()
+    with torch.no_grad(), ones_own(trained, "--model.network", "go from training to evaluation and back"):
         for p in trainable(trained):  # a step: adapters, which may be added to frozen layers, begin with zeros
             if p.grad is not None:
                 p.sub_(0.1 * normalize(p.grad.to_dense().flatten(), dim=0).view_as(p))

@@ -106,6 +106,14 @@ class Remembering(Plain):
         return logits
 
 
+class Spoiling(Plain):
+    """Changes in training what its gradient needs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.layer(self.frozen(x)).exp()
+        return h.mul_(2) if self.training else h
+
+
 class Naive(torch.optim.Optimizer):
     """Gives parameters other tensors."""
 
@@ -164,6 +172,7 @@ def tried(network: nn.Module, optimizer: OptimizerFactory = SGD) -> None:
             SGD,
             r"--model\.network to be written in Python, but .* torch\.jit",
         ),
+        (Spoiling, SGD, r"test_first_step\.Spoiling to be trained, but RuntimeError: one of the variables needed for"),
         (Plain, partial(Wanting, lr=0.1), r"but a first step fails: AssertionError: needs a closure"),
     ],
 )
