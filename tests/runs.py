@@ -49,6 +49,13 @@ class RecordedCFFL(Recorded, CFFL):
     """Validates."""
 
 
+class Diary:
+    """What an attack under test writes down beside its state: a run looks at no object's attributes but its own."""
+
+    def __init__(self) -> None:
+        self.lines: list[Any] = []
+
+
 def federate(
     server: Server,
     attacks: Sequence[Adversary] = (),

@@ -29,7 +29,7 @@ from rffl_pl.servers import RFFL, FedAvg, Standalone
 from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
-from tests.runs import digits, federate, whole
+from tests.runs import Diary, digits, federate, whole
 
 RUN = (
     "fit", "--config", "configs/digits.yaml", "--federation.participants", 3, "--federation.adversaries", 1,
@@ -102,11 +102,13 @@ def test_without_a_pull_it_is_training_alone() -> None:
 class Moody(LabelFlip):
     """Flips the labels of every second batch that it is asked for."""
 
-    asked = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.diary = Diary()
 
     def poison(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        self.asked += 1
-        return super().poison(x, y) if self.asked % 2 else (x, y)
+        self.diary.lines.append("asked")
+        return super().poison(x, y) if len(self.diary.lines) % 2 else (x, y)
 
 
 def test_the_shared_models_do_not_hear_of_it() -> None:

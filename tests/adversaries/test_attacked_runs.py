@@ -40,7 +40,7 @@ from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.servers import CFFL, RFFL, Evidence, FedAvg, Server, SignSGD, Standalone, Verdict
 from tests.conftest import QUICK, Ended, only_run
-from tests.runs import Recorded, RecordedCFFL, RecordedFedAvg, digits, federate, training_examples, whole
+from tests.runs import Diary, Recorded, RecordedCFFL, RecordedFedAvg, digits, federate, training_examples, whole
 
 Run = Callable[..., Ended]
 simulates = pytest.mark.filterwarnings("ignore:Simulation")
@@ -54,13 +54,6 @@ class RecordedRFFL(Recorded, RFFL):
 
 class RecordedSignSGD(Recorded, SignSGD):
     """Sends signs."""
-
-
-class Diary:
-    """What an attack under test writes down beside its state: a run looks at no object's attributes but its own."""
-
-    def __init__(self) -> None:
-        self.lines: list[Any] = []
 
 
 class Loud(OmniscientAdversary):
