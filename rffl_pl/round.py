@@ -396,11 +396,26 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, nu
         _check_agreement(exchange, verdict)
     if table.restored is not None:
         with warnings.catch_warnings(action="ignore"):
-            again = _judged(table, table.restored, uploads, heard, number)
-            same = _same_verdicts(exchange, verdict, again) and _same_models(table, table.restored, number)
+            same = _decides_the_same(table, table.restored, verdict, uploads, heard, number)
         if not same and exchange.rank == 0:
             _warn_of_lost_state(table.server, table.restored)
     return verdict
+
+
+def _decides_the_same(
+    table: Table,
+    restored: Server,
+    verdict: Verdict,
+    uploads: Mapping[int, Tensor],
+    heard: Tensor | None,
+    number: int,
+) -> bool:
+    """Whether another server comes to a verdict, and the models that it has everybody start from are the same."""
+    try:
+        again = _judged(table, restored, uploads, heard, number)
+        return _same_verdicts(table.exchange, verdict, again) and _same_models(table, restored, number)
+    except UserError:  # without what it lacks it may not be able to
+        return False
 
 
 def _judged(table: Table, server: Server, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
@@ -445,6 +460,7 @@ def _same_models(table: Table, restored: Server, number: int) -> bool:
 def _warn_of_lost_state(server: Server, restored: Server) -> None:
     """Say what a server decides by that its state does not have."""
     here, there = (fingerprints(_innermost(one)) for one in (server, restored))
+    del here["round"]  # in which whoever could not decide is behind
     # Where an object lies says nothing of it.
     differs = (name for name in here if _ADDRESS.sub("", here[name]) != _ADDRESS.sub("", there.get(name, "")))
     warnings.warn(

@@ -511,6 +511,23 @@ def test_state_that_is_forgotten(what: str, rounds: int, named: str | None) -> N
     assert told_of(Remembering(what=what), rounds) == ([] if named is None else [expected])
 
 
+class Beginning(FedAvg):
+    """Makes in its first round what it works with in all others."""
+
+    first: Tensor
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        if evidence.round == 0:
+            self.first = super().weigh(evidence)
+        return self.first
+
+
+def test_state_that_a_first_round_made() -> None:
+    """Without it the rule cannot decide at all, which would end a run that nobody has interrupted."""
+    expected = f"--server Beginning {FORGOTTEN} first is another; have state_dict and load_state_dict keep it."
+    assert told_of(Beginning(), 3) == [expected]
+
+
 def test_state_that_is_forgotten_behind_mixing() -> None:
     """Likewise."""
 
