@@ -460,7 +460,7 @@ def _same_models(table: Table, restored: Server, number: int) -> bool:
 def _warn_of_lost_state(server: Server, restored: Server) -> None:
     """Say what a server decides by that its state does not have."""
     here, there = (fingerprints(_innermost(one)) for one in (server, restored))
-    del here["round"]  # in which whoever could not decide is behind
+    here.pop("round", None)  # in which whoever could not decide is behind
     # Where an object lies says nothing of it.
     differs = (name for name in here if _ADDRESS.sub("", here[name]) != _ADDRESS.sub("", there.get(name, "")))
     warnings.warn(
