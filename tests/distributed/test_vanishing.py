@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -78,8 +79,10 @@ class Torchrun:
         return False
 
     def rounds(self) -> int:
-        """How many have been logged."""
-        return max((file.read_bytes().count(b"\n") - 1 for file in self.runs.glob("*/metrics.csv")), default=0)
+        """How many have been logged; none while a run that goes on begins its file anew."""
+        with contextlib.suppress(FileNotFoundError):
+            return max((file.read_bytes().count(b"\n") - 1 for file in self.runs.glob("*/metrics.csv")), default=0)
+        return 0
 
 
 def gone(numbers: list[int], within: float) -> bool:
