@@ -23,7 +23,7 @@ from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.callbacks.stopwatch import Stopwatch
 from rffl_pl.errors import GO_ON, UserError, ones_own
-from rffl_pl.launch.stopping import Stopped
+from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.checkpoint import header, sound
@@ -158,8 +158,15 @@ class RunReport(Callback):
         loggers.say_where(trainer.loggers, earlier=self._wandb_run)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Close the W&B run, so that the next one in this process is another; tell who interrupted how to go on."""
-        loggers.close(trainer.loggers)
+        """Close the W&B run, so that the next one in this process is another; tell who interrupted how to go on.
+
+        Another rank that has heard of the same may have ended by now, and this one is asked to: not before it has told.
+        """
+        with STOP.held():
+            loggers.close(trainer.loggers)
+            self._tell_how_to_go_on(trainer, pl_module, exception)
+
+    def _tell_how_to_go_on(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if not isinstance(exception, KeyboardInterrupt | Stopped) or trainer.state.fn != TrainerFn.FITTING:
             return
         assert isinstance(pl_module, FederatedModule)
