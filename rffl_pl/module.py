@@ -358,7 +358,7 @@ class FederatedModule(Configured, LightningModule):
             learning_rate=optimizer.param_groups[0]["lr"],
             optimizer=type(optimizer).__name__,
             seed=self.federation.seed_for("server"),
-            initial=self.initial_weights()[coordinates.where],
+            initial=self.initial_weights()[coordinates.where].cpu(),  # also while Lightning has the network on a GPU
             accuracy=self._validated_accuracy(),
             root=self._root(),
             participation=self.federation.share,

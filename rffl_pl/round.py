@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import warnings
 from collections.abc import Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,12 +17,13 @@ from rffl_pl.cohort import Cohort, Examples
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.exchange import Exchange, Traffic
 from rffl_pl.federation import Federation
-from rffl_pl.fingerprints import close, fingerprints
+from rffl_pl.fingerprints import close
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.restored import same_verdicts, warn_of_lost_state
 from rffl_pl.schedule import Schedule
 from rffl_pl.servers import Consensus, Server, Verdict
-from rffl_pl.servers.around import Around
+from rffl_pl.servers.around import innermost
 
 
 class Precision(Protocol):
@@ -285,15 +285,8 @@ def _drawing(table: Table, purpose: str, *coordinates: int) -> AbstractContextMa
 
 def _drawing_ones_own(table: Table, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
     """Likewise where the package's own rules draw nothing, and a stream for each participant would take its time."""
-    packaged = is_packaged(_innermost(table.server))
+    packaged = is_packaged(innermost(table.server))
     return nullcontext() if packaged else _drawing(table, purpose, *coordinates)
-
-
-def _innermost(server: Server) -> Server:
-    """The rule that all others are around, or the server itself."""
-    while isinstance(server, Around):
-        server = server.inner
-    return server
 
 
 def _of(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
@@ -396,9 +389,11 @@ def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, nu
         _check_agreement(exchange, verdict)
     if table.restored is not None:
         with warnings.catch_warnings(action="ignore"):
-            same = _decides_the_same(table, table.restored, verdict, uploads, heard, number)
-        if not same and exchange.rank == 0:
-            _warn_of_lost_state(table.server, table.restored)
+            differs = not _decides_the_same(table, table.restored, verdict, uploads, heard, number)
+        if len(exchange.shards) > 1:
+            differs = exchange.anybody(differs)
+        if differs and exchange.rank == 0:
+            warn_of_lost_state(table.server, table.restored)
     return verdict
 
 
@@ -413,7 +408,7 @@ def _decides_the_same(
     """Whether another server comes to a verdict, and the models that it has everybody start from are the same."""
     try:
         again = _judged(table, restored, uploads, heard, number)
-        return _same_verdicts(table.exchange, verdict, again) and _same_models(table, restored, number)
+        return all([same_verdicts(table.exchange.asked, verdict, again), _same_models(table, restored, number)])
     except UserError:  # without what it lacks it may not be able to
         return False
 
@@ -435,15 +430,6 @@ def _judged(table: Table, server: Server, uploads: Mapping[int, Tensor], heard: 
     return replace(verdict, download=download)
 
 
-def _same_verdicts(exchange: Exchange, one: Verdict, other: Verdict) -> bool:
-    """Whether two verdicts come to the same for everybody; all downloads are made, which ranks may do together."""
-    facts = ["weights", "similarities", "reputations", "quotas", "members"]
-    alike = [close(getattr(one, name), getattr(other, name)) for name in facts]
-    alike += [name in other.measures and close(values, other.measures[name]) for name, values in one.measures.items()]
-    staying = [i for i in exchange.asked if one.members[i]]
-    return all([*alike, *[close(one.download(i), other.download(i)) for i in staying]])
-
-
 def _same_models(table: Table, restored: Server, number: int) -> bool:
     """Whether two servers would have everybody start from the same models, if they hand any out."""
     if table.federation.share == 1 and not table.server.hands_models:
@@ -455,22 +441,6 @@ def _same_models(table: Table, restored: Server, number: int) -> bool:
         return torch.empty(0) if model is None else model
 
     return all(close(model_for(table.server, i), model_for(restored, i)) for i in table.exchange.asked)
-
-
-def _warn_of_lost_state(server: Server, restored: Server) -> None:
-    """Say what a server decides by that its state does not have."""
-    here, there = (fingerprints(_innermost(one)) for one in (server, restored))
-    here.pop("round", None)  # in which whoever could not decide is behind
-    # Where an object lies says nothing of it.
-    differs = (name for name in here if _ADDRESS.sub("", here[name]) != _ADDRESS.sub("", there.get(name, "")))
-    warnings.warn(
-        f"--server {type(server).__name__} decides otherwise where it goes on from its state_dict, as after an "
-        f"interruption, since its {next(differs, 'state')} is another; have state_dict and load_state_dict keep it.",
-        stacklevel=2,
-    )
-
-
-_ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
 
 def _check_agreement(exchange: Exchange, verdict: Verdict) -> None:

@@ -73,8 +73,8 @@ def limits(trainer: Trainer) -> dict[str, Any]:
     """What ends training, as the user gave it: whoever gives something else goes on training."""
     timer = find(trainer, Timer)
     return {
-        "epochs": [trainer.min_epochs, trainer.max_epochs],
-        "steps": [trainer.min_steps, trainer.max_steps],
+        "epochs": [trainer.min_epochs, last_round(trainer.max_epochs, trainer.max_steps)],
+        "steps": [trainer.min_steps, -1],  # which are among the epochs, before and behind `count_in_epochs`
         "seconds": timer and timer._duration,
         "early": [[getattr(early, name) for name in _EARLY] for early in every(trainer, EarlyStopping)],
     }

@@ -188,7 +188,7 @@ def _logits(network: nn.Module, x: Tensor) -> Tensor:
     training = network.training
     try:
         with torch.inference_mode():
-            logits: Tensor = network.eval()(x)
+            logits: Tensor = network.eval()(x.to(next(network.parameters()).device))
     finally:
         network.train(training)
     return logits

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.servers.base import Task
+from rffl_pl.servers.base import Server, Task
 from rffl_pl.servers.consensus import Consensus
 
 
@@ -86,6 +86,13 @@ class Around(Consensus):
             raise UserError(f"Expected --server.rule {before}, as in the checkpoint at --ckpt_path, but got {here}.")
         with _of_the_rule():
             self.inner.load_state_dict(state["rule"] | state["rule_vectors"])
+
+
+def innermost(server: Server) -> Server:
+    """The rule that all others are around, or the server itself."""
+    while isinstance(server, Around):
+        server = server.inner
+    return server
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from rffl_pl.callbacks import StandaloneReference
+from rffl_pl.callbacks.standalone import _logits
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from rffl_pl.runs.records import points
@@ -138,6 +139,11 @@ class Closed(torch.nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.scaled(super().forward(x.flatten(1)))
+
+
+def test_a_network_that_lies_elsewhere() -> None:
+    """Lightning has it on the GPU as long as it trains, and examples lie in memory."""
+    assert _logits(torch.nn.Linear(4, 3).to("meta"), torch.ones(1, 4)).device.type == "meta"
 
 
 def test_a_reference_is_of_what_a_network_computes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from rffl_pl.callbacks import loggers
 from rffl_pl.models import Perceptron
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, assert_same_bits
@@ -79,6 +81,18 @@ def test_interruptions_shift_no_round(rffl: Run, tmp_path: Path) -> None:
     assert (cut_off / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
     assert json.loads((cut_off / "summary.json").read_text())["rounds"] == 5
     assert_same_bits(whole, cut_off)
+
+
+def test_an_interrupted_run_is_asked_to_end(rffl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a rank that has ended sooner; it says how to go on all the same."""
+    monkeypatch.setattr(loggers, "close", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        ended = rffl(*DIGITS, *QUICK, "--trainer.callbacks+=tests.interruption.ControlC")
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning ignores it from the first one on
+    assert ended.code == 130
+    assert "Interrupted after round 2; go on with: " in ended.err
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])
