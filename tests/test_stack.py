@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +23,7 @@ from rffl_pl.runs.checkpoint import read
 from rffl_pl.schedule import OptimizerFactory, Schedule
 from rffl_pl.stack import Loss, Stack, Turn, refusal
 from tests.cli.folders import DIGITS, Run, weights
-from tests.cohorts import CPU, Shuffled, batchnorm, mlp, seeded, sgd
+from tests.cohorts import CPU, Shuffled, mlp, seeded, sgd
 from tests.conftest import only_run
 from tests.own_data import Jittered
 
@@ -277,20 +275,6 @@ def test_what_fills_up_is_ones_own(held: bool) -> None:
     assert [i for i, loss in alone.items() if loss != loss] == [0]
 
 
-class Tossed(nn.Linear):
-    """Draws from a stream that all participants would have in common."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) * (1 + random.random())
-
-
-class Noisy(nn.Linear):
-    """Draws in its forward pass what no other engine knows of."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x + torch.rand_like(x))
-
-
 class Keeping(nn.Sequential):
     """Keeps its first layers in evaluation, as a backbone that is not trained."""
 
@@ -300,61 +284,11 @@ class Keeping(nn.Sequential):
         return self
 
 
-class Counting(nn.Linear):
-    """Changes a buffer in its forward pass."""
-
-    seen: Tensor
-
-    def __init__(self) -> None:
-        super().__init__(6, 3)
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen += 1
-        return super().forward(x)
-
-
-class Hooked(Perceptron):
-    """Lowers gradients on their way back, by a hook of what it computes or of a layer."""
-
-    def __init__(self, which: str) -> None:
-        super().__init__(6, 8, 3)
-        self.which = which
-        if which == "layer":
-            self[3].register_full_backward_hook(lambda *seen: (0.1 * seen[1][0],))
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self[2](self[1](x.flatten(1)))
-        if self.which == "result" and h.requires_grad:
-            h.register_hook(lambda grad: 0.1 * grad)
-        logits: Tensor = self[3](h)
-        return logits
-
-
-class Bounded(nn.Linear):
-    """Keeps its weights short, in place."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            self.weight.renorm_(2, 0, 1.0)
-        return super().forward(x)
-
-
 class Standardised(nn.Linear):
     """Has no finite gradient of an example whose entries are all alike."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward((x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True))
-
-
-def clipped(parameters: Any) -> torch.optim.Optimizer:
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
-    optimizer.register_step_pre_hook(lambda *_: None)
-    return optimizer
-
-
-def decaying(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.1, weight_decay=0.1)
 
 
 def idle() -> nn.Module:
@@ -385,40 +319,6 @@ def test_rare_networks(network: nn.Module) -> None:
     torch.testing.assert_close(other.weights, one.weights, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("network", "optimizer", "why"),
-    [
-        (nn.Sequential(nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)), sgd, "shorter ones are filled"),
-        (Counting(), sgd, "its buffer seen changes while it trains"),
-        (idle(), decaying, "weights decay, but nothing uses idle"),
-        (batchnorm(), sgd, "BatchNorm1d keeps statistics while it trains"),
-        (Noisy(6, 3), sgd, "randomness"),
-        (Tossed(6, 3), sgd, "it draws random numbers of Python's or NumPy's"),
-        (mlp(), lambda p: torch.optim.RMSprop(p), "RMSprop with these options is none that is written for several"),
-        (mlp(), lambda p: torch.optim.SGD(p, momentum=0.9, dampening=0.1), "SGD with these options"),
-        (mlp(), lambda p: torch.optim.Adam(p, amsgrad=True), "Adam with these options"),
-        (mlp(), lambda p: torch.optim.SGD([*p][:2], lr=0.1), "SGD steps some of the parameters alone"),
-        (mlp(), lambda p: torch.optim.Adam([*p][::-1]), "or in an order of its own"),
-        (mlp(), clipped, "steps of SGD have hooks"),
-        (Hooked("result"), sgd, "it changes its gradients"),
-        (Hooked("layer"), sgd, "it changes its gradients"),
-        (Bounded(6, 3), sgd, "modified inplace"),
-    ],
-)
-def test_what_trains_one_after_another(network: nn.Module, optimizer: OptimizerFactory, why: str) -> None:
-    """And why."""
-    assert why in str(refusal(network, optimizer(network.parameters()), torch.randn(4, 6)))
-    plain = mlp()
-    assert refusal(plain, sgd(plain.parameters()), torch.randn(4, 6), moved=True) is None
-
-
-def test_what_nothing_uses_stays_where_it_is() -> None:
-    """Corrections, and anchors elsewhere, would move it in a stack, and torch's optimizers do not."""
-    network = idle()
-    said = refusal(network, sgd(network.parameters()), torch.randn(4, 6), moved=True)
-    assert said == "steps are drawn elsewhere, but nothing uses idle"
-
-
 def test_dropout_of_maps_of_images() -> None:
     """They lie with channels last one after another, and are drawn in that order; a stack's masks would be others."""
     network = seeded(
@@ -432,62 +332,6 @@ def test_dropout_of_maps_of_images() -> None:
         for cohort in cohorts:
             cohort.train_all(shards(images(1)), Schedule(epochs=2), 0, {i: i for i in range(len(SIZES))})
         torch.testing.assert_close(cohorts[1].weights, cohorts[0].weights, rtol=1e-5, atol=1e-5)
-
-
-class Sentence(nn.Module):
-    """Logits of token ids, by a mean over all of them or over those that are none of the padding."""
-
-    def __init__(self, masked: bool = False, dropout: float = 0.0, **options: Any) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(60, 8, padding_idx=0, **options)
-        self.dropout, self.linear, self.masked = nn.Dropout(dropout), nn.Linear(8, 3), masked
-
-    def forward(self, x: Tensor) -> Tensor:
-        found = self.dropout(self.embedding(x))
-        if not self.masked:
-            return self._logits(found.mean(1))
-        there = (x != 0).unsqueeze(2)
-        return self._logits((found * there).sum(1) / there.sum(1).clamp_min(1))
-
-    def _logits(self, features: Tensor) -> Tensor:
-        logits: Tensor = self.linear(features)
-        return logits
-
-
-class Centred(nn.Linear):
-    """Takes the mean of the batch away."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x - x.mean(0))
-
-
-@pytest.mark.parametrize(
-    ("network", "why"),
-    [
-        (Sentence(), "depends on how many zeros are behind it"),
-        (Sentence(masked=True, dropout=0.5), "depends on how many zeros are behind it"),
-        (Sentence(masked=True, max_norm=1.0), "Embedding has max_norm"),
-        (Sentence(masked=True, scale_grad_by_freq=True), "Embedding has scale_grad_by_freq"),
-        (nn.Sequential(nn.EmbeddingBag(60, 8, max_norm=1.0), nn.Linear(8, 3)), "EmbeddingBag has max_norm"),
-        (Sentence(masked=True), None),
-        (TextCNN(vocabulary=60, classes=3, width=8, kernels=6), None),
-        (nn.Sequential(nn.Embedding(60, 4), nn.Flatten(), nn.Linear(36, 3)), None),  # of nine words, always
-    ],
-    ids=["mean", "dropout on words", "max_norm", "frequencies", "bag", "masked mean", "TextCNN", "of one length"],
-)
-@pytest.mark.parametrize("count", [1, 4])
-def test_sentences_that_are_filled_up(network: nn.Module, why: str | None, count: int) -> None:
-    """A participant's training would depend on how long the sentences of others on its rank are."""
-    x = torch.randint(1, 60, (count, 9), generator=torch.Generator().manual_seed(1))
-    found = refusal(network, sgd(network.parameters()), x)
-    assert found is None if why is None else why in str(found)
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_examples_that_see_each_other(count: int) -> None:
-    """A participant's training would depend on how many examples others on its rank have in a batch."""
-    network, x = Centred(6, 3), torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
-    assert "which others are in the batch" in str(refusal(network, sgd(network.parameters()), x))
 
 
 def test_a_run_with_either_engine(rffl: Run, tmp_path: Path) -> None:
@@ -520,16 +364,6 @@ def test_a_run_with_either_engine(rffl: Run, tmp_path: Path) -> None:
     ended = rffl(*args[:-2], *on)
     assert ended.code == 0, ended.err
     assert read(only_run(tmp_path / "on") / "checkpoints" / "last.ckpt")["federation"]["round"] == 4
-
-
-def test_a_run_says_why_it_is_not_stacked(rffl: Run) -> None:
-    """Once, where the user asked for it."""
-    asked = ("--trainer.max_epochs", 1, "--model.optimizer", "RMSprop", "--model.optimizer.lr", 0.001)
-    ended = rffl(*DIGITS, *asked, "--model.engine", "stacked")
-    assert ended.code == 0
-    assert ended.err.count("one after another in spite of --model.engine stacked, since RMSprop") == 1
-    with warnings.catch_warnings():
-        assert "one after another" not in rffl(*DIGITS, *asked).err
 
 
 @pytest.mark.parametrize("name", NETWORKS)
