@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.cli.session import Machine, RunWords, Session
-from rffl_pl.cli.study import check_alone, packaged
+from rffl_pl.cli.study import check_alone, packaged, writing_to
 from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.paper import FIGURES, TABLES, places_of, published
@@ -176,12 +176,12 @@ def _draw(given: argparse.Namespace, kept: Kept, shown: Sequence[str]) -> None:
     if given.verb == "table":
         print(_table(shown[0], kept).written(given.format or "md"))
         return
-    from rffl_pl.paper.figures import draw, save  # matplotlib is imported by what needs it alone
+    from rffl_pl.paper.figures import draw  # matplotlib is imported by what needs it alone
+    from rffl_pl.studies.figures import save
 
     out, behind = given.out or _OUT, "-reduced" if given.reduced else ""
     drawn = [name for name in shown if name in FIGURES and _is_measured(name, kept)]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
+    with writing_to(out):
         written = [path for name in drawn for path in save(draw(name, kept), out, f"{name}{behind}")]
         for name in shown:
             if name in TABLES:
@@ -190,10 +190,6 @@ def _draw(given: argparse.Namespace, kept: Kept, shown: Sequence[str]) -> None:
                     path = out / f"{name}{behind}.{how}"
                     path.write_text(table.written(how) + "\n", encoding="utf-8")
                     written.append(path)
-    except OSError as error:
-        raise UserError(
-            f"Expected --out to be a folder that can be written to, but {error.strerror}: {error.filename}."
-        ) from error
     print("\n".join(map(str, written)))
     if lacking := [name for name in shown if name in FIGURES and name not in drawn]:
         print(f"left out, since nothing is measured of them: {', '.join(lacking)}", file=sys.stderr)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +17,12 @@ from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies import Study, contributions, results, tables
 from rffl_pl.studies.settings import left_out, of_today, remedy
-from rffl_pl.studies.study import COALITION, checked_seeds, lies_in
+from rffl_pl.studies.study import COALITION, COLUMNS, CURVE_COLUMNS, checked_seeds, lies_in
+from rffl_pl.studies.within import ROUND, WITHIN, widened
 
 _MEASURE = "accuracy_mean"
+_WITHIN = "accuracy"
+"""What is shown of participants and of rounds."""
 
 
 def parser() -> Words:
@@ -31,17 +36,22 @@ def parser() -> Words:
     made.add_argument("--dry-run", action="store_true", help="list the cells and about how long they take")
     made.add_argument("--only", metavar="AXIS=LABEL", action="append", default=[], help="only these; may be repeated")
     made.add_cells("runs/studies")
-    made.add_argument("--table", metavar="AXIS", nargs="+", help="run nothing; a table with these rows and columns")
     made.add_argument(
-        "--between", metavar="COLUMN", nargs=2, help="of the table: how much the first is above the second"
+        "--table",
+        metavar="AXIS",
+        nargs="+",
+        help=f"run nothing; a table with these rows and columns, the study's axes, {' or '.join(WITHIN)}",
     )
-    made.add_argument("--measure", help=f"what the table shows: {_MEASURE}")
+    made.add_argument("--figure", metavar="AXIS", nargs="+", help="likewise a picture: rows along it, a line a column")
+    made.add_argument("--between", metavar="COLUMN", nargs=2, help="of either: how much the first is above the second")
+    made.add_argument("--measure", help=f"what either shows: {_MEASURE}; of {' and '.join(WITHIN)}s {_WITHIN}")
     made.add_argument(
         "--contribution",
         choices=contributions.KINDS,
-        help="of the table: what each participant adds to the measure, of a study with players",
+        help="of either: what each participant adds to the measure, of a study with players",
     )
     made.add_argument("--format", choices=tables.FORMATS, help=f"of the table: {tables.FORMATS[0]}")
+    made.add_argument("--out", type=Path, help="folder of the picture: the study's in ROOT")
     return made
 
 
@@ -67,18 +77,8 @@ def main(args: Sequence[str], run: RunWords) -> int:
     if given.seeds:
         study = replace(study, seeds=checked_seeds(given.seeds))
     file = _results(given.root / study.name)
-    if given.table:
-        rows, measure = _shown(study, only, given.seeds, file), given.measure or _MEASURE
-        lacking = None
-        if given.contribution:
-            _check_whole(only)
-            found = contributions.added(study, rows, given.contribution, measure)
-            study, rows, measure, lacking = found.study, found.rows, found.rows[0]["measure"], found.left_out()
-        shown = tables.tables(study, rows, given.table, measure, given.rounds, given.between)
-        missing = tables.unseen(study, shown, given.table[: 1 if given.between else 2], only)
-        for told in filter(None, (lacking, missing)):
-            print(told, file=sys.stderr)
-        print(tables.written(shown, given.table, given.format or tables.FORMATS[0]))
+    if given.table or given.figure:
+        _show(given, study, only, file)
         return 0
     machine = Machine.given(given.root / "cells", run, given.jobs, given.devices, given.pack)
     if not given.dry_run:
@@ -92,6 +92,70 @@ def main(args: Sequence[str], run: RunWords) -> int:
         leave_process_group()
 
 
+def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]], file: Path) -> None:
+    """Print a table, or draw a picture of it and print where it lies."""
+    option, axes = ("--table", given.table) if given.table else ("--figure", given.figure)
+    rounds = ROUND in axes
+    measure = given.measure or (_WITHIN if {*WITHIN} & {*axes} and not given.contribution else _MEASURE)
+    if rounds:
+        _check_curves(study, measure, given.contribution, file)
+    rows = _shown(study, only, given.seeds, results.curves_beside(file) if rounds else file, rounds)
+    lacking, shown_study = None, study
+    if given.contribution:
+        _check_whole(only)
+        found = contributions.added(study, rows, given.contribution, measure)
+        shown_study, rows, measure, lacking = found.study, found.rows, found.rows[0]["measure"], found.left_out()
+    shown_study, rows = widened(shown_study, rows, axes, measure)
+    shown = tables.tables(shown_study, rows, axes, measure, given.rounds, given.between, option)
+    missing = tables.unseen(study, shown, axes[: 1 if given.between else 2], only)
+    for told in filter(None, (lacking, missing)):
+        print(told, file=sys.stderr)
+    if given.table:
+        print(tables.written(shown, axes, given.format or tables.FORMATS[0]))
+        return
+    from rffl_pl.studies.figures import draw, save  # matplotlib is imported by what needs it alone
+
+    out = given.out or file.parent
+    with writing_to(out):
+        print(*save(draw(shown, axes), out, _named(measure, axes, given.between, only)), sep="\n")
+
+
+def _named(
+    measure: str, axes: Sequence[str], between: Sequence[str] | None, only: Mapping[str, Collection[str]]
+) -> str:
+    """The name of a picture's files: what it shows, over which axes, and of which places alone."""
+    narrowed = [f"{axis}={'+'.join(sorted(labels))}" for axis, labels in only.items()]
+    return re.sub(r"[^\w.+=-]+", "_", "-".join([measure, "by", *axes, *(between or ()), *narrowed]))[:200]
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """A folder, made if it is not there, to write pictures into.
+
+    Raises:
+        UserError: If nothing can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise UserError(
+            f"Expected --out to be a folder that can be written to, but {error.strerror}: {error.filename}."
+        ) from error
+
+
+def _check_curves(study: Study, measure: str, contribution: str | None, file: Path) -> None:
+    """Refuse rounds where no round is kept, or of what participants add, which is of the last."""
+    if contribution:
+        raise UserError(f"Expected --contribution without the axis {ROUND}, since it is of the last; leave out one.")
+    if measure not in study.curves and not results.curves_beside(file).is_file():
+        raise UserError(
+            f"Expected {study.name} to have the key curves with {measure}, which keeps every round, but it has "
+            f"{', '.join(study.curves) or 'none'}; add `curves: [{measure}]` to its file and run it again, which takes "
+            "the rounds of finished cells from their folders."
+        )
+
+
 def _check_whole(only: Mapping[str, Collection[str]]) -> None:
     """Refuse some coalitions where all are needed."""
     if COALITION in only:
@@ -102,24 +166,31 @@ def _check_whole(only: Mapping[str, Collection[str]]) -> None:
 
 
 def _check_table(given: argparse.Namespace) -> None:
-    """Refuse what a table has no use for, and what nothing but a table has."""
-    if given.table and given.dry_run:
-        raise UserError("Expected --table or --dry-run, but got both; a table runs nothing, so leave out --dry-run.")
+    """Refuse what tables and pictures have no use for, and what nothing else has."""
+    asked = [option for option in ("table", "figure", "dry_run") if getattr(given, option)]
+    if len(asked) > 1:
+        first, second = (f"--{option.replace('_', '-')}" for option in asked[:2])
+        raise UserError(f"Expected {first} or {second}, but got both; leave out one of them.")
     if given.between and given.between[0] == given.between[1]:
         raise UserError(f"Expected --between to name two columns, but got {given.between[0]} twice.")
+    shows = given.table or given.figure
     for option in ("jobs", "devices", "pack"):
-        if getattr(given, option) is not None and given.table:
-            raise UserError(f"Expected --{option} without --table, which runs nothing; leave out one of them.")
-    for option in ("between", "measure", "contribution", "format"):
-        if getattr(given, option) and not given.table:
-            raise UserError(
-                f"Expected --{option} to go with --table and its rows and columns, but there is no --table."
-            )
+        if getattr(given, option) is not None and shows:
+            raise UserError(f"Expected --{option} without --{asked[0]}, which runs nothing; leave out one of them.")
+    for option in ("between", "measure", "contribution"):
+        if getattr(given, option) and not shows:
+            raise UserError(f"Expected --{option} to go with --table or --figure and their axes, but there is neither.")
+    for option, needed in {"format": "table", "out": "figure"}.items():
+        if getattr(given, option) and not getattr(given, needed):
+            raise UserError(f"Expected --{option} to go with --{needed} and its axes, but there is no --{needed}.")
 
 
-def _shown(study: Study, only: Mapping[str, set[str]], seeds: Sequence[int] | None, file: Path) -> list[results.Row]:
-    """The results for a table; what was run with other words is left out, and stderr tells of it."""
-    rows = [row for row in results.read(study, file) if lies_in(row, only)]
+def _shown(
+    study: Study, only: Mapping[str, set[str]], seeds: Sequence[int] | None, file: Path, by_round: bool
+) -> list[results.Row]:
+    """The results that are shown; what was run with other words is left out, and stderr tells of it."""
+    kept = results.read(study, file, CURVE_COLUMNS if by_round else COLUMNS)
+    rows = [row for row in kept if lies_in(row, only)]
     run = sorted({int(row["seed"]) for row in rows})
     if run and seeds and not {*seeds} & {*run}:
         raise UserError(

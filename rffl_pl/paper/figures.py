@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rffl_pl.paper.contents import FIGURES, SERVERS, places_of
 from rffl_pl.paper.measured import Kept
+from rffl_pl.studies.figures import finished
 from rffl_pl.studies.results import Row
 from rffl_pl.studies.study import Place
 from rffl_pl.studies.tables import interval
@@ -52,7 +51,7 @@ def draw(name: str, kept: Kept) -> Figure:
             axes.set_xlabel("round")
             if measure == "reputation" and curves:
                 axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))  # a last digit is no separation
-    return _finished(figure, panels.flat, f"{FIGURES[name]}\n{_measured(kept)}: means over seeds")
+    return finished(figure, panels.flat, f"{FIGURES[name]}\n{_measured(kept)}: means over seeds")
 
 
 def _measured(kept: Kept) -> str:
@@ -103,7 +102,7 @@ def _final_accuracies(kept: Kept) -> Figure:
             axes.set_ylabel("test accuracy in %")
             _participants(axes, lambda server, s=study, p=split: kept.at(s, _place(p, server)))  # type: ignore[misc]
     how = "means over seeds, with 95 % intervals where there are several"
-    return _finished(figure, panels.flat, f"{FIGURES['final_accuracies']}\n{_measured(kept)}: {how}")
+    return finished(figure, panels.flat, f"{FIGURES['final_accuracies']}\n{_measured(kept)}: {how}")
 
 
 def _place(split: str, server: str) -> Place:
@@ -138,25 +137,3 @@ def _bars(axes: Axes, rows: Sequence[Row], measure: str, label: str, look: dict[
 def _empty(axes: Axes) -> None:
     axes.set(xticks=[], yticks=[])
     axes.text(0.5, 0.5, "not measured yet", transform=axes.transAxes, ha="center", va="center", color="0.4")
-
-
-def _finished(figure: Figure, panels: Iterable[Axes], title: str) -> Figure:
-    entries: dict[str, Any] = {}
-    for axes in panels:
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    if entries:
-        figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9)
-    figure.suptitle(title, fontsize=12)
-    return figure
-
-
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and, for papers, as PDF."""
-    paths = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
-    with matplotlib.rc_context({"pdf.fonttype": 42}):  # journals refuse matplotlib's default, Type 3
-        for path in paths:
-            figure.savefig(path, dpi=150)
-    return paths

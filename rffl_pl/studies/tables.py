@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies.results import PLAYED, Row
 from rffl_pl.studies.study import Place, Study, lies_in, said
+from rffl_pl.studies.within import ROUND, WITHIN
 
 FORMATS = ("md", "csv", "tex")
 _SHARES = (
@@ -71,6 +72,8 @@ class Table:
     """Of whom it is the mean: `` of the honest``; nothing of what is measured of all."""
     early: bool = False
     """Whether some of the runs ended before their last round."""
+    by_round: bool = False
+    """Whether rounds are its rows or columns."""
 
     @property
     def unit(self) -> str | None:
@@ -80,27 +83,41 @@ class Table:
             return "points"
         return "%" if measure in _SHARES else None
 
+    @property
+    def scale(self) -> float:
+        """What estimates are multiplied by for people: 100 where there is a unit."""
+        return 100.0 if self.unit else 1.0
+
+    def title(self) -> str:
+        """What is shown, and in which unit: ``accuracy of the honest in %``."""
+        return f"{self.measure}{self.whose}" + (f" in {self.unit}" if self.unit else "")
+
     def caption(self) -> str:
-        """What is shown: measure, interval, number of seeds and rounds."""
-        seeds = reach(entry.seeds for entry in self.entries.values())
-        single = seeds == "1"
-        mean = "mean difference of the same seeds" if self.paired else "mean"
-        interval = "" if single else f"{mean} ± 95 % interval of Student's t over "
-        over = f"{seeds} seed, no interval" if single else f"{seeds} seeds"
-        unit = f" in {self.unit}" if self.unit else ""
-        rounds = ("at most " if self.early else "") + reach(entry.rounds for entry in self.entries.values())
-        where = f"; {said(self.rest)}" if self.rest else ""
-        effect = "; d is that mean over the differences' standard deviation" if self.paired and not single else ""
-        return f"{self.measure}{self.whose}{unit}: {interval}{over}, after the last round, {rounds}{where}{effect}."
+        """What is shown: measure, interval, number of seeds and rounds, and at which place."""
+        return caption([self]) + (f"; {said(self.rest)}" if self.rest else "") + "."
 
     def cell(self, row: str, column: str) -> str:
         """An entry for people; it says how many seeds it has if others have more."""
         entry = self.entries.get((row, column))
         if entry is None:
             return "-"
-        factor, digits = (100, 1) if self.unit else (1, 3)
         fewer = entry.seeds < max(other.seeds for other in self.entries.values())
-        return entry.text(factor, digits, "+" if self.paired else "") + (f" (n={entry.seeds})" if fewer else "")
+        text = entry.text(self.scale, 1 if self.unit else 3, "+" if self.paired else "")
+        return text + (f" (n={entry.seeds})" if fewer else "")
+
+
+def caption(shown: Sequence[Table]) -> str:
+    """What tables show that differ in their place alone: measure, interval, number of seeds and rounds."""
+    first, entries = shown[0], [entry for table in shown for entry in table.entries.values()]
+    seeds = reach(entry.seeds for entry in entries)
+    single = seeds == "1"
+    mean = "mean difference of the same seeds" if first.paired else "mean"
+    interval = "" if single else f"{mean} ± 95 % interval of Student's t over "
+    over = f"{seeds} seed, no interval" if single else f"{seeds} seeds"
+    rounds = ("at most " if any(table.early for table in shown) else "") + reach(entry.rounds for entry in entries)
+    when = "in every round of" if first.by_round else "after the last round,"
+    effect = "; d is that mean over the differences' standard deviation" if first.paired and not single else ""
+    return f"{first.title()}: {interval}{over}, {when} {rounds}{effect}"
 
 
 def interval(values: Sequence[float]) -> float | None:
@@ -126,6 +143,7 @@ def tables(
     measure: str,
     rounds: int | None,
     between: Sequence[str] | None = None,
+    option: str = "--table",
 ) -> list[Table]:
     """A table for every place on the axes that are neither rows nor columns and has results, or pairs of them.
 
@@ -136,18 +154,19 @@ def tables(
         measure: What is shown; of one that participants have, the mean over the honest.
         rounds: Only results of so many rounds.
         between: Two labels of the axis of the columns: instead of them, how much the first is above the second.
+        option: What names the axes.
 
     Raises:
         UserError: If there is no such axis, label, measure or result, or a cell would mix runs of different length.
     """
-    _check_axes(study, axes, between)
+    _check_axes(study, axes, between, option)
     every = measured(results, measure)
     chosen = [row for row in every if rounds is None or row["rounds"] == str(rounds)]
     if every and not chosen:
         there = ", ".join(map(str, sorted({int(row["rounds"]) for row in every})))
         raise UserError(f"Expected --rounds to be a number of rounds that {study.name} has, {there}, but got {rounds}.")
     if not chosen:
-        raise UserError(f"Expected results of {study.name} for this table, but there are none; run the study first.")
+        raise UserError(f"Expected results of {study.name} for {option}, but there are none; run the study first.")
     early = _ended_early(results)
     shown = []
     others = [axis for axis in study.axes if axis not in axes]
@@ -157,7 +176,7 @@ def tables(
         if here:
             several = {axis: label for axis, label in rest.items() if len(study.axes[axis]) > 1}
             table = _table(study, here, axes, measure, several)
-            table = replace(table, early=any(row.get("cell") in early for row in here))
+            table = replace(table, early=any(row.get("cell") in early for row in here), by_round=ROUND in axes)
             shown.append(_difference(here, axes, table, *between) if between else table)
     if between and not any(table.entries for table in shown):
         raise UserError(
@@ -200,27 +219,28 @@ def unseen(
     lacking = [
         f"{axis}={label}"
         for axis, seen in zip(axes, sides, strict=False)
-        for label in study.axes[axis]
+        for label in study.axes.get(axis, ())  # of those within a run there are as many as there are
         if label not in seen and any(place[axis] == label for place in places)
     ]
     return f"Without a result of this measure: {', '.join(lacking)}." if lacking else None
 
 
-def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None) -> None:
+def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None, option: str) -> None:
     for axis in axes:
         if axis not in study.axes:
+            known = dict.fromkeys((*study.axes, *WITHIN))
             raise UserError(
-                f"Expected --table to name axes of {study.name} ({', '.join(study.axes)}), but got {axis}"
-                f"{nearest(axis, study.axes) or '.'}"
+                f"Expected {option} to name axes of {study.name} ({', '.join(known)}), but got {axis}"
+                f"{nearest(axis, known) or '.'}"
             )
     if len(axes) not in (1, 2) or len(set(axes)) < len(axes):
-        raise UserError(f"Expected --table to name the axis of the rows and another of the columns, but got {axes}.")
+        raise UserError(f"Expected {option} to name the axis of the rows and another of the columns, but got {axes}.")
     if between and len(axes) < 2:
-        raise UserError("Expected --table to name the axis of the rows and that of the two columns of --between.")
+        raise UserError(f"Expected {option} to name the axis of the rows and that of the two columns of --between.")
     if between and set(between) <= study.axes.get(axes[0], {}).keys() - study.axes.get(axes[1], {}).keys():
         raise UserError(
-            f"Expected --between to name columns, but {' and '.join(between)} are the rows of --table {' '.join(axes)}"
-            f"; give --table {axes[1]} {axes[0]}."
+            f"Expected --between to name columns, but {' and '.join(between)} are the rows of {option} "
+            f"{' '.join(axes)}; give {option} {axes[1]} {axes[0]}."
         )
     for label in between or ():
         study.known_label(axes[1], label, "--between")

@@ -148,7 +148,7 @@ MISTAKES = {
     "an axis that it has not": (
         ("--table", "coalition"),
         ("--contribution", "alone"),
-        "--table to name axes of made (participant, split), but got coalition",
+        "--table to name axes of made (participant, split, round), but got coalition",
     ),
     "coalitions that were not run": (
         ("--table", "participant"),

@@ -1,0 +1,164 @@
+"""Pictures of a study's tables, and what all pictures of results have in common."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from rffl_pl.studies.study import said
+from rffl_pl.studies.tables import Table, caption
+from rffl_pl.studies.within import ADVERSARY, PARTICIPANT
+
+_ACROSS = 3  # panels beside each other
+_MANY = 10  # rows beyond which a line has a band and no markers
+_WIDE = 28  # characters that fit below a panel
+# Neighbours differ in lightness, so that they differ in grey as well.
+_COLOURS = ("#332288", "#d17a00", "#0b5d1e", "#c1121f", "#4ba3d9", "#7a1f5c", "#9a8f2a", "#e0529c")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+_DASHES = ("-", "--", ":", "-.")
+
+
+def draw(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
+    """Tables as a picture: a panel each, the rows from left to right, and a line or row of points for every column.
+
+    Rows whose labels are numbers stand where these are, joined by lines; others side by side, not joined.
+
+    Args:
+        shown: At least one table.
+        axes: Of rows and columns, as the tables have them.
+    """
+    across = min(len(shown), _ACROSS)
+    down = math.ceil(len(shown) / across)
+    rows = list(dict.fromkeys(row for table in shown for row in table.rows))
+    columns = list(dict.fromkeys(column for table in shown for column in table.columns))
+    where = _positions(rows, axes[0])
+    crowd = 0.45 * len(rows) if where else max(0.45 * len(rows), 0.08 * len(rows) * len(columns))
+    width = max(5.2, min(10.0, crowd)) if across == 1 else max(3.8, min(5.0, crowd))
+    figure = Figure(layout="constrained")
+    figure.set_figwidth(width * across)
+    below = math.ceil(len(columns) / _legend_columns(figure, columns)) if len(columns) > 1 else 0
+    figure.set_figheight(2.7 * down + 0.9 + 0.2 * below)
+    panels = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
+    for panel, table in zip(panels, shown, strict=False):
+        _draw_panel(panel, table, columns, where or {row: float(number) for number, row in enumerate(rows)}, not where)
+        panel.set_xlabel(axes[0])
+        if panel.get_subplotspec().is_first_col():
+            panel.set_ylabel(textwrap.fill(shown[0].title(), 36))
+        panel.set_title(textwrap.fill(said(table.rest), 44), loc="left", fontsize=9)
+    for panel in panels[len(shown) :]:
+        panel.set_visible(False)
+    of_columns = axes[1] if len(columns) > 1 and len(axes) > 1 else None
+    told = textwrap.fill(caption(shown) + ".", round(15 * figure.get_figwidth()))
+    return finished(figure, panels[: len(shown)], told, 9, of_columns, legend=len(columns) > 1)
+
+
+def _positions(rows: Sequence[str], axis: str) -> dict[str, float] | None:
+    """Where rows stand whose labels are numbers; None if some are none, or count participants, who have no order."""
+    try:
+        known = {row: float(row) for row in rows}
+    except ValueError:
+        return None
+    return known if axis != PARTICIPANT and all(map(math.isfinite, known.values())) else None
+
+
+def _draw_panel(panel: Axes, table: Table, columns: Sequence[str], where: Mapping[str, float], apart: bool) -> None:
+    """A table's estimates: points with intervals beside each other if ``apart``, else lines."""
+    step = min(0.15, 0.7 / len(columns)) if apart else 0.0
+    for number, column in enumerate(columns):
+        there = [row for row in where if (row, column) in table.entries]
+        if not there:
+            continue
+        entries = [table.entries[row, column] for row in there]
+        shift = step * (number - (len(columns) - 1) / 2)
+        places = [where[row] + shift for row in there]
+        means = [table.scale * entry.mean for entry in entries]
+        halves = [table.scale * (entry.half or 0.0) for entry in entries]
+        look = _look(number, column, joined=not apart)
+        if not apart and len(where) > _MANY:
+            low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
+            panel.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
+            panel.plot(places, means, **(look | {"marker": ""}), label=column)
+        else:
+            panel.errorbar(places, means, halves, **look, markersize=4, capsize=2, label=column)
+    if table.paired:
+        panel.axhline(0, color="0.3", linewidth=0.8)
+    if apart:
+        labels = list(where)
+        crowded = sum(map(len, labels)) > _WIDE
+        turned: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
+        panel.set_xticks(range(len(labels)), labels, fontsize=8, **turned)
+        panel.tick_params(axis="x", length=0)
+    elif all(place == int(place) for place in where.values()):
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _look(number: int, column: str, joined: bool) -> dict[str, Any]:
+    """Colour, marker and dashes of a column; those of adversaries are always dashed."""
+    again = number // len(_COLOURS)
+    dashes = "--" if column.endswith(ADVERSARY) else _DASHES[again % len(_DASHES)]
+    return {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "marker": _MARKERS[(number + again) % len(_MARKERS)],
+        "linestyle": dashes if joined else "none",
+        "linewidth": 1.2,
+    }
+
+
+def finished(
+    figure: Figure,
+    panels: Iterable[Axes],
+    title: str,
+    size: int = 12,
+    of_entries: str | None = None,
+    legend: bool = True,
+) -> Figure:
+    """A figure with grid, title and one legend for all panels.
+
+    Args:
+        figure: The figure.
+        panels: What is drawn on it.
+        title: Stands above all.
+        size: Of the title, in points.
+        of_entries: Stands above the legend.
+        legend: Whether there is one.
+    """
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if entries and legend:
+        figure.legend(
+            entries.values(),
+            entries.keys(),
+            loc="outside lower center",
+            ncols=_legend_columns(figure, entries),
+            frameon=False,
+            fontsize=9,
+            title=of_entries,
+        )
+    figure.suptitle(title, fontsize=size)
+    return figure
+
+
+def _legend_columns(figure: Figure, entries: Iterable[str]) -> int:
+    """How many entries of a legend fit beside each other, some sixteen characters to an inch."""
+    return max(1, min(6, int(16 * figure.get_figwidth() / (max(map(len, entries)) + 6))))
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and, for papers, as PDF."""
+    paths = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # journals refuse matplotlib's default, Type 3
+        for path in paths:
+            figure.savefig(path, dpi=150)
+    return paths

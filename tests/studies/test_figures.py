@@ -1,0 +1,239 @@
+"""Pictures of studies: what is drawn is what the table says, within a run too."""
+
+from __future__ import annotations
+
+import csv
+import random
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib import colors
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from rffl_pl.studies.figures import draw
+from rffl_pl.studies.settings import settings_digest
+from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS, Study
+from rffl_pl.studies.tables import Table, interval, tables
+from rffl_pl.studies.within import widened
+from tests.cli.folders import Run
+from tests.studies.files import DIGITS, study
+
+TEXT = """\
+name: made
+axes:
+  server: {RFFL: "", FedAvg: ""}
+  rate: {0.1: "", 0.2: "", 0.8: ""}
+  split: {UNI: "", POW: ""}
+curves: [reputation]
+"""
+Rows = list[dict[str, str]]
+ROUNDS = 4
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[Path, Rows, Rows]:
+    """A study with results of two honest participants and an adversary, drawn at random, also of every round."""
+    generator, file = random.Random(5), study(tmp_path, TEXT, "made.yaml")
+    last: Rows = []
+    every: Rows = []
+    read = Study.read(file)
+    for place in read.places():
+        for seed in ("1", "2", "3"):
+            known = {"study": "made", **place, "seed": seed, "rounds": str(ROUNDS)}
+            known |= {"settings": settings_digest(read, place), "cell": "".join([*place.values(), seed])}
+            everybody = {"participant": "", "role": "all", "measure": "accuracy_mean"}
+            last.append(known | everybody | {"value": str(generator.random())})
+            for participant, role in enumerate(("honest", "honest", "adversary")):
+                one = known | {"participant": str(participant), "role": role}
+                last.append(one | {"measure": "accuracy", "value": str(generator.random())})
+                of_rounds = [{"round": str(r), "value": str(generator.random())} for r in range(1, ROUNDS + 1)]
+                every += [one | {"measure": "reputation"} | entry for entry in of_rounds]
+    folder = tmp_path / "studies" / "made"
+    folder.mkdir(parents=True)
+    for name, rows, columns in (("results", last, COLUMNS), ("results.curves", every, CURVE_COLUMNS)):
+        with (folder / f"{name}.csv").open("w", newline="") as lines:
+            table = csv.DictWriter(lines, ["study", *read.axes, *columns])
+            table.writeheader()
+            table.writerows(rows)
+    return file, last, every
+
+
+def _drawn(rows: Rows, file: Path, axes: list[str], measure: str) -> tuple[list[Table], Figure]:
+    wide, within = widened(Study.read(file), rows, axes, measure)
+    shown = tables(wide, within, axes, measure, None)
+    return shown, draw(shown, axes)
+
+
+def _line(handle: Any) -> Line2D:
+    """What the legend shows of a column: its line, or that of its points and bars."""
+    line = handle[0] if isinstance(handle, ErrorbarContainer) else handle
+    assert isinstance(line, Line2D)
+    return line
+
+
+def _lines(figure: Figure, panel: int) -> dict[str, list[tuple[float, float]]]:
+    """By label, the points of every line or row of points."""
+    lines = {
+        label: _line(handle) for handle, label in zip(*figure.axes[panel].get_legend_handles_labels(), strict=True)
+    }
+    points = {label: np.asarray(line.get_xydata(), dtype=float) for label, line in lines.items()}
+    return {label: [(x, y) for x, y in found.tolist()] for label, found in points.items()}
+
+
+def test_numbers_stand_where_they_are_and_intervals_are_the_tables(made: tuple[Path, Rows, Rows]) -> None:
+    """A panel for each place on the other axes; a line's points and bars are mean and interval, in %."""
+    file, rows, _ = made
+    shown, figure = _drawn(rows, file, ["rate", "server"], "accuracy_mean")
+    titles = [axes.get_title("left") for axes in figure.axes]
+    assert titles == ["split=UNI", "split=POW"]
+    for panel, split in enumerate(("UNI", "POW")):
+        lines = _lines(figure, panel)
+        assert [*lines] == ["RFFL", "FedAvg"]
+        for server, points in lines.items():
+            assert [x for x, _ in points] == [0.1, 0.2, 0.8]
+            bars = figure.axes[panel].containers[[*lines].index(server)].lines[2][0].get_segments()  # type: ignore[attr-defined]
+            for (rate, mean), bar in zip(points, bars, strict=True):
+                here = {"server": server, "rate": str(rate), "split": split, "measure": "accuracy_mean"}
+                values = [float(row["value"]) for row in rows if here.items() <= row.items()]
+                assert mean == pytest.approx(100 * fmean(values))
+                assert bar[1][1] - bar[0][1] == pytest.approx(200 * (interval(values) or 0))
+    assert "95 %" in figure.get_suptitle()
+    assert "3 seeds" in figure.get_suptitle()
+    assert figure.axes[0].get_ylabel() == "accuracy_mean in %"
+    assert figure.axes[0].get_xlabel() == "rate"
+    assert len(shown) == 2
+
+
+def test_names_stand_side_by_side_and_are_not_joined(made: tuple[Path, Rows, Rows]) -> None:
+    """No line suggests an order of servers; columns do not hide each other."""
+    file, rows, _ = made
+    _, figure = _drawn(rows, file, ["server", "rate"], "accuracy_mean")
+    axes = figure.axes[0]
+    lines = _lines(figure, 0)
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["RFFL", "FedAvg"]
+    assert len({x for points in lines.values() for x, _ in points}) == 6
+    assert all(line.get_linestyle() == "None" for line in axes.get_lines() if line.get_label() in lines)
+
+
+def test_rounds_along_and_a_line_for_every_participant(made: tuple[Path, Rows, Rows]) -> None:
+    """Each participant's own mean in each round, adversaries dashed and called so."""
+    file, _, every = made
+    _, figure = _drawn(every, file, ["round", "participant"], "reputation")
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    assert len(panels) == 12  # 2 servers, 3 rates, 2 splits
+    for panel, axes in enumerate(panels):
+        place = dict(word.split("=") for word in axes.get_title("left").split())
+        lines = _lines(figure, panel)
+        assert [*lines] == ["0", "1", "2, adversary"]
+        for label, points in lines.items():
+            for number, mean in points:
+                here = place | {"participant": label[0], "round": f"{number:.0f}"}
+                assert mean == pytest.approx(fmean(float(row["value"]) for row in every if here.items() <= row.items()))
+        adversary = next(line for line in axes.get_lines() if line.get_linestyle() == "--")
+        last = _line(axes.get_legend_handles_labels()[0][2])
+        assert colors.same_color(adversary.get_color(), last.get_color())
+
+
+def test_a_table_may_have_rounds_or_participants_too(rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows]) -> None:
+    """With adversaries' own values beside, and the mean over the honest where participants are no axis."""
+    file, last, every = made
+    words = (
+        "study",
+        file,
+        "--root",
+        tmp_path / "studies",
+        "--only",
+        "split=UNI",
+        "--only",
+        "rate=0.1",
+        "--format",
+        "csv",
+    )
+    ended = rffl(*words, "--table", "participant", "server")
+    assert ended.code == 0, ended.err
+    lines = list(csv.DictReader(ended.out.splitlines()))
+    assert [line["participant"] for line in lines if line["server"] == "RFFL"] == ["0", "1", "2, adversary"]
+    for line in lines:
+        here = {"split": "UNI", "rate": "0.1", "server": line["server"], "participant": line["participant"][0]}
+        values = [float(row["value"]) for row in last if here.items() <= row.items()]
+        assert float(line["mean"]) == pytest.approx(fmean(values))
+    ended = rffl(*words, "--table", "round", "server", "--measure", "reputation")
+    lines = list(csv.DictReader(ended.out.splitlines()))
+    assert len(lines) == 2 * ROUNDS
+    for line in lines:
+        here = {"split": "UNI", "rate": "0.1", "role": "honest", "server": line["server"], "round": line["round"]}
+        assert float(line["mean"]) == pytest.approx(
+            fmean(float(row["value"]) for row in every if here.items() <= row.items())
+        )
+
+
+def test_the_files_are_named_by_what_they_show(rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows]) -> None:
+    """As PNG and PDF in the study's folder, or in another; a narrowed picture does not replace the whole one."""
+    words = ("study", made[0], "--root", tmp_path / "studies", "--figure", "rate", "server")
+    ended = rffl(*words)
+    assert ended.code == 0, ended.err
+    folder = tmp_path / "studies" / "made"
+    whole = folder / "accuracy_mean-by-rate-server.png"
+    assert ended.out.splitlines() == [str(whole), str(whole.with_suffix(".pdf"))]
+    before = whole.read_bytes()
+    assert before.startswith(b"\x89PNG")
+    assert whole.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+    assert rffl(*words, "--only", "split=UNI").code == 0
+    assert whole.read_bytes() == before
+    ended = rffl(*words, "--between", "RFFL", "FedAvg", "--out", tmp_path / "new" / "pictures")
+    assert ended.code == 0, ended.err
+    assert (tmp_path / "new" / "pictures" / "accuracy_mean-by-rate-server-RFFL-FedAvg.png").is_file()
+
+
+def test_what_cannot_be_drawn_is_one_sentence(rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows]) -> None:
+    """Each names what was typed."""
+    words = ("study", made[0], "--root", tmp_path / "studies")
+    (tmp_path / "file").write_text("")
+    for given, said in (
+        (("--figure", "rat"), "--figure to name axes of made (server, rate, split, participant, round), but got rat"),
+        (("--figure", "rate", "--table", "rate"), "--table or --figure, but got both"),
+        (("--figure", "rate", "--format", "tex"), "--format to go with --table"),
+        (("--table", "rate", "--out", "x"), "--out to go with --figure"),
+        (("--figure", "rate", "--jobs", 2), "--jobs without --figure"),
+        (("--figure", "rate", "--out", tmp_path / "file"), "--out to be a folder that can be written to"),
+        (("--figure", "round", "server"), "--measure to be one of reputation, but got accuracy"),
+        (("--table", "participant", "--measure", "accuracy_mean"), "one that participants have (accuracy), but got"),
+    ):
+        ended = rffl(*words, *given)
+        assert ended.code == 2
+        assert said in ended.err
+        assert "Traceback" not in ended.err
+    (tmp_path / "studies" / "made" / "results.curves.csv").unlink()
+    ended = rffl(*words, "--figure", "round", "server")
+    assert ended.code == 2
+    assert "made to have the key curves with accuracy, which keeps every round, but it has reputation" in ended.err
+
+
+def test_rounds_of_a_real_study(rffl: Run, tmp_path: Path) -> None:
+    """Accuracies in every round, of a study that asks for them when it has run already: folders have them."""
+    text = f"""\
+name: real
+base: {DIGITS} --trainer.max_epochs 3
+axes:
+  server: {{RFFL: "", FedAvg: --server FedAvg}}
+seeds: [1, 2]
+"""
+    file = study(tmp_path, text, "real.yaml")
+    words = ("study", file, "--root", tmp_path / "studies")
+    assert rffl(*words).code == 0
+    ended = rffl(*words, "--figure", "round", "server")
+    assert ended.code == 2
+    assert "add `curves: [accuracy]` to its file and run it again" in ended.err
+    study(tmp_path, text + "curves: [accuracy]\n", "real.yaml")
+    assert rffl(*words).code == 0
+    ended = rffl(*words, "--figure", "round", "server")
+    assert ended.code == 0, ended.err
+    ended = rffl(*words, "--table", "round", "server", "--format", "csv")
+    of_rounds = {line["round"]: line for line in csv.DictReader(ended.out.splitlines()) if line["server"] == "FedAvg"}
+    assert [*of_rounds] == ["1", "2", "3"]
+    assert all(line["seeds"] == "2" and 0 < float(line["mean"]) < 1 for line in of_rounds.values())
