@@ -26,6 +26,8 @@ from rffl_pl.functional.blocks import shards
 _NOTHING = -1
 _UP, _DOWN = range(2)
 _BUFFER = 1 << 22  # entries of float32: 16 MiB
+MOST_SAID = 1 << 26
+"""Bytes of what a rank may say to others: how many examples a million participants have."""
 _MOST_BYTES = 8  # of an entry in a payload: a value and its position
 
 
@@ -348,11 +350,14 @@ class Exchange:
         first = json.loads(self._text_from_server(json.dumps(next(found, None))))
         return None if first is None else Difference(*first)
 
-    def _texts_to_server(self, text: str) -> list[str]:
+    def _texts_to_server(self, text: str) -> list[bytes]:
         """What every rank has to say, on rank 0; nothing elsewhere."""
         row = _encoded(text).unsqueeze(1)
         sizes = self._to_server(_column([len(row)]), [1] * len(self.blocks)).flatten().tolist()
-        return [_decoded(part) for part in self._to_server(row, sizes).flatten().split(sizes)]
+        for rank, size in enumerate(sizes):
+            if not 0 <= size <= MOST_SAID:
+                raise UserError(f"Expected rank {rank} to say no more than {MOST_SAID} bytes, but it announces {size}.")
+        return [bytes(part.tolist()) for part in self._to_server(row, sizes).flatten().split(sizes)]
 
     def _text_from_server(self, text: str) -> str:
         """What rank 0 has to say, on every rank."""
@@ -458,7 +463,7 @@ def _joined(payloads: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(payloads)) if payloads else torch.empty(0, dtype=torch.uint8)
 
 
-def _facts(text: str) -> dict[str, str]:
+def _facts(text: bytes) -> dict[str, str]:
     """What a rank tells of itself; nothing, which differs, where it is none."""
     try:
         return dict(json.loads(text))

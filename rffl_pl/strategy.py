@@ -23,7 +23,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
 from rffl_pl.errors import UserError
-from rffl_pl.exchange import Exchange, Ranks
+from rffl_pl.exchange import MOST_SAID, Exchange, Ranks
 from rffl_pl.federation import Federation
 from rffl_pl.launch import meeting, words
 from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
@@ -116,8 +116,6 @@ class _Started(_SubprocessScriptLauncher):
 
 # How long a rank waits for one that is alive but does not come; the watch sees to those that are not.
 _PATIENCE = timedelta(hours=12)
-_MOST_SAID = 1 << 26
-"""Bytes of what a rank says to all: how many examples a million participants have."""
 
 
 class FederatedStrategy(DDPStrategy):
@@ -311,10 +309,8 @@ class FederatedStrategy(DDPStrategy):
         sent = json.dumps(obj, default=os.fspath).encode() if self.global_rank == src else b""
         size = torch.tensor([len(sent)])
         dist.broadcast(size, src)
-        if not 0 <= size <= _MOST_SAID:
-            raise UserError(
-                f"Expected rank {src} to say no more than {_MOST_SAID} bytes, but it announces {int(size)}."
-            )
+        if not 0 <= size <= MOST_SAID:
+            raise UserError(f"Expected rank {src} to say no more than {MOST_SAID} bytes, but it announces {int(size)}.")
         data = torch.frombuffer(bytearray(sent or bytes(int(size))), dtype=torch.uint8)
         dist.broadcast(data, src)
         try:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import rffl_pl.exchange
 from rffl_pl.errors import UserError
-from rffl_pl.exchange import Exchange
+from rffl_pl.exchange import MOST_SAID, Exchange, _facts
 from rffl_pl.functional import wire
 from rffl_pl.strategy import leave_process_group
 
@@ -169,6 +169,20 @@ def test_who_is_not_asked_costs_nothing() -> None:
     assert [value == value for value in seen.reported] == [False, True, True, False]
     assert exchange.members == [0, 1, 2, 3]
     assert exchanged(exchange).senders == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [1 << 40, -1])
+def test_a_rank_that_announces_too_much(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Rank 0 reserves nothing for it."""
+    exchange = alone(2)
+    monkeypatch.setattr(exchange, "_to_server", lambda rows, counts: torch.tensor([[size]]))
+    with pytest.raises(UserError, match=f"rank 0 to say no more than {MOST_SAID} bytes, but it announces {size}"):
+        exchange.first_difference({"a": "same"})
+
+
+def test_what_is_no_text_differs() -> None:
+    """Bytes that are no UTF-8, and JSON that is no object, tell nothing of a rank."""
+    assert [_facts(said) for said in (b"\xff", b"[1]", b"{", b'{"a": "b"}')] == [{}, {}, {}, {"a": "b"}]
 
 
 RANKS, BLOCKS = 2, [[0, 3, 4], [1, 2]]

@@ -29,7 +29,20 @@ from rffl_pl.rehearsal import check_memory
 from rffl_pl.runs import RunFolder
 from rffl_pl.scaffold import Corrections
 from rffl_pl.schedule import Schedule
-from rffl_pl.servers import IAFL, NNM, QFFL, RFFL, FedAvg, FedOpt, Server, SignSGD, Standalone, Verdict
+from rffl_pl.servers import (
+    CFFL,
+    IAFL,
+    NNM,
+    QFFL,
+    RFFL,
+    FedAvg,
+    FedOpt,
+    FoolsGold,
+    Server,
+    SignSGD,
+    Standalone,
+    Verdict,
+)
 from rffl_pl.servers.evidence import Evidence
 from tests.cli.folders import assert_same_bits
 from tests.cohorts import CPU, batchnorm, examples, mlp, sgd
@@ -289,6 +302,8 @@ def test_another_optimizer(optimizer: Callable[..., torch.optim.Optimizer], name
         (SignSGD(), "SignSGD"),
         (QFFL(), "QFFL"),
         (NNM(rule=QFFL()), "QFFL"),
+        (FoolsGold(scale="sum"), "FoolsGold"),
+        (CFFL(summation="sum"), "CFFL"),
     ],
 )
 def test_steps_that_are_no_means_of_updates(server: Server, named: str) -> None:

@@ -123,7 +123,7 @@ _TRAINED = (
 )  # fmt: skip
 """How options begin that say what is trained."""
 _MEASURED = (
-    "--data.watch", "--data.measurements", "--data.own_test", "--data.test", "--model.measures", "--model.engine",
+    "--data.watch", "--data.measurements", "--data.own_test", "--model.measures", "--model.engine",
 )  # fmt: skip
 """And some of them that say what is measured, or how it is computed."""
 

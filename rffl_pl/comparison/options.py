@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _ASIDE = (
-    "--run", "--ckpt_path", "--standalone.cache_dir", "--data.num_workers", "--data.eval_batch_size",
+    "--run", "--ckpt_path", "--standalone.cache_dir", "--data.num_workers",
     "--trainer.logger", "--trainer.enable_progress_bar", "--trainer.default_root_dir",
 )  # fmt: skip
 """Options that change no result."""
 _WHERE = "--data.data_dir"
 """Likewise of the package's own data sets; a class of a user's own may mean by it which data it is."""
+_LIMITS = ("--trainer.limit_val_batches", "--trainer.limit_test_batches")
+_ALL = ("None", "1.0")
 _PRECISIONS = {"None": "32-true", "32": "32-true", "bf16": "bf16-mixed"}
 """Lightning's other words for a precision."""
 _SHORT = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
@@ -23,6 +25,8 @@ def options_of(config: Mapping[str, Any]) -> dict[str, str]:
     if (precision := typed.get("--trainer.precision")) in _PRECISIONS:
         typed["--trainer.precision"] = _PRECISIONS[precision]
     asides = [*_ASIDE, *[_WHERE] * ("." not in typed.get("--data", ""))]
+    if all(typed.get(limit, "None") in _ALL for limit in _LIMITS):
+        asides.append("--data.eval_batch_size")  # else it says which examples are measured
     return {
         option: value
         for option, value in typed.items()

@@ -156,5 +156,5 @@ def _shared(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
 
 
 def _either(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    # A checkpoint of an earlier version tells nothing of inputs.
-    return [key for key in {**here, **there} if key != "inputs" or (key in here and key in there)]
+    """The facts to compare: of inputs and validation examples checkpoints of earlier versions tell nothing."""
+    return [key for key in {**here, **there} if key not in ("inputs", "validation") or (key in here and key in there)]

@@ -175,7 +175,7 @@ class Server(ParticipantSide, ABC):
     hears_losses: ClassVar[bool] = False
     """Whether participants also send the mean loss of their training examples before local training."""
 
-    steps_by_updates: ClassVar[bool] = True
+    steps_by_updates: bool = True
     """Whether what participants download is about as long as their updates and goes where these went on average.
 
     `rffl_pl.scaffold` reads the mean gradient off it, and diverges by steps that are longer or go by earlier rounds.

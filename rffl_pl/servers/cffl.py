@@ -86,6 +86,7 @@ class CFFL(Server):
         self.steepness, self.doubling_rounds, self.compounding = steepness, doubling_rounds, compounding
         self.removal_share, self.contribution = removal_share, contribution
         self.summation, self.selection = summation, selection
+        self.steps_by_updates = summation == "mean"
         self.reputations = torch.empty(0)
         self.model = torch.empty(0)
         self._shares = torch.empty(0)

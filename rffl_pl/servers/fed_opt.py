@@ -45,7 +45,7 @@ class FedOpt(Around):
 
     by_coordinate: ClassVar[Sequence[str]] = (*Around.by_coordinate, "optimizer_vectors")
 
-    steps_by_updates: ClassVar[bool] = False
+    steps_by_updates = False
 
     def __init__(
         self, *, rule: Consensus | None = None, optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None

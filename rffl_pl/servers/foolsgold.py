@@ -44,6 +44,7 @@ class FoolsGold(Consensus):
                 f"Expected --server.confidence to be a positive number, but got {confidence}; the paper takes 1."
             )
         self.confidence, self.scale = confidence, scale
+        self.steps_by_updates = scale == "mean"
         self.history: dict[int, Tensor] = {}
         self._warned = False
 

@@ -44,7 +44,7 @@ class QFFL(Consensus):
 
     by_coordinate: ClassVar[Sequence[str]] = ("model",)
 
-    steps_by_updates: ClassVar[bool] = False
+    steps_by_updates = False
 
     hears_losses: ClassVar[bool] = True
 

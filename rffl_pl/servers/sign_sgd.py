@@ -52,7 +52,7 @@ class SignSGD(Consensus):
 
     keeps_model: ClassVar[bool] = True
 
-    steps_by_updates: ClassVar[bool] = False
+    steps_by_updates = False
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from lightning.pytorch import Callback
 
 from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import Run as Options
-from rffl_pl.cli.run import changed_options
+from rffl_pl.cli.run import _trained_otherwise, changed_options
 from rffl_pl.datamodules import ImageFolder
 from rffl_pl.errors import UserError
 from rffl_pl.launch.stopping import STOP, Stopped
@@ -249,6 +249,8 @@ def test_a_finished_run_is_left_as_it_is(rffl: Run, tmp_path: Path, monkeypatch:
         other = rffl(*args, "--trainer.max_epochs", 3, option, value, "--ckpt_path", "last")
         assert other.code == 2
         assert f"has its 3 rounds and was trained with another {option}; give another --run.name, or" in other.err
+    for option in ("--data.test_share", "--data.test_file"):  # of which it depends what is left to train on
+        assert _trained_otherwise(RunFolder.open(run), 3, [option]) is not None
     again = rffl(*args, "--trainer.max_epochs", 3, "--standalone.enabled", "true", "--ckpt_path", "last")
     assert (again.code, again.err) == (0, "")
     assert again.out.startswith(f"The run in {run} has its 3 rounds and its result: nothing is left to do; ")

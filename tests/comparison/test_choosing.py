@@ -205,6 +205,14 @@ def test_data_of_ones_own_goes_by_where_it_lies() -> None:
         assert "--data.num_workers" not in options_of(config)
 
 
+@pytest.mark.parametrize(("limit", "counts"), [(None, False), (1.0, False), (0.5, True), (3, True)])
+def test_the_size_of_evaluated_batches(limit: float | None, counts: bool) -> None:
+    """It changes no result unless so many batches, or a share of them, are measured."""
+    for part in ("val", "test"):
+        config = {"data": {"eval_batch_size": 8}, "trainer": {f"limit_{part}_batches": limit}}
+        assert ("--data.eval_batch_size" in options_of(config)) == counts
+
+
 def test_labels_that_stood_for_other_words(folders: list[Path], tmp_path: Path) -> None:
     """They are pooled with those of today as if they differed in the seed alone, though no run says so."""
     cells = {"aa": ("RFFL", 1, "old"), "bb": ("RFFL", 2, "new"), "cc": ("RFFL", 3, "old"), "dd": ("FedAvg", 1, "fed")}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
+from rffl_pl.datamodules import Sources
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.runs.identity import Identity, check_identity, identity, sources
+from tests.datamodules.small import WithValidation, ready
 
 
 def of(network: nn.Module) -> Identity:
@@ -71,3 +75,27 @@ def test_a_class_is_how_its_file_and_what_that_imports_are_written(
     assert {name for name in before if before[name] != after[name]} == {"helped_for_identity.Scaled"}
     (tmp_path / "inner_for_identity" / "helper.py").write_text("SCALE = 2\n")
     assert sources([inner]) != {name: after[name] for name in sources([inner])}
+
+
+def test_other_validation_examples_are_other_data() -> None:
+    """A rule that validates decides by their labels; a checkpoint of an earlier version tells nothing of them."""
+
+    class Flipped(WithValidation):
+        def load(self) -> Sources:
+            found = super().load()
+            x, y = found.validation.tensors  # type: ignore[union-attr]
+            return replace(found, validation=TensorDataset(x, y.flip(0)))
+
+    ours, others = (
+        ready(kind(Federation(participants=2), split="UNI")).identity() for kind in (WithValidation, Flipped)
+    )
+    assert ours["shards"] == others["shards"]
+    others["data set"] = ours["data set"]
+
+    def told(data: dict[str, str]) -> Identity:
+        return of(nn.Linear(2, 1)) | {"data": data}
+
+    with pytest.raises(UserError, match=r"data: validation is \w+ there and \w+ here"):
+        check_identity(told(others), told(ours), training=False)
+    del others["validation"]
+    check_identity(told(others), told(ours), training=False)
