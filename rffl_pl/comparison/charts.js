@@ -52,10 +52,20 @@ const facetOf = (every, columns, width) => ({
   facet: { field: "group", type: "nominal", sort: every.map(title), header: { labelLimit: width + 20 } }, columns, spacing: { row: 26, column: spacing },
 });
 
-/** An interval as it is drawn: of a part of a whole it ends at 0 and 100 %. */
+/** An interval as it is drawn: of what cannot be below 0 it ends there, of a part of a whole at 100 % too. */
 function band(value, half, unit) {
-  const [low, high] = [value - half, value + half];
-  return unit === "percent" ? { low: Math.max(0, low), high: Math.min(100, high) } : { low, high };
+  const low = ["percent", "bytes", "seconds", "spread"].includes(unit) ? Math.max(0, value - half) : value - half;
+  return { low, high: unit === "percent" ? Math.min(100, value + half) : value + half };
+}
+
+/** Rounds at which an axis has ticks, so many at most: whole numbers, which a renderer halves where there are few. */
+function ticks(rows, most, field = "round") {
+  const numbers = rows.map((row) => row[field]);
+  const [first, last] = [field === "round" ? Math.min(...numbers) : 0, Math.max(...numbers)];
+  const step = [1, 2, 5].flatMap((digit) => [0, 1, 2, 3, 4, 5].map((power) => digit * 10 ** power)).sort((a, b) => a - b)
+    .find((size) => (last - first) / size < most);
+  const begin = step === 1 ? first : Math.ceil(first / step) * step;
+  return Array.from({ length: Math.floor((last - begin) / step) + 1 }, (_, i) => begin + i * step);
 }
 
 function dots(every, measures) {
@@ -63,7 +73,7 @@ function dots(every, measures) {
   const rows = measures.flatMap((m) => {
     const { unit } = page.measures[m];
     const scale = UNITS[unit].factor;
-    return here.filter((group) => group.estimates[m]).map((group) => {
+    return here.filter((group) => Number.isFinite(group.estimates[m]?.mean)).map((group) => {
       const { mean: middle, half } = group.estimates[m];
       const value = scale * middle;
       return {
@@ -115,7 +125,7 @@ function accuracy(every) {
   }
   const ends = first.map((group) => rows.filter((row) => row.group === title(group)).at(-1)).filter(Boolean);
   const tooltip = [{ field: "group" }, { field: "round" }, { field: "said", title: "accuracy" }];
-  const x = { field: "round", type: "quantitative", title: "round", scale: { domain: [Math.min(...rows.map((row) => row.round)), last], nice: false }, axis: { tickMinStep: 1, grid: false, tickCount: narrow() ? 5 : 10 } };
+  const x = { field: "round", type: "quantitative", title: "round", scale: { domain: [Math.min(...rows.map((row) => row.round)), last], nice: false }, axis: { values: ticks(rows, narrow() ? 5 : 10), format: "d", grid: false } };
   const y = { type: "quantitative", title: "accuracy, %", scale: { zero: false }, axis: { tickCount: 6 } };
   const banded = (row) => row.low !== undefined; // of one seed there is no interval
   const height = narrow() ? 260 : 360;
@@ -152,7 +162,7 @@ function reputation(every) {
     spec: {
       width, height: 190, mark: { type: "line", strokeWidth: 1.7 },
       encoding: {
-        x: { field: "round", type: "quantitative", title: "round", scale: { nice: false }, axis: { tickMinStep: 1, grid: false, tickCount: 5 } },
+        x: { field: "round", type: "quantitative", title: "round", scale: { nice: false }, axis: { values: ticks(rows, 5), format: "d", grid: false } },
         y: { field: "value", type: "quantitative", title: "reputation", axis: { tickCount: 5 } },
         detail: { field: "who" }, color: ofRole("colour"), strokeDash: ofRole("dash"),
         tooltip: [{ field: "who", title: "participant" }, { field: "role" }, { field: "round" }, { field: "value", title: "reputation", format: ".4f" }],
@@ -205,7 +215,7 @@ function removed(every) {
     width: by("main").clientWidth - label - 30, height: { step: 30 },
     encoding: {
       y: { field: "group", type: "nominal", sort: there.map(title), title: null, axis: { labelLimit: label - 10, labelColor: "var(--ink)", domain: false, ticks: false, grid: true } },
-      x: { field: "removed", type: "quantitative", title: "round", scale: { domain: [0, most], nice: false }, axis: { tickMinStep: 1, grid: false, tickCount: narrow() ? 5 : 10 } },
+      x: { field: "removed", type: "quantitative", title: "round", scale: { domain: [0, most], nice: false }, axis: { values: ticks([{ most }], narrow() ? 5 : 10, "most"), format: "d", grid: false } },
       tooltip: [{ field: "group" }, { field: "role" }, { field: "removed", title: "round" }, { field: "many", title: "how many" }],
     },
     layer: roles.map((role, i) => {
@@ -230,10 +240,17 @@ const CHARTS = {
   cost: { spec: (every) => dots(every, costs()), says: () => "Bytes and seconds of every group", empty: "Neither bytes nor seconds are known of these runs." },
 };
 
+/** Which of the groups have no chart of final against standalone accuracy. */
+function withoutReference(every) {
+  const there = new Set(comparedRows(every).map((row) => row.number));
+  const lacking = every.slice(0, FIRST).filter((group) => !there.has(group.number)).map((group) => group.number);
+  return there.size && lacking.length ? ` Without a standalone reference: group ${lacking.join(", ")}.` : "";
+}
+
 const NOTES = {
   accuracy: (first) => `Mean accuracy of the honest on ${watched()}${first}. Line: mean over seeds. Band: its 95 % interval, where two seeds and more are left; runs may end before others. The number at the end is the group's.`,
   reputation: (first) => `Everybody's reputation, or weight under servers without reputations, mean over seeds${first}. Whoever is removed drops to 0.`,
-  alone: (first) => `Test accuracy of every participant: training alone, and at the end of the federation${first}. Above the dashed line a participant gained; all seeds together.`,
+  alone: (first, every) => `Test accuracy of every participant: training alone, and at the end of the federation${first}. Above the dashed line a participant gained; all seeds together.${withoutReference(every)}`,
   removed: () => "Beside each mark: how many participants, all seeds together.",
 };
 
@@ -259,7 +276,7 @@ const views = {};
 async function drawCharts(every) {
   drawKeys(every);
   const first = every.length > FIRST ? `; the first ${FIRST} groups in the order above` : "";
-  for (const [name, say] of Object.entries(NOTES)) by(`${name}-note`).textContent = say(first);
+  for (const [name, say] of Object.entries(NOTES)) by(`${name}-note`).textContent = say(first, every);
   await Promise.all([...document.querySelectorAll("[data-chart]")].map((place) => drawChart(place, every)));
 }
 

@@ -45,6 +45,13 @@ def _honest_removed(summary: Summary) -> Value:
     return sum(number is not None for number in honest) / len(honest) if honest else None
 
 
+def _taken_share(summary: Summary) -> Value:
+    took, gains = summary.taken_most, summary.smallest_gain
+    if summary.taken_share is None and took is not None and gains is not None and took > 0:
+        return math.inf  # it is no share of nothing, and nothing would be worse
+    return summary.taken_share
+
+
 MEASURES = {
     "accuracy": Measure(
         "Accuracy", "Mean test accuracy of the honest participants.", "percent", "higher", lambda s: s.mean
@@ -97,8 +104,9 @@ MEASURES = {
     ),
     "taken_share": Measure(
         "Adversaries' share",
-        "The most that an adversary took, as a share of what the honest participant with the fewest examples gains.",
-        "ratio", "lower", lambda s: s.taken_share,
+        "The most that an adversary took, as a share of what the honest participant with the fewest examples gains; "
+        "∞ where that one gains nothing.",
+        "ratio", "lower", _taken_share,
     ),
     "bytes_up": Measure("Bytes up", "Sent to the server by all, in all rounds.", "bytes", "lower"),
     "bytes_down": Measure("Bytes down", "Sent to the participants, in all rounds.", "bytes", "lower"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -16,7 +17,7 @@ from rffl_pl import __version__
 from rffl_pl.comparison.curves import MOST_LINES, curves, points_for, short
 from rffl_pl.comparison.measures import Measure, check_common, measured, measures_of
 from rffl_pl.comparison.reading import Result, names, seconds
-from rffl_pl.comparison.settings import SEEDS, about, called, differing, ordered, plain
+from rffl_pl.comparison.settings import SEEDS, about, axes_about, called, differing, ordered, plain
 from rffl_pl.errors import UserError
 from rffl_pl.files import replaced
 from rffl_pl.runs import RunFolder, Summary
@@ -81,13 +82,14 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
     """
     every = [result.settings for result in results]
     differ = ordered(differing(every))
+    of_server = _of_server(results, [name for name in differ if name not in SEEDS])
     measures = measures_of(result.summary for result in results if result.summary)
     points = points_for([len(result.summary.examples) for result in results if result.summary])
     longest = max((result.summary.rounds for result in results if result.summary), default=0)
     runs = []
     for result, name in zip(results, names(results), strict=True):
         try:
-            runs.append(_run(result, name, differ, points, longest, measures))
+            runs.append(_run(result, name, differ, of_server, points, longest, measures))
         except UserError as mistake:
             others = [other for other in results if other is not result]
             if not others:
@@ -117,7 +119,7 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
             run
             | {
                 "called": numbers[run["called"]],
-                "measures": [short(run["measures"][name], MEASURE_DIGITS) for name in known],
+                "measures": [_number(run["measures"][name]) for name in known],
             }
             for run in runs
         ],
@@ -125,7 +127,13 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
 
 
 def _run(
-    result: Result, own: str, differ: Sequence[str], points: int, longest: int, measures: Mapping[str, Measure]
+    result: Result,
+    own: str,
+    differ: Sequence[str],
+    of_server: Sequence[str],
+    points: int,
+    longest: int,
+    measures: Mapping[str, Measure],
 ) -> Content:
     folder, summary = RunFolder(result.path), result.summary
     assert summary is not None
@@ -139,7 +147,7 @@ def _run(
         "called": (name, tuple(settings.get(option) for option in apart)),
         "settings": [settings.get(option) for option in differ],
         "seed": next((settings[seed] for seed in SEEDS if seed in settings), None),
-        "server": _server(result, apart),
+        "server": _server(result, of_server),
         "attack": _attack(settings, apart, summary),
         "rounds": summary.rounds,
         "watched": summary.watched or result.options.get("--data.watch"),
@@ -150,9 +158,21 @@ def _run(
     }
 
 
-def _server(result: Result, apart: Sequence[str]) -> str:
+def _number(value: float | None) -> float | str | None:
+    """A value of a measure; JSON has no infinity."""
+    return "∞" if value == math.inf else short(value, MEASURE_DIGITS)
+
+
+def _of_server(results: Sequence[Result], apart: Sequence[str]) -> list[str]:
+    """What differs of servers: their options, or the axes of a study that change these, and how long they ran."""
+    every = [(result.settings, result.options) for result in results]
+    found = {*about(apart, "--server"), *(axes_about(every, apart, "--server") if results[0].study else ())}
+    return [name for name in apart if name in found or name == "rounds"]
+
+
+def _server(result: Result, options: Sequence[str]) -> str:
     """The server with its options that differ, or what a study calls it."""
-    named = called(result.settings, about(apart, "--server"))
+    named = called(result.settings, options)
     return named or result.options.get("--server", "server unknown")
 
 

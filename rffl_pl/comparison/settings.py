@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
 
 SEEDS = ("--seed_everything", "seed")
 """What the seed is called on the command line and in a study."""
@@ -67,6 +68,29 @@ def called(settings: Mapping[str, str], options: Sequence[str]) -> str:
             few = 2 if last[parts[-1]] > 1 or parts[-1] == "enabled" else 1
             words.append(value if speaks else f"{'.'.join(parts[-few:])} {value}")
     return " · ".join(words)
+
+
+def axes_about(
+    every: Sequence[tuple[Mapping[str, str], Mapping[str, str]]], differ: Sequence[str], owner: str
+) -> list[str]:
+    """The axes of a study that change something of an option and what belongs to it, as ``--server``.
+
+    Args:
+        every: A run's labels by axis, and its options.
+        differ: The axes that differ.
+        owner: The option.
+    """
+    return [axis for axis in differ if axis not in SEEDS and _changes(every, axis, owner)]
+
+
+def _changes(every: Sequence[tuple[Mapping[str, str], Mapping[str, str]]], axis: str, owner: str) -> bool:
+    """Whether some two runs that differ in this label, and at most in the seed, have other options of the owner."""
+    known: dict[tuple[tuple[str, str], ...], dict[str, Mapping[str, str]]] = {}
+    for labels, options in every:
+        rest = tuple(sorted(item for item in labels.items() if item[0] not in (axis, *SEEDS)))
+        known.setdefault(rest, {})[labels.get(axis, "")] = options
+    pairs = (pairwise(several.values()) for several in known.values())
+    return any(about(differing(list(pair)), owner) for pair in chain.from_iterable(pairs))
 
 
 def about(differ: Sequence[str], owner: str) -> list[str]:

@@ -1,6 +1,7 @@
 // What the page knows, what of it is shown in which order, and how numbers are said.
 
 const page = JSON.parse(document.getElementById("data").textContent);
+for (const run of page.runs) run.measures = run.measures.map((value) => (value === "∞" ? Infinity : value)); // JSON has none
 const FIRST = 6; // so many groups have curves
 const state = { off: page.settings.map(() => new Set()), sort: "number", down: false, measure: 0, worst: 0 };
 const by = (id) => document.getElementById(id);
@@ -20,6 +21,7 @@ function estimate(values) {
   const n = there.length;
   if (!n) return null;
   const m = mean(there);
+  if (!Number.isFinite(m)) return { mean: m, half: null, n };
   const spread = Math.sqrt(there.reduce((sum, value) => sum + (value - m) ** 2, 0) / (n - 1));
   return { mean: m, half: n > 1 ? (page.t[n - 2] * spread) / Math.sqrt(n) : null, n };
 }
@@ -50,6 +52,7 @@ const heading = ({ name, unit }) => (UNITS[unit].sign ? `${name},\u00a0${UNITS[u
 
 function shown(value, unit) {
   if (value === null || value === undefined) return "–";
+  if (value === Infinity) return "∞";
   const { factor, digits } = UNITS[unit];
   const plus = unit === "points" && value > 0 ? "+" : "";
   return plus + (factor * value).toFixed(digits).replace("-", "−");

@@ -135,11 +135,34 @@ def test_the_worst_case_is_the_lowest_of_the_attacks(browser: Browser, page_file
         means = {attack: fmean(run.mean or 0 for run in summaries(folders, "RFFL", attack)) for attack in ATTACKS}
         cells = {name: float(text.split()[0]) for name, text in rffl.items() if name != "Server"}
         expected = {attack: pytest.approx(100 * mean, abs=0.051) for attack, mean in means.items()}
-        assert cells == expected | {"worst case": pytest.approx(100 * min(means.values()), abs=0.051)}
+        every = [summaries(folders, "RFFL", attack) for attack in ATTACKS]
+        of_seeds = [min(run.mean or 0 for run in runs) for runs in zip(*every, strict=True)]
+        assert cells == expected | {"worst case": pytest.approx(100 * fmean(of_seeds), abs=0.051)}
         page.get_by_label("Measure", exact=True).select_option(label="Gain of adversaries")
-        gains = [fmean(run.adversary_gain or 0 for run in summaries(folders, "RFFL", attack)) for attack in ATTACKS]
+        gains = [max(run.adversary_gain or 0 for run in runs) for runs in zip(*every, strict=True)]
         worst = float(rows(page, "#worst table")[0]["worst case"].split()[0].replace(MINUS, "-"))
-        assert worst == pytest.approx(100 * max(gains), abs=0.051)
+        assert worst == pytest.approx(100 * fmean(gains), abs=0.051)
+
+
+def test_a_share_of_nothing_is_the_worst(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """Adversaries that took something where the smallest honest participant gained nothing: no dash, and no best."""
+    for folder in folders:
+        one = copy(folder, tmp_path / folder.parent.name / folder.name)
+        took = {"taken_most": 0.2, "smallest_gain": -0.1, "taken_share": None}
+        mine = took if "FedAvg" in folder.parent.name else {"taken_most": 0.1, "smallest_gain": 0.2, "taken_share": 0.5}
+        (one / "summary.json").write_text(json.dumps(json.loads((one / "summary.json").read_text()) | mine))
+    write(*chosen([f"{tmp_path}/*/*"]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        page.get_by_label("Measure", exact=True).select_option(label="Adversaries' share")
+        fedavg, rffl = rows(page, "#worst table")
+        assert (fedavg["FreeRider"].split()[0], fedavg["worst case"].split()[0]) == ("∞", "∞")
+        assert rffl["worst case"].startswith("50.0")
+        page.get_by_label("Sort by").select_option(label="Adversaries' share")
+        assert [row["Adversaries' share, %"].split()[0] for row in rows(page, f"{RESULTS} >> nth=1")] == [
+            "50.0",
+            "50.0",
+            "∞",
+        ]
 
 
 def test_every_chart_has_marks_and_a_table(browser: Browser, page_file: Path, folders: list[Path]) -> None:

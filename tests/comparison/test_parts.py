@@ -9,7 +9,7 @@ import pytest
 
 from rffl_pl.comparison.curves import MOST_LINES, MOST_POINTS, MOST_VALUES, curves, drawn, points_for, short, thinned
 from rffl_pl.comparison.options import options_of
-from rffl_pl.comparison.settings import called, differing, ordered, plain
+from rffl_pl.comparison.settings import axes_about, called, differing, ordered, plain
 from rffl_pl.runs import Round
 
 
@@ -61,6 +61,23 @@ def test_attacks_that_nobody_carries_out() -> None:
     assert told[0] == told[1]
     assert {name for name in told[0] if name.startswith("--adversaries")} == set()
     assert {name for name in told[2] if name.startswith("--adversaries")} == {"--adversaries.0"}
+
+
+def test_axes_of_a_study_that_are_the_servers() -> None:
+    """Whatever they are called: those whose labels stand for other options, and not of attack or split."""
+    every = [
+        (
+            {"variant": variant, "adversary": attack, "split": split, "seed": seed},
+            {"--server": "RFFL", "--server.gamma": gamma, "--adversaries.0": attack, "--data.split": split},
+        )
+        for variant, gamma in (("plain", "0.5"), ("long", "2"))
+        for attack in ("FreeRider", "Sybil")
+        for split, seed in (("UNI", "1"), ("POW", "2"))
+    ]
+    apart = ["variant", "adversary", "split", "seed"]
+    assert axes_about(every, apart, "--server") == ["variant"]
+    assert axes_about(every, apart, "--adversaries") == ["adversary"]
+    assert axes_about(every[:4], apart, "--server") == []
 
 
 def test_names_of_settings() -> None:
