@@ -96,7 +96,9 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
     """Print a table, or draw a picture of it and print where it lies."""
     option, axes = ("--table", given.table) if given.table else ("--figure", given.figure)
     rounds = ROUND in axes
-    measure = given.measure or (_WITHIN if {*WITHIN} & {*axes} and not given.contribution else _MEASURE)
+    measure = results.NAMES.get(given.measure, given.measure) or (
+        _WITHIN if {*WITHIN} & {*axes} and not given.contribution else _MEASURE
+    )
     if rounds:
         _check_curves(study, measure, given.contribution, file)
     rows = _shown(study, only, given.seeds, results.curves_beside(file) if rounds else file, rounds)
@@ -108,7 +110,9 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
     shown_study, rows = widened(shown_study, rows, axes, measure)
     shown = tables.tables(shown_study, rows, axes, measure, given.rounds, given.between, option)
     missing = tables.unseen(study, shown, axes[: 1 if given.between else 2], only)
-    for told in filter(None, (lacking, missing)):
+    unpaired = sum(table.unpaired for table in shown)
+    alone = f"Left out: seeds that one of the two columns lacks, {unpaired} in all." if unpaired else None
+    for told in filter(None, (lacking, missing, alone)):
         print(told, file=sys.stderr)
     if given.table:
         print(tables.written(shown, axes, given.format or tables.FORMATS[0]))

@@ -60,6 +60,13 @@ MEASURES = {
     "highest": Measure(
         "Highest", "Highest test accuracy of an honest participant.", "percent", "higher", lambda s: s.maximum
     ),
+    "worst_tenth": Measure(
+        "Worst tenth", "Mean of the lowest tenth of the honest's accuracies, of at least one.", "percent", "higher",
+        lambda s: s.worst_tenth,
+    ),
+    "spread": Measure(
+        "Spread", "Standard deviation of the honest's test accuracies.", "spread", "lower", lambda s: s.spread
+    ),
     "fairness": Measure(
         "Fairness",
         "Pearson's correlation of the accuracies that honest participants reach alone and end with.",

@@ -107,6 +107,11 @@ class Summary:
         final: Final test accuracy.
         mean: Mean final test accuracy of the honest participants.
         maximum: Highest final test accuracy of the honest participants.
+        minimum: Lowest of these; None of runs that did not keep it. Likewise the next.
+        worst_tenth: Mean of the lowest tenth of them, of at least one (Li et al. 2020, https://arxiv.org/abs/1905.10497).
+        best_tenth: Mean of the highest tenth.
+        spread: Their standard deviation, of all honest participants: the square root of the variance that fair
+            federated learning reports.
         fairness: Pearson's correlation of standalone and final accuracy over the honest participants; None where it
             is undefined or there is no reference. Likewise the next three.
         rank_fairness: Spearman's correlation.
@@ -151,6 +156,10 @@ class Summary:
     maximum: float | None
     fairness: float | None
     rank_fairness: float | None = None
+    minimum: float | None = None
+    worst_tenth: float | None = None
+    best_tenth: float | None = None
+    spread: float | None = None
     gain: float | None = None
     gain_spread: float | None = None
     precision: float | None = None

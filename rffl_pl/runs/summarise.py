@@ -54,6 +54,7 @@ def summarise(
         attacks=list(attacks),
         watched=watched,
         measured={name: _values(values, total) for name, values in final.items() if name not in _ELSEWHERE},
+        **_spread(accuracy[:honest]),
         **_detection(removed, honest, total),
         **_attack(final, honest),
         **_compared(alone, accuracy, honest),
@@ -74,6 +75,20 @@ def _values(measured: Tensor | Sequence[float] | None, total: int) -> list[float
     if measured is None:
         return [None] * total
     return [defined(float(value)) for value in measured]
+
+
+def _spread(accuracy: Tensor) -> dict[str, Any]:
+    """How alike accuracies are that all are to be high; nothing where one is not known."""
+    if not accuracy.isfinite().all():
+        return {}
+    ascending = accuracy.double().sort().values
+    tenth = math.ceil(len(ascending) / 10)
+    return {
+        "minimum": ascending[0].item(),
+        "worst_tenth": ascending[:tenth].mean().item(),
+        "best_tenth": ascending[-tenth:].mean().item(),
+        "spread": ascending.std(correction=0).item(),
+    }
 
 
 def _detection(removed: Mapping[int, int], honest: int, total: int) -> dict[str, Any]:

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from rffl_pl.studies.cells import Cell
 
 Row = dict[str, str]
-NAMES = {"final": "accuracy", "mean": "accuracy_mean", "maximum": "accuracy_max"}
+NAMES = {
+    "final": "accuracy",
+    "mean": "accuracy_mean",
+    "maximum": "accuracy_max",
+    "minimum": "accuracy_min",
+    "worst_tenth": "accuracy_worst_tenth",
+    "best_tenth": "accuracy_best_tenth",
+    "spread": "accuracy_spread",
+}
 """What results call differently from a run's summary."""
 PLAYED = "rounds_played"
 """The measure that says how many rounds a run had, which may have ended before it had all."""

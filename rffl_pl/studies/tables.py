@@ -6,8 +6,9 @@ import csv
 import io
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 from rffl_pl.errors import UserError, nearest
@@ -17,13 +18,15 @@ from rffl_pl.studies.within import ROUND, WITHIN
 
 FORMATS = ("md", "csv", "tex")
 _SHARES = (
-    "accuracy", "accuracy_mean", "accuracy_max", "standalone", "initial", "quota", "precision", "recall",
+    "accuracy", "accuracy_mean", "accuracy_max", "accuracy_min", "accuracy_worst_tenth", "accuracy_best_tenth",
+    "standalone", "initial", "quota", "precision", "recall",
     "target_accuracy", "attack_success", "backdoor_success", "adversary_final", "adversary_standalone", "taken_share",
 )  # fmt: skip
 """They are shown in %; whatever else is measured, users' own metrics too, as it is."""
 
 _DIFFERENCES = (
-    "gain", "gain_spread", "adversary_gain", "adversary_over_initial", "taken", "taken_most", "smallest_gain",
+    "accuracy_spread", "gain", "gain_spread", "adversary_gain", "adversary_over_initial", "taken", "taken_most",
+    "smallest_gain",
 )  # fmt: skip
 """Of shares: they are shown in percentage points, as are what participants add to a share and one column less another.
 """
@@ -42,7 +45,7 @@ class Estimate:
         half: Half the width of its 95 % interval; None of one seed.
         seeds: How many.
         rounds: How many each run had.
-        effect: Of differences: Cohen's d, their mean over their standard deviation.
+        effect: Of differences: Cohen's d_z, their mean over their standard deviation.
     """
 
     mean: float
@@ -54,7 +57,7 @@ class Estimate:
     def text(self, factor: float, digits: int, sign: str = "") -> str:
         """For people: ``89.1 ± 0.3``; ``sign`` is ``+`` where a plus is to be seen."""
         half = "" if self.half is None else f" ± {factor * self.half:.{digits}f}"
-        effect = "" if self.effect is None else f", d = {_rounded(self.effect, 1):.1f}"
+        effect = "" if self.effect is None else f", d_z = {_rounded(self.effect, 1):.1f}"
         return f"{_rounded(factor * self.mean, digits):{sign}.{digits}f}{half}{effect}"
 
 
@@ -74,6 +77,10 @@ class Table:
     """Whether some of the runs ended before their last round."""
     by_round: bool = False
     """Whether rounds are its rows or columns."""
+    without: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """How many seeds have results, but none of this measure."""
+    unpaired: int = 0
+    """Of differences: how many values were left out whose seed the other column lacks."""
 
     @property
     def unit(self) -> str | None:
@@ -100,7 +107,7 @@ class Table:
         """An entry for people; it says how many seeds it has if others have more."""
         entry = self.entries.get((row, column))
         if entry is None:
-            return "-"
+            return "no value" if self.without.get((row, column)) else "-"
         fewer = entry.seeds < max(other.seeds for other in self.entries.values())
         text = entry.text(self.scale, 1 if self.unit else 3, "+" if self.paired else "")
         return text + (f" (n={entry.seeds})" if fewer else "")
@@ -116,7 +123,7 @@ def caption(shown: Sequence[Table]) -> str:
     over = f"{seeds} seed, no interval" if single else f"{seeds} seeds"
     rounds = ("at most " if any(table.early for table in shown) else "") + reach(entry.rounds for entry in entries)
     when = "in every round of" if first.by_round else "after the last round,"
-    effect = "; d is that mean over the differences' standard deviation" if first.paired and not single else ""
+    effect = "; d_z is that mean over the differences' standard deviation" if first.paired and not single else ""
     return f"{first.title()}: {interval}{over}, {when} {rounds}{effect}"
 
 
@@ -167,7 +174,7 @@ def tables(
         raise UserError(f"Expected --rounds to be a number of rounds that {study.name} has, {there}, but got {rounds}.")
     if not chosen:
         raise UserError(f"Expected results of {study.name} for {option}, but there are none; run the study first.")
-    early = _ended_early(results)
+    early, ran = _ended_early(results), _ran(study, results, rounds)
     shown = []
     others = [axis for axis in study.axes if axis not in axes]
     for labels in itertools.product(*(study.axes[axis] for axis in others)):
@@ -176,12 +183,17 @@ def tables(
         if here:
             several = {axis: label for axis, label in rest.items() if len(study.axes[axis]) > 1}
             table = _table(study, here, axes, measure, several)
-            table = replace(table, early=any(row.get("cell") in early for row in here), by_round=ROUND in axes)
+            table = replace(
+                table,
+                early=any(row.get("cell") in early for row in here),
+                by_round=ROUND in axes,
+                without=_without(ran, table, axes, rest),
+            )
             shown.append(_difference(here, axes, table, *between) if between else table)
     if between and not any(table.entries for table in shown):
-        raise UserError(
-            f"Expected results of {study.name} at {' and '.join(between)} with the same seeds, but there are none."
-        )
+        lacking = [label for label in between if not any(row[axes[1]] == label for row in chosen)]
+        why = f"{' and '.join(lacking)} has no result of {measure}" if lacking else "there are none"
+        raise UserError(f"Expected results of {study.name} at {' and '.join(between)} with the same seeds, but {why}.")
     return [table for table in shown if table.entries]
 
 
@@ -189,6 +201,24 @@ def _ended_early(results: Iterable[Row]) -> set[str]:
     """The cells whose runs ended before they had all rounds."""
     played = (row for row in results if row["measure"] == PLAYED)
     return {row["cell"] for row in played if float(row["value"]) < int(row["rounds"])}
+
+
+def _ran(study: Study, results: Iterable[Row], rounds: int | None) -> list[tuple[Place, str]]:
+    """The places and seeds that have any result."""
+    there = {
+        (*(row[axis] for axis in study.axes), row["seed"]) for row in results if rounds in (None, int(row["rounds"]))
+    }
+    return [(dict(zip(study.axes, labels, strict=True)), seed) for *labels, seed in there]
+
+
+def _without(
+    ran: Iterable[tuple[Place, str]], table: Table, axes: Sequence[str], rest: Place
+) -> dict[tuple[str, str], int]:
+    """How many seeds of every entry have results, but none of the table's measure."""
+    here = [place for place, _ in ran if all(place[axis] == label for axis, label in rest.items())]
+    runs = Counter((place[axes[0]], place[axes[1]] if len(axes) == 2 else table.measure) for place in here)
+    seeds = {entry: table.entries[entry].seeds if entry in table.entries else 0 for entry in runs}
+    return {entry: count - seeds[entry] for entry, count in runs.items() if count > seeds[entry]}
 
 
 def measured(results: Sequence[Row], measure: str) -> list[Row]:
@@ -278,13 +308,14 @@ def _whose(results: Sequence[Row], measure: str) -> str:
 def _difference(results: Sequence[Row], axes: Sequence[str], table: Table, first: str, second: str) -> Table:
     """A column of differences in place of two; rows without both of them are left out."""
     by_entry, column = _by_entry(results, axes, table.measure), f"{first} - {second}"
-    entries = {}
+    entries, unpaired = {}, 0
     for row in table.rows:
         pair = by_entry.get((row, first), {}), by_entry.get((row, second), {})
+        unpaired += len(pair[0].keys() ^ pair[1].keys())
         if common := [seed for seed in pair[0] if seed in pair[1]]:
             entries[row, column] = _paired(*({seed: side[seed] for seed in common} for side in pair))
     rows = [row for row in table.rows if (row, column) in entries]
-    return replace(table, rows=rows, columns=[column], entries=entries, paired=True)
+    return replace(table, rows=rows, columns=[column], entries=entries, paired=True, unpaired=unpaired)
 
 
 def _paired(first: Mapping[str, Sequence[Row]], second: Mapping[str, Sequence[Row]]) -> Estimate:
@@ -392,7 +423,7 @@ def _csv(shown: Sequence[Table], axes: Sequence[str]) -> str:
     text = io.StringIO()
     names = [*axes, *shown[0].rest]
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*names, "measure", "mean", "half_width_95_student_t", "seeds", "rounds", "cohens_d"])
+    table.writerow([*names, "measure", "mean", "half_width_95_student_t", "seeds", "rounds", "d_z"])
     for one in shown:
         for row, column in itertools.product(one.rows, one.columns):
             if entry := one.entries.get((row, column)):

@@ -1,5 +1,6 @@
 """What a run comes to, of rounds and final scores made up."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,3 +22,24 @@ def test_honest_and_adversaries_apart() -> None:
     assert found.attack_success == pytest.approx(0.3)
     assert found.adversary_standalone == pytest.approx(0.2)
     assert (found.first_removal, found.last_removal, found.honest_removed) == (2, 3, 1)
+
+
+@pytest.mark.parametrize("honest", [1, 7, 10, 25])
+def test_how_alike_the_honest_end(honest: int) -> None:
+    """The lowest and the highest tenth, rounded up, and the deviation over all of them, as numpy has it."""
+    accuracy = np.random.default_rng(honest).random(honest)
+    final = {"accuracy": torch.tensor([*accuracy, 0.0, 1.0])}
+    last = Round(number=1, honest=honest, members=[True] * (honest + 2), removed=[], measures={})
+    found = summarise([last], [1] * (honest + 2), final)
+    ascending, tenth = np.sort(accuracy), -(-honest // 10)
+    assert found.minimum == pytest.approx(accuracy.min())
+    assert found.worst_tenth == pytest.approx(ascending[:tenth].mean())
+    assert found.best_tenth == pytest.approx(ascending[::-1][:tenth].mean())
+    assert found.spread == pytest.approx(np.sqrt(accuracy.var()))
+
+
+def test_how_alike_is_not_known_of_all() -> None:
+    """Of who has no test examples of its own there is no accuracy, which could be the lowest."""
+    final = {"accuracy": torch.tensor([0.5, float("nan"), 0.9, 0.1])}
+    found = summarise([entry(1)], [5, 6, 7, 8], final)
+    assert (found.minimum, found.worst_tenth, found.best_tenth, found.spread) == (None, None, None, None)

@@ -120,11 +120,34 @@ def test_how_much_one_column_is_above_another(rffl: Run, tmp_path: Path, made: t
         effect = differences.mean() / differences.std(ddof=1)
         wanted = [differences.mean(), (high - low) / 2, 3, 5, effect]
         assert [float(number) for number in numbers] == pytest.approx(wanted)
-    assert head[-1] == "cohens_d"
+    assert head[-1] == "d_z"
     shown = rffl("study", file, "--root", tmp_path / "studies", *words)
     assert "Table: accuracy_mean in points: mean difference of the same seeds ± 95 % interval" in shown.out
     first = next(line for line in shown.out.splitlines() if line.startswith("| UNI"))
     assert f"{100 * float(lines[0][4]):+.1f} ±" in first
+
+
+def test_values_that_runs_do_not_have(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """A run without a value is no place that was not run, and no seed of a pair."""
+    results = tmp_path / "studies" / "made" / "results.csv"
+    words = ("study", made[0], "--root", tmp_path / "studies", "--only", "attack=none")
+    lines = results.read_text().splitlines()
+    gone = [line for line in lines if ",all,accuracy_mean," in line and line.startswith("made,RFFL,UNI,none,")]
+    assert len(gone) == 3
+    results.write_text("\n".join(line for line in lines if line not in gone[:1]) + "\n")
+    table = rffl(*words, "--table", "split", "server")
+    assert "(n=2)" in table.out
+    ended = rffl(*words, "--table", "split", "server", "--between", "RFFL", "Fed_Avg")
+    assert "Left out: seeds that one of the two columns lacks, 1 in all." in ended.err
+    results.write_text("\n".join(line for line in lines if line not in gone) + "\n")
+    table = rffl(*words, "--table", "split", "server")
+    assert next(line for line in table.out.splitlines() if line.startswith("| UNI")).split("|")[2].strip() == "no value"
+    both = [line for line in lines if not (",all,accuracy_mean," in line and line.startswith("made,RFFL"))]
+    results.write_text("\n".join(both) + "\n")
+    ended = rffl(*words, "--table", "split", "server", "--between", "RFFL", "Fed_Avg")
+    assert ended.code == 2
+    assert "at RFFL and Fed_Avg with the same seeds, but RFFL has no result of accuracy_mean." in ended.err
+    assert rffl(*words, "--table", "split", "server", "--measure", "mean").code == 0  # as a run's summary calls it
 
 
 def test_differences_that_are_alike_but_for_rounding() -> None:
@@ -135,7 +158,7 @@ def test_differences_that_are_alike_but_for_rounding() -> None:
 
     assert _paired(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.2)).effect is None
     assert _paired(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.1)).effect is not None
-    assert Estimate(-0.0001, 0.001, 3, 5, -0.01).text(100, 1, "+") == "+0.0 ± 0.1, d = 0.0"
+    assert Estimate(-0.0001, 0.001, 3, 5, -0.01).text(100, 1, "+") == "+0.0 ± 0.1, d_z = 0.0"
 
 
 def test_rows_between_which_nothing_lies(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
@@ -172,7 +195,7 @@ def test_a_difference_where_some_places_have_no_pair(rffl: Run, tmp_path: Path, 
     assert "split=POW" not in ended.out
     none = rffl(*words, "--between", "RFFL", "Fed_Avg", "--only", "split=POW")
     assert none.code == 2
-    assert "at RFFL and Fed_Avg with the same seeds, but there are none" in none.err
+    assert "at RFFL and Fed_Avg with the same seeds, but RFFL has no result of accuracy_mean." in none.err
 
 
 def test_a_table_in_csv_and_latex(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
@@ -354,6 +377,6 @@ def test_units() -> None:
 
 def test_the_effect_of_a_difference() -> None:
     """Another number is shown for Cohen's d, or one of a single seed."""
-    assert tables.Estimate(0.1, 0.05, 3, 5, effect=2.0).text(100, 1) == "10.0 ± 5.0, d = 2.0"
+    assert tables.Estimate(0.1, 0.05, 3, 5, effect=2.0).text(100, 1) == "10.0 ± 5.0, d_z = 2.0"
     first, second = ({"value": value, "rounds": "5", "seed": "1", "role": "all"} for value in ("0.9", "0.8"))
     assert tables._paired({"1": [first]}, {"1": [second]}).effect is None
