@@ -296,9 +296,9 @@ class ConfigKeeper(SaveConfigCallback):
             )
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._keep(RunFolder(trainer.default_root_dir))
+        self._keep(RunFolder(trainer.default_root_dir), trainer.world_size)
 
-    def _keep(self, folder: RunFolder) -> None:
+    def _keep(self, folder: RunFolder, ranks: int) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         kept = self.config.clone()
         if kept.get("ckpt_path") == str(folder.checkpoints):  # the whole run is in this folder
@@ -306,7 +306,8 @@ class ConfigKeeper(SaveConfigCallback):
         self._set_earlier_aside(folder, yaml.safe_load(self.parser.dump(kept, skip_unset=False)))
         with replaced(folder.config_file) as partial:  # a restart finds its run by it
             self.parser.save(kept, partial, skip_unset=False)
-        folder.sign()
+        checkpoint = self.config.get("ckpt_path")
+        folder.start(int(header(checkpoint)["round"]) if checkpoint else 0, ranks)
 
     def _set_earlier_aside(self, folder: RunFolder, kept: Mapping[str, Any]) -> None:
         """Where a run goes on with other options: those of its rounds so far are ``config.<rounds>.yaml``."""
@@ -322,7 +323,7 @@ class ConfigKeeper(SaveConfigCallback):
         strategy, folder = trainer.strategy, named_alike(RunFolder(trainer.default_root_dir), trainer)
         assert isinstance(strategy, FederatedStrategy)
         leads = strategy.disks.at(folder.path).leads
-        strategy.together(lambda: self._keep(folder.take()) if leads else None)
+        strategy.together(lambda: self._keep(folder.take(), trainer.world_size) if leads else None)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 config = self.config.as_dict()

@@ -102,6 +102,7 @@ function tell() {
   by("about").append(
     element("p", {}, `${thin}${crowd}Curves and what single participants have are rounded to four digits. In charts, intervals of what cannot be below 0 or above 100 % are cut there. Accuracies over the rounds are measured on ${watched()}, all others on the test set.`),
     element("p", {}, "A group's number is the same in all tables and charts. Colours only repeat what numbers, shapes and dashes say."),
+    ...Object.entries(page.made_with).map(([name, values]) => element("p", {}, `Not all were computed with the same ${name}: ${values.join("; ")}.`)),
     ...(page.left_out.length ? [element("p", {}, "Left out:"), element("ul", {}, ...page.left_out.map((text) => element("li", {}, text)))] : []),
     element("p", { class: "note" }, `Written by rffl_pl ${page.version} on ${page.made}.`),
   );

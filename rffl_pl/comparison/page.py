@@ -106,6 +106,7 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
         "left_out": list(left_out),
         "settings": [{"option": name, "name": plain(name)} for name in differ],
         "study": results[0].study is not None,  # of all, or of none
+        "made_with": _made_with(results),
         "unknown": [run["name"] for run, settings in zip(runs, every, strict=True) if not settings],
         "measures": [_described(name, measures[name]) for name in known],
         "t": _quantiles(len(runs)),
@@ -124,6 +125,16 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
             for run in runs
         ],
     }
+
+
+_MADE_WITH = ("rffl_pl", "torch", "python", "commit", "machine")
+
+
+def _made_with(results: Sequence[Result]) -> dict[str, list[str]]:
+    """What runs were computed with, where it was not the same for all that tell it."""
+    starts = [start for result in results for start in RunFolder(result.path).starts()]
+    found = {name: sorted({str(start.get(name) or "") for start in starts} - {""}) for name in _MADE_WITH}
+    return {name: values for name, values in found.items() if len(values) > 1}
 
 
 def _run(

@@ -11,6 +11,7 @@ import reprlib
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, get_type_hints
@@ -23,6 +24,7 @@ from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.files import locked
 from rffl_pl.runs.checkpoint import RUN, Version, choices, participant_file, version_of
+from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.runs.durable import put
 from rffl_pl.runs.kinds import of_kind
 from rffl_pl.runs.records import Round, Summary
@@ -155,6 +157,30 @@ class RunFolder:
     def launches(self) -> list[str]:
         """The names of the launches that wrote here, in their order; empty of those that have none."""
         return self.launch_file.read_text(encoding="utf-8").splitlines() if self.launch_file.is_file() else []
+
+    @property
+    def starts_file(self) -> Path:
+        """When training began or went on here, and with what, a line of JSON each."""
+        return self.path / "starts.jsonl"
+
+    def starts(self) -> list[dict[str, Any]]:
+        """By name what it holds; nothing of runs of earlier releases, or from Python."""
+        if not self.starts_file.is_file():
+            return []
+        return [json.loads(line) for line in self.starts_file.read_text(encoding="utf-8").splitlines()]
+
+    def start(self, rounds: int, ranks: int) -> None:
+        """Leave the launch's name and what it computes with: from now on it writes here.
+
+        Args:
+            rounds: How many the run has already.
+            ranks: How many train.
+        """
+        at = datetime.now().astimezone().isoformat(timespec="seconds")
+        line = json.dumps({"at": at, "rounds": rounds, "ranks": ranks, **circumstances()})
+        with self.starts_file.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+        self.sign()
 
     def launch(self) -> str | None:
         """The name of the launch that wrote here last; None for none."""

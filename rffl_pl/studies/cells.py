@@ -8,7 +8,6 @@ import inspect
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,11 +17,11 @@ from typing import Any
 
 import torch
 
-from rffl_pl import __version__
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.studies.own import PUBLISHED, WHERE_DATA_LIES, contained, content_of, digest_of, of_package, source_of
 from rffl_pl.studies.settings import PACKAGE, settings_digest
 from rffl_pl.studies.study import Place, Study, lies_in, said
@@ -301,28 +300,5 @@ class CellFolder:
         seconds = round(self.record().get("seconds", 0.0) + seconds, 3)
         with suppress(OSError), replaced(self.path / "cell.json") as partial:  # how the attempt ended matters more
             partial.write_text(
-                json.dumps({"seconds": seconds, **_circumstances(), "words": words}, indent=1) + "\n", encoding="utf-8"
+                json.dumps({"seconds": seconds, **circumstances(), "words": words}, indent=1) + "\n", encoding="utf-8"
             )
-
-
-@functools.cache
-def _circumstances() -> dict[str, str]:
-    devices = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
-    return {
-        "rffl_pl": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": ", ".join([platform.node(), f"{os.cpu_count()} cores", *devices]),
-        "commit": _commit(),
-    }
-
-
-def _commit() -> str:
-    """The commit of a git checkout of the package, with a + if it was changed since; else nothing."""
-    if not (PACKAGE.parent / ".git").exists():
-        return ""
-    words = ["git", "-C", str(PACKAGE), "describe", "--always", "--abbrev=12", "--match=", "--dirty=+"]
-    try:
-        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""

@@ -228,8 +228,8 @@ def test_a_damaged_last_checkpoint_costs_a_round(rffl: Run, tmp_path: Path) -> N
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """Of every file but the name of the launch."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "launch")
+    """Of every file but those of launches."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in ("launch", "starts.jsonl"))
     return {path.relative_to(folder): path.read_bytes() for path in files}
 
 

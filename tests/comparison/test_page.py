@@ -215,6 +215,18 @@ def test_an_interval_beyond_a_hundred_percent_is_drawn_whole(
         assert " ".join(rows(page, "#worst table")[0]["worst case"].split()).startswith(said(shares))
 
 
+def test_runs_of_several_versions(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """They are told: a group whose runs differ in nothing but the seed may differ in that."""
+    copies = [copy(folder, tmp_path / str(number) / folder.name) for number, folder in enumerate(folders[:2])]
+    start = json.loads((copies[0] / "starts.jsonl").read_text())
+    (copies[0] / "starts.jsonl").write_text(json.dumps(start | {"torch": "2.6.0"}) + "\n")
+    write(*chosen([f"{tmp_path}/*/*"]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        told = page.locator("#about").inner_text()
+        assert f"Not all were computed with the same torch: {min('2.6.0', start['torch'])}" in told
+        assert "the same rffl_pl" not in told
+
+
 def test_accuracies_have_rounds_of_their_own(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
     """Where only some rounds measure them, values of the others' places would be those of other rounds."""
     one = copy(folders[0], tmp_path / "a" / folders[0].name)

@@ -106,7 +106,7 @@ def test_a_run_goes_on_from_what_lies_on_each(disks: Disks, whole: Path) -> None
     assert here.path.name == there.path.name
     assert names(here.checkpoints / "last.ckpt") == {"run.pt", "server.pt", "rounds.jsonl"} | of(HOSTED[0])
     assert names(there.checkpoints / "last.ckpt") == {"run.pt"} | of(HOSTED[1])
-    assert names(there.path) == {"checkpoints", "config.yaml", "launch"}
+    assert names(there.path) == {"checkpoints", "config.yaml", "launch", "starts.jsonl"}
     assert there.config()["run"]["root"] != here.config()["run"]["root"]
     for _ in range(2):
         ended = disks.goes_on()
@@ -116,7 +116,7 @@ def test_a_run_goes_on_from_what_lies_on_each(disks: Disks, whole: Path) -> None
         ended_as(whole, here, there)
         shutil.rmtree(here.path / "weights")
     # That a callback ended the first launch, and none the others, is another option of the rounds before.
-    assert names(there.path) == {"checkpoints", "config.3.yaml", "config.yaml", "launch", "weights"}
+    assert names(there.path) == {"checkpoints", "config.3.yaml", "config.yaml", "launch", "starts.jsonl", "weights"}
 
 
 def test_a_finished_run_is_left_as_it_is(disks: Disks, whole: Path) -> None:

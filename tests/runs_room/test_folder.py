@@ -6,11 +6,13 @@ import csv
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import torch
 
+from rffl_pl import __version__
 from rffl_pl.errors import UserError
 from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.checkpoint import read
@@ -39,6 +41,20 @@ def test_a_run_that_ends_leaves_those_beside_it_alone(tmp_path: Path, monkeypatc
         with pytest.raises(UserError, match="another process goes on with it"):
             beside.submit(mine.take).result()
     RunFolder.free()
+
+
+def test_every_start_leaves_what_it_computes_with(tmp_path: Path) -> None:
+    """In order, beside the name of the launch; a run that has none tells nothing."""
+    run = RunFolder.make(tmp_path / "run")
+    assert run.starts() == []
+    run.take().start(0, 2)
+    run.start(6, 4)
+    run.free()
+    first, second = run.starts()
+    assert (first["rounds"], first["ranks"], second["rounds"], second["ranks"]) == (0, 2, 6, 4)
+    assert (first["torch"], first["rffl_pl"]) == (torch.__version__, __version__)
+    assert datetime.fromisoformat(first["at"]) <= datetime.fromisoformat(second["at"])
+    assert len(run.launches()) == 2
 
 
 def test_every_launch_leaves_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
