@@ -292,7 +292,7 @@ class Session:
         """Tell which cells there are, and about how long those take that have no result; returns the exit code."""
         for cell in self.cells:
             seconds = self.seconds.get(cell.digest)
-            state = "to run" if seconds is None else f"finished in {seconds:.1f} s"
+            state = self._to_run(cell) if seconds is None else f"finished in {seconds:.1f} s"
             print(f"{cell}: {cell.rounds} rounds, {state}")
         each, how = self._estimate(self.left[0]) if self.left else (0.0, "")
         total = each * len(self.left) / self.machine.jobs
@@ -301,6 +301,12 @@ class Session:
         if self.machine.pack > 1 and self.left:
             print(f"{self._packs()}; the time is that of cells alone")
         return 0
+
+    def _to_run(self, cell: Cell) -> str:
+        from rffl_pl.studies.cells import CellFolder
+
+        failed = CellFolder(self.machine.root, cell.digest).record().get("failed")
+        return f"to run; failed the last time: {failed}" if failed else "to run"
 
     def _estimate(self, first: Cell) -> tuple[float, str]:
         """Seconds of a cell: what finished ones took, or what the first one's first rounds take in a folder of no use.

@@ -298,7 +298,12 @@ class CellFolder:
     def note(self, seconds: float, words: list[str]) -> None:
         """Add an attempt to the record, where the disk has room for one."""
         seconds = round(self.record().get("seconds", 0.0) + seconds, 3)
+        self._record({"seconds": seconds, **circumstances(), "words": words})
+
+    def fail(self, sentence: str) -> None:
+        """Add to the record why its last attempt failed."""
+        self._record(self.record() | {"failed": sentence})
+
+    def _record(self, record: dict[str, Any]) -> None:
         with suppress(OSError), replaced(self.path / "cell.json") as partial:  # how the attempt ended matters more
-            partial.write_text(
-                json.dumps({"seconds": seconds, **circumstances(), "words": words}, indent=1) + "\n", encoding="utf-8"
-            )
+            partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

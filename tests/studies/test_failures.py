@@ -44,6 +44,9 @@ axes:
     assert sentence == "Failed: what=left seed=1: A callback or a library of its ended it by sys.exit(1)."
     assert "in on_train_batch_start" in Path(log.rstrip(")")).read_text()
     assert {row["what"] for row in rows(root / "two" / "results.csv")} == {"fine"}
+    listed = rffl("study", tmp_path / "two.yaml", "--root", root, "--dry-run").out.splitlines()
+    said = sentence.removeprefix("Failed: what=left seed=1: ")
+    assert listed[0] == f"what=left seed=1: 1 rounds, to run; failed the last time: {said}"
 
 
 def chatty(words: list[str]) -> None:
