@@ -2,26 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from rffl_pl.comparison.reading import Result, names
-from rffl_pl.comparison.settings import differing
+from rffl_pl.comparison.settings import SEEDS, differing, ordered
+from rffl_pl.runs import Summary
 from rffl_pl.runs.records import percent
+from rffl_pl.studies.tables import interval
 
 _RESULTS = ("mean", "maximum", "fairness", "gain, points", "adversaries removed", "honest removed", "taken, points")
 
 
+_OF_SEEDS: dict[str, tuple[Callable[[Summary], float | None], float, int]] = {
+    "mean, %": (lambda summary: summary.mean, 100, 1),
+    "maximum, %": (lambda summary: summary.maximum, 100, 1),
+    "fairness": (lambda summary: summary.fairness, 1, 3),
+    "gain, points": (lambda summary: summary.gain, 100, 1),
+    "taken, points": (lambda summary: summary.taken, 100, 1),
+}
+"""What is shown of runs that differ in the seed alone, with the factor and the digits of its numbers."""
+
+
 def table(results: Sequence[Result]) -> str:
-    """A row per run: its folder, the settings that differ, and the results."""
-    differ = differing([result.settings for result in results])
+    """A row per run: its folder, the settings that differ, and the results.
+
+    Below it, where runs differ in the seed alone, the means of these with the 95 % interval of Student's t.
+    """
+    differ = ordered(differing([result.settings for result in results]))
     head = ["run", *differ, "rounds done" if "rounds" in differ else "rounds", *_RESULTS]
     rows = [
         [called, *(result.settings.get(name, "-") for name in differ), result.rounds, *_values(result)]
         for called, result in zip(names(results), results, strict=True)
     ]
+    return "\n".join([*_lines(head, rows), *_same(results, differ), *_over_seeds(results, differ)])
+
+
+def _lines(head: list[str], rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [_line(cells, widths) for cells in (head, ["-" * width for width in widths], *rows)]
-    return "\n".join([*lines, *_same(results, differ)])
+    return [_line(cells, widths) for cells in (head, ["-" * width for width in widths], *rows)]
+
+
+def _over_seeds(results: Sequence[Result], differ: Sequence[str]) -> list[str]:
+    """A row per setting, where one has several seeds; runs of the same seed are no further evidence."""
+    apart = [name for name in differ if name not in SEEDS]
+    groups: dict[tuple[str, ...], dict[str, list[Summary]]] = {}
+    for result in results:
+        seed = next((result.settings[name] for name in SEEDS if name in result.settings), None)
+        if result.summary is not None and seed is not None:
+            key = tuple(result.settings.get(name, "-") for name in apart)
+            groups.setdefault(key, {}).setdefault(seed, []).append(result.summary)
+    if not any(len(runs) > 1 for runs in groups.values()):
+        return []
+    rows = [[*key, str(len(runs)), *_means(list(runs.values()))] for key, runs in groups.items()]
+    return ["", "over seeds, ± 95 % interval of Student's t:", *_lines([*apart, "seeds", *_OF_SEEDS], rows)]
+
+
+def _means(by_seed: Sequence[Sequence[Summary]]) -> list[str]:
+    """Each of `_OF_SEEDS` as ``91.2 ± 0.8``; of one seed there is no interval."""
+    texts = []
+    for of, factor, digits in _OF_SEEDS.values():
+        known = ([value for run in runs if (value := of(run)) is not None] for runs in by_seed)
+        values = [factor * fmean(several) for several in known if several]
+        half = interval(values) if values else None
+        text = f"{fmean(values):z.{digits}f}" if values else "-"
+        texts.append(text if half is None else f"{text} ± {half:.{digits}f}")
+    return texts
 
 
 def _same(results: Sequence[Result], differ: Sequence[str]) -> list[str]:

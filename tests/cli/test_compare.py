@@ -8,7 +8,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
+from scipy import stats
 
 from rffl_pl.cli import main
 from rffl_pl.runs import RunFolder
@@ -39,7 +42,7 @@ def test_settings_that_differ_and_results(rffl: Run, runs: Path, tmp_path: Path)
     assert ended.code == 0, ended.err
     head, _, *rows, empty, _ = ended.out.splitlines()
     assert empty == ""
-    assert cells(head)[:4] == ["run", "--seed_everything", "--server", "rounds"]
+    assert cells(head)[:4] == ["run", "--server", "--seed_everything", "rounds"]
     first, second = (dict(zip(cells(head), cells(row), strict=True)) for row in rows)
     assert (first["--server"], second["--server"]) == ("RFFL", "FedAvg")
     assert (first["--seed_everything"], second["--seed_everything"]) == ("1", "2")
@@ -52,6 +55,28 @@ def test_settings_that_differ_and_results(rffl: Run, runs: Path, tmp_path: Path)
         assert found["taken, points"] == "-"
     assert rffl("compare", runs / "*" / "*", *out).out == ended.out
     assert rffl("compare", one, one, two, *out).out == ended.out
+
+
+def test_means_over_seeds(rffl: Run, runs: Path, tmp_path: Path) -> None:
+    """Of settings with several seeds, a run that is there twice counting once; intervals are those of scipy."""
+    one = only_run(runs, "one")
+    copies = [one, *(shutil.copytree(one, tmp_path / "more" / name / one.name) for name in ("b", "c", "again"))]
+    means = [0.5, 0.75, 0.6, 0.8]
+    for copied, seed, mean in zip(copies, (1, 2, 3, 3), means, strict=True):
+        config = yaml.safe_load((copied / "config.yaml").read_text())
+        (copied / "config.yaml").write_text(yaml.safe_dump(config | {"seed_everything": seed}))
+        summary = json.loads((copied / "summary.json").read_text())
+        (copied / "summary.json").write_text(json.dumps(summary | {"mean": mean}))
+    ended = rffl("compare", *copies, only_run(runs, "two"), "--out", tmp_path / "page.html")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    begin = lines.index("over seeds, ± 95 % interval of Student's t:") + 1
+    head, _, rffl_line, fedavg_line = lines[begin : begin + 4]
+    assert cells(head)[:3] == ["--server", "seeds", "mean, %"]
+    low, high = stats.t.interval(0.95, 2, np.mean([50, 75, 70]), stats.sem([50, 75, 70]))
+    assert cells(rffl_line)[:3] == ["RFFL", "3", f"65.0 ± {(high - low) / 2:.1f}"]
+    alone = RunFolder.open(only_run(runs, "two")).summary().mean
+    assert cells(fedavg_line)[:3] == ["FedAvg", "1", f"{100 * alone:.1f}"]  # type: ignore[operator]  # measured
 
 
 def test_settings_that_are_not_known(rffl: Run, runs: Path, tmp_path: Path) -> None:
