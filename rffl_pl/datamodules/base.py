@@ -46,7 +46,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     Args:
         federation: Who takes part.
         split: ``UNI`` equal shards; ``POW`` sizes after a power law; ``CLA`` more and more classes; ``DIR`` Dirichlet
-            label skew; ``OWN`` what every participant brings; or a split of your own. See `rffl_pl.datamodules.splits`.
+            label skew; ``SHARDS`` a few pieces of what is sorted by class; ``MIX`` alike in part and sorted for the
+            rest; ``OWN`` what every participant brings; or a split of your own. See `rffl_pl.datamodules.splits`.
         examples_per_participant: Average size of the honest participants' shards; by default what there is, divided by
             their number N and rounded down, so that up to N - 1 examples are left over. Under ``OWN`` all there are.
         dirichlet_alpha: Concentration of ``DIR`` where its own ``alpha`` does not say otherwise.
@@ -128,7 +129,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.federation = federation
         self.split = named(split)
         if isinstance(self.split, DIR) and self.split.alpha is None:
-            self.split = DIR(alpha=dirichlet_alpha)
+            self.split = DIR(alpha=dirichlet_alpha, least=self.split.least)
         self.examples_per_participant = examples_per_participant
         self.adversary_examples = adversary_examples
         self.validation_share = validation

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rffl_pl.datamodules.splits import Pool, Split
+from rffl_pl.datamodules.splits import DIR, Pool, Split
 from rffl_pl.errors import UserError, ones_own
 from rffl_pl.federation import Federation
 
@@ -91,8 +91,7 @@ def shards_of(split: Split, pool: Pool) -> list[Tensor]:
         if len(shard) == 0:
             raise UserError(
                 f"Expected every participant to hold examples, but split {name} of {sum(map(len, shards))} examples "
-                f"leaves participant {i} of {participants} without any; raise --data.examples_per_participant (or, for "
-                "DIR, --data.dirichlet_alpha) or lower --federation.participants."
+                f"leaves participant {i} of {participants} without any; {_more(split, pool)}."
             )
         if shard.dtype != torch.int64 or int(shard.min()) < 0 or int(shard.max()) >= len(pool.labels):
             raise UserError(
@@ -100,6 +99,14 @@ def shards_of(split: Split, pool: Pool) -> list[Tensor]:
                 f"participant {i} is {shard.dtype} from {shard.min().item()} to {shard.max().item()}."
             )
     return shards
+
+
+def _more(split: Split, pool: Pool) -> str:
+    """What gives everybody examples whom a split leaves without any."""
+    ways = ["give --data.split.least 1", "raise --data.split.alpha"] if isinstance(split, DIR) else []
+    if len(pool.labels) >= (pool.each + 1) * pool.participants:
+        ways.append("raise --data.examples_per_participant")
+    return ", ".join([*ways, "or lower --federation.participants" if ways else "lower --federation.participants"])
 
 
 def held_out(count: int, labels: Sequence[Any], share: float, seed: int) -> tuple[list[int], list[int]]:
