@@ -17,7 +17,7 @@ _ROOMS = {
     "RoundProgress RunReport StandaloneReference",
     "datamodules": "CIFAR10 CIFAR100 EMNIST MNIST MR SST SVHN Digits FashionMNIST FederatedDataModule HFDataset HFText "
     "ImageFolder Sources Split TextDataModule TextFile Texts",
-    "datamodules.splits": "CLA DIR OWN POW Pool UNI",
+    "datamodules.splits": "CLA DIR MIX OWN POW Pool SHARDS UNI",
     "errors": "UserError",
     "federation": "Federation",
     "models": "CIFAR10CNN MNISTCNN Perceptron TextCNN",

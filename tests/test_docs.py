@@ -113,7 +113,7 @@ def check_own(page: str, name: str, run: RunFolder) -> None:
         assert summary.mean is not None
         assert summary.mean > 0.7
     elif page == "split":
-        assert set(summary.examples[:5]) <= {99, 100, 101, 102}
+        assert max(summary.examples[:5]) < 90  # of 100 those of three classes are missing
     elif page == "server":
         assert ("length" in last.measures) == (name == "EqualLengths")
         assert (last.measures["quota"] == [1.0] * 6) == (name not in ("Ladder", "Credit"))

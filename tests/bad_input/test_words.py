@@ -191,7 +191,7 @@ OPTIONS: dict[str, Row] = {
         ("--data.split", "tests.bad_input.own.Cutting", "--data.split.pieces", 3),
         "got --data.split.pieces; did you mean --data.split.piece?",
     ),
-    "unknown split": (("--data.split", "XYZ"), "--data.split to be one of UNI, POW, CLA, DIR, OWN"),
+    "unknown split": (("--data.split", "XYZ"), "--data.split to be one of UNI, POW, CLA, DIR, SHARDS, MIX, OWN"),
     "one data set is nobody's": (("--data.split", "OWN"), "its own part for --data.split OWN, but got one data set"),
     "local epochs": (("--model.local_epochs", 0), "--model.local_epochs to be at least 1, but got 0"),
     "local epochs without end": (("--model.local_epochs", HUGE), "--model.local_epochs to be at most 100000, but got"),

@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from rffl_pl.datamodules import CLA, DIR, POW, UNI, Digits, Pool, Split
+from rffl_pl.datamodules import CLA, DIR, MIX, POW, SHARDS, UNI, Digits, Pool, Split
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended, only_run
@@ -48,7 +48,9 @@ def weights(folder: Path) -> list[bytes]:
     return [hashlib.sha256(b"".join(v.numpy().tobytes() for v in state.values())).digest() for state in states]
 
 
-@pytest.mark.parametrize(("name", "kind"), [("UNI", UNI), ("POW", POW), ("CLA", CLA), ("DIR", DIR)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("UNI", UNI), ("POW", POW), ("CLA", CLA), ("DIR", DIR), ("SHARDS", SHARDS), ("MIX", MIX)]
+)
 def test_by_name_and_as_an_object(name: str, kind: type[Split]) -> None:
     """In Python a name stands for the split with its defaults."""
     options: dict[str, Any] = {"examples_per_participant": 20}
@@ -123,7 +125,19 @@ OPTIONS: dict[str, tuple[tuple[object, ...], dict[str, Any]]] = {
     ),
     "an older option": (
         ("--data.split", "DIR", "--data.dirichlet_alpha", 0.3),
-        {"class_path": "DIR", "init_args": {"alpha": None}},
+        {"class_path": "DIR", "init_args": {"alpha": None, "least": None}},
+    ),
+    "a least shard": (
+        ("--data.split", "DIR", "--data.split.alpha", 0.05, "--data.split.least", 10),
+        {"class_path": "DIR", "init_args": {"alpha": 0.05, "least": 10}},
+    ),
+    "pieces": (
+        ("--data.split", "SHARDS", "--data.split.shards", 3),
+        {"class_path": "SHARDS", "init_args": {"shards": 3}},
+    ),
+    "a share alike": (
+        ("--data.split", "MIX", "--data.split.alike", 0.2),
+        {"class_path": "MIX", "init_args": {"alike": 0.2}},
     ),
     "a class of one's own": (
         ("--data.split", "tests.datamodules.test_own_splits.Shifted", "--data.split.width", 3),
@@ -165,13 +179,16 @@ def test_an_older_configuration(rffl: Callable[..., Ended], tmp_path: Path) -> N
 
 
 @pytest.mark.distributed
-def test_a_split_of_ones_own_on_two_ranks(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """By class path alone, with its option, to the same bits as in one process."""
-    own = ("--data.split", "tests.datamodules.test_own_splits.Shifted", "--data.split.width", "3")
-    assert rffl(*ROUND, *own).code == 0
-    ended = forked(2, *ROUND, *own, root=tmp_path / "two")
+@pytest.mark.parametrize(
+    ("ranks", "case"), [(2, "a class of one's own"), (2, "a least shard"), (2, "pieces"), (4, "a share alike")]
+)
+def test_on_several_ranks(rffl: Callable[..., Ended], tmp_path: Path, ranks: int, case: str) -> None:
+    """One's own, by class path alone, and those that draw: with options, to the same bits as in one process."""
+    words = tuple(map(str, OPTIONS[case][0]))
+    assert rffl(*ROUND, *words).code == 0
+    ended = forked(ranks, *ROUND, *words, root=tmp_path / "several")
     assert ended.code == 0, ended.err
-    assert weights(only_run(tmp_path / "runs")) == weights(only_run(tmp_path / "two"))
+    assert weights(only_run(tmp_path / "runs")) == weights(only_run(tmp_path / "several"))
 
 
 def test_an_unknown_split(rffl: Callable[..., Ended]) -> None:
@@ -180,7 +197,7 @@ def test_an_unknown_split(rffl: Callable[..., Ended]) -> None:
     assert ended.code == 2
     (error,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
     assert re.search(
-        r"--data\.split to be one of UNI, POW, CLA, DIR, OWN, or .* as my_package\.MySplit .*, but got XYZ",
+        r"one of UNI, POW, CLA, DIR, SHARDS, MIX, OWN, or .* as my_package\.MySplit .*, but got XYZ",
         error,
     )
 

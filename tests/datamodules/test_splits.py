@@ -15,7 +15,7 @@ from scipy.stats import powerlaw
 from torch import Tensor
 
 from rffl_pl.datamodules import DIR, Digits
-from rffl_pl.datamodules.splits import by_class, dirichlet, power_law, uniform
+from rffl_pl.datamodules.splits import by_class, dirichlet, mixed, power_law, sorted_shards, uniform
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -27,6 +27,9 @@ SPLITS: dict[str, Divide] = {
     "POW": lambda generator: power_law(len(LABELS), 5, 60, generator),
     "CLA": lambda generator: by_class(LABELS, 10, 5, 60, generator),
     "DIR": lambda generator: dirichlet(LABELS, 10, 5, 60, 0.5, generator),
+    "DIR with a least shard": lambda generator: dirichlet(LABELS, 10, 5, 60, 0.1, generator, 30),
+    "SHARDS": lambda generator: sorted_shards(LABELS, 5, 60, 7, generator),
+    "MIX": lambda generator: mixed(LABELS, 5, 60, 0.3, generator),
 }
 every_split = pytest.mark.parametrize("divide", SPLITS.values(), ids=SPLITS.keys())
 
@@ -248,8 +251,10 @@ def test_an_alpha_that_cannot_be(alpha: float) -> None:
         lambda: uniform(99, 10, 10, seeded()),
         lambda: power_law(99, 10, 10, seeded()),
         lambda: dirichlet(LABELS[:99], 10, 10, 10, 0.5, seeded()),
+        lambda: sorted_shards(LABELS[:99], 10, 10, 2, seeded()),
+        lambda: mixed(LABELS[:99], 10, 10, 0.5, seeded()),
     ],
-    ids=["UNI", "POW", "DIR"],
+    ids=["UNI", "POW", "DIR", "SHARDS", "MIX"],
 )
 def test_a_pool_that_is_too_small(divide: Callable[[], list[Tensor]]) -> None:
     """Too small a pool is told with what is needed, what there is, and the options."""

@@ -6,16 +6,19 @@ Its mathematics is a function of labels, numbers and a generator to N index vect
 from rffl_pl.datamodules.splits.base import Pool, Split
 from rffl_pl.datamodules.splits.by_class import CLA, by_class
 from rffl_pl.datamodules.splits.dirichlet import DIR, dirichlet
+from rffl_pl.datamodules.splits.mixed import MIX, mixed
 from rffl_pl.datamodules.splits.own import OWN
 from rffl_pl.datamodules.splits.power_law import POW, power_law
+from rffl_pl.datamodules.splits.sorted_shards import SHARDS, sorted_shards
 from rffl_pl.datamodules.splits.uniform import UNI, uniform
 from rffl_pl.errors import UserError
 
 __all__ = [
-    "CLA", "DIR", "OWN", "POW", "UNI", "Pool", "Split", "by_class", "dirichlet", "named", "power_law", "uniform",
+    "CLA", "DIR", "MIX", "OWN", "POW", "SHARDS", "UNI", "Pool", "Split", "by_class", "dirichlet", "mixed", "named",
+    "power_law", "sorted_shards", "uniform",
 ]  # fmt: skip
 
-_SPLITS: tuple[type[Split], ...] = (UNI, POW, CLA, DIR, OWN)
+_SPLITS: tuple[type[Split], ...] = (UNI, POW, CLA, DIR, SHARDS, MIX, OWN)
 
 
 def named(split: Split | str) -> Split:

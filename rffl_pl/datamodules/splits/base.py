@@ -69,3 +69,8 @@ def consecutive(order: Tensor, sizes: list[int]) -> list[Tensor]:
 def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
     """The same indices in a random order."""
     return indices[torch.randperm(len(indices), generator=generator)]
+
+
+def by_label(indices: Tensor, labels: Tensor) -> Tensor:
+    """The same indices in the order of their classes, within a class as they came."""
+    return indices[labels[indices].argsort(stable=True)]
