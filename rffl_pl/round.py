@@ -364,11 +364,13 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
     honest = [u for i, u in uploads.items() if colluding and table.federation.is_honest(i) and all_finite(u)]
     if not honest:
         return
-    known = torch.stack(honest)
+    known, adversaries = torch.stack(honest), sum(not table.federation.is_honest(i) for i in uploads)
     for participant in colluding:
         sent, memory = uploads[participant], table.colluders.setdefault(participant, {})
         nowhere = torch.zeros_like(sent)
-        situation = table.cast.situation(participant, number, memory=memory, update=sent, model=nowhere, honest=known)
+        situation = table.cast.situation(
+            participant, number, memory=memory, update=sent, model=nowhere, honest=known, adversaries=adversaries
+        )
         # The adversary has no way around the form in which uploads travel.
         outgoing = _sent(table, participant, table.cast.collude(situation), {}, nowhere, number)
         with _drawing_ones_own(table, "colluder's form", participant, number):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from rffl_pl.adversaries.base import Adversary
+from rffl_pl.adversaries.base import Adversary, Situation
 from rffl_pl.errors import UserError
 from rffl_pl.metrics import ReadAs
 
@@ -17,8 +17,8 @@ class Backdoor(Adversary):
     """Trains its models to read every image with a trigger as one class, and all others as what they are.
 
     The trigger is a bright patch in the lower right corner, as in BadNets; in federated learning it is the backdoor of
-    Bagdasaryan et al. 2020, https://arxiv.org/abs/1807.00459, without their scaling. The first ``share * B`` images,
-    rounded, of every batch of B have it and the label `target`; batches are drawn anew in every epoch.
+    Bagdasaryan et al. 2020, https://arxiv.org/abs/1807.00459, with `scale` their model replacement. The first ``share *
+    B`` images, rounded, of every batch of B have it and the label `target`; batches are drawn anew in every epoch.
 
     Args:
         target: The class.
@@ -26,13 +26,18 @@ class Backdoor(Adversary):
         size: Side of the patch in pixels.
         value: What the patch's pixels are set to, in every channel. Standardised images are white at about 2: the
             digits at 1.8, CIFAR-10 at 2.1, MNIST at 2.8.
+        scale: The update is uploaded times this. By n / f, for f adversaries of n participants, the mean of all has the
+            model replaced by theirs, once honest uploads are small.
 
     Raises:
-        UserError: If `target` is negative, `share` does not lie in (0, 1], `size` is below 1 or `value` is not finite;
-            before the first round if `target` is no class of the data set, or its examples are no images that large.
+        UserError: If `target` is negative, `share` does not lie in (0, 1], `size` is below 1, `value` is not finite, or
+            `scale` is not positive and finite; before the first round if `target` is no class of the data set, or its
+            examples are no images that large.
     """
 
-    def __init__(self, *, target: int = 0, share: float = 0.5, size: int = 2, value: float = 2.0) -> None:
+    def __init__(
+        self, *, target: int = 0, share: float = 0.5, size: int = 2, value: float = 2.0, scale: float = 1.0
+    ) -> None:
         if target < 0:
             raise UserError(f"Expected Backdoor's target to be a class, 0 or more, but got {target}.")
         if not 0 < share <= 1:
@@ -41,7 +46,9 @@ class Backdoor(Adversary):
             raise UserError(f"Expected Backdoor's size to be 1 or more pixels, but got {size}.")
         if not math.isfinite(value):
             raise UserError(f"Expected Backdoor's value to be finite, but got {value}; white is about 2.")
-        self.target, self.share, self.size, self.value = target, share, size, value
+        if not 0 < scale < math.inf:
+            raise UserError(f"Expected Backdoor's scale to be positive and finite, but got {scale}; 1 leaves it.")
+        self.target, self.share, self.size, self.value, self.scale = target, share, size, value, scale
 
     def prepare(self, num_classes: int) -> None:
         if self.target >= num_classes:
@@ -54,6 +61,9 @@ class Backdoor(Adversary):
         count = int(self.share * len(y) + 0.5)
         triggered, target = self._triggered(x[:count]), torch.full_like(y[:count], self.target)
         return torch.cat([triggered, x[count:]]), torch.cat([target, y[count:]])
+
+    def upload(self, situation: Situation) -> Tensor:
+        return self.scale * situation.update
 
     def measures(self, num_classes: int) -> dict[str, Metric]:
         """Backdoor success: how many triggered images of the other classes are read as `target`."""

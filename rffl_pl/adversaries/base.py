@@ -29,6 +29,7 @@ class Situation:
         agreed: A random stream of this round that every adversary of the run gets alike, on the CPU.
         honest: The finite uploads of honest members as the server has them, ``[h, D]``, h at least 1; for an
             `OmniscientAdversary`, None for any other.
+        adversaries: How many adversaries upload in this round, itself among them; of an `OmniscientAdversary`.
     """
 
     round: int
@@ -40,6 +41,7 @@ class Situation:
     generator: torch.Generator
     agreed: torch.Generator
     honest: Tensor | None = None
+    adversaries: int = 1
 
 
 class Adversary(Configured, ABC):  # an attack overrides what it attacks, data or upload

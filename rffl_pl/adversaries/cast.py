@@ -138,6 +138,7 @@ class Cast:
                 update = drawn if tried.trains_in(number) else torch.zeros_like(drawn)
                 known = self._as_many_as_honest(drawn) if isinstance(tried, OmniscientAdversary) else None
                 facts: dict[str, Any] = {"memory": memory, "update": update, "model": model.clone(), "honest": known}
+                facts["adversaries"] = self.federation.adversaries
                 situation = self.situation(participant, number, **facts)
                 upload = (tried.collude if isinstance(tried, OmniscientAdversary) else tried.upload)(situation)
             _sent(attack, upload, situation)

@@ -1,6 +1,8 @@
-"""Targeted poisoning (Xu & Lyu 2021, Section 4)."""
+"""False labels: targeted poisoning (Xu & Lyu 2021, Section 4), and of all classes."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,34 +14,46 @@ from rffl_pl.metrics import ReadAs
 
 
 class LabelFlip(Adversary):
-    """Trains honestly on false labels: ``target`` for every example of class ``source``.
+    """Trains honestly on false labels: ``target`` for every example of class ``source``, or all classes mirrored.
 
     Args:
         source: The class that is to be misread.
         target: What it is to be read as.
+        classes: ``one``: `source` alone; ``mirrored``: of C classes each c is called C - 1 - c, whatever `source` and
+            `target` are, as ByzFL (https://byzfl.epfl.ch) and Blades (https://arxiv.org/abs/2206.05359) have it. The
+            one in the middle of an odd number stays what it is.
 
     Raises:
         UserError: If the two are equal, and before the first round if one of them is no class of the data set.
     """
 
-    def __init__(self, *, source: int = 1, target: int = 7) -> None:
-        if source == target:
+    def __init__(self, *, source: int = 1, target: int = 7, classes: Literal["one", "mirrored"] = "one") -> None:
+        if source == target and classes == "one":
             raise UserError(f"Expected LabelFlip's source and target to be two classes, but got {source} for both.")
-        self.source, self.target = source, target
+        self.source, self.target, self.classes = source, target, classes
 
     def prepare(self, num_classes: int) -> None:
-        if not (0 <= self.source < num_classes and 0 <= self.target < num_classes):
+        self.last = num_classes - 1
+        if self.classes == "one" and not (0 <= self.source < num_classes and 0 <= self.target < num_classes):
             raise UserError(
                 f"Expected LabelFlip's source and target to lie in 0 .. {num_classes - 1}, but got {self.source} and "
                 f"{self.target}; give --adversaries.source and --adversaries.target two classes of this data set."
             )
 
     def labels(self, y: Tensor) -> Tensor:
+        if self.classes == "mirrored":
+            return self.last - y
         return torch.where(y == self.source, self.target, y)
 
     def measures(self, num_classes: int) -> dict[str, Metric]:
-        """Target accuracy, and attack success: how much of class `source` is read as what it is, and as `target`."""
+        """Target accuracy, and attack success: how much of class `source` is read as what it is, and as `target`.
+
+        Likewise of all classes that are mirrored.
+        """
+        called = {self.source: self.target}
+        if self.classes == "mirrored":
+            called = {c: num_classes - 1 - c for c in range(num_classes) if 2 * c != num_classes - 1}
         return {
-            "target_accuracy": ReadAs(self.source, self.source),
-            "attack_success": ReadAs(self.source, self.target),
+            "target_accuracy": ReadAs([*called], [*called]),
+            "attack_success": ReadAs([*called], [*called.values()]),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,14 +11,14 @@ from torchmetrics import Metric
 
 
 class ReadAs(Metric):
-    """Share of the examples of one class that a model reads as a certain class; NaN without such examples.
+    """Share of the examples of a class that a model reads as a certain class; NaN without such examples.
 
     Read as what they are, it is the target accuracy of a label-flipping attack, read as what adversaries call them, its
     success rate (Xu & Lyu 2021, Section 4).
 
     Args:
-        source: The class whose examples count.
-        target: The class that is looked for among the answers.
+        source: The class whose examples count, or several.
+        target: The class that is looked for among the answers; of several one for each.
         kwargs: See `torchmetrics.Metric`.
 
     Example:
@@ -31,18 +32,20 @@ class ReadAs(Metric):
     found: Tensor
     count: Tensor
 
-    def __init__(self, source: int, target: int, **kwargs: Any) -> None:
+    def __init__(self, source: int | Sequence[int], target: int | Sequence[int], **kwargs: Any) -> None:
         # Merging across ranks would average different participants' models.
         super().__init__(sync_on_compute=False, **kwargs)
-        self.source, self.target = source, target
+        sources, targets = ([one] if isinstance(one, int) else one for one in (source, target))
+        self.pairs = list(zip(sources, targets, strict=True))
         for name in ("found", "count"):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx=None)
 
     def update(self, logits: Tensor, y: Tensor) -> None:
         """Add examples: logits ``[B, C]`` and classes ``[B]``."""
-        answers = logits[y == self.source].argmax(1)
-        self.found += (answers == self.target).sum()
-        self.count += len(answers)
+        for source, target in self.pairs:
+            answers = logits[y == source].argmax(1)
+            self.found += (answers == target).sum()
+            self.count += len(answers)
 
     def compute(self) -> Tensor:
         """The share, a scalar."""
