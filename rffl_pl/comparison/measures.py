@@ -91,7 +91,7 @@ MEASURES = {
         "Precision of removal", "Share of adversaries among the removed.", "percent", "higher", lambda s: s.precision
     ),
     "target_accuracy": Measure(
-        "Target accuracy", "Accuracy of the honest on the class that adversaries mislabel.", "percent", "higher",
+        "Target accuracy", "Accuracy of the honest on classes that adversaries mislabel.", "percent", "higher",
         lambda s: s.target_accuracy,
     ),
     "attack_success": Measure(

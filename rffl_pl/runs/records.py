@@ -119,7 +119,7 @@ class Summary:
         gain_spread: Its standard deviation.
         precision: Share of adversaries among the removed; None if nobody was.
         recall: Share of removed among the adversaries; None without adversaries.
-        target_accuracy: Mean accuracy of the honest on the test examples of the class that adversaries mislabel; of
+        target_accuracy: Mean accuracy of the honest on the test examples of classes that adversaries mislabel; of
             those who are measured on such. Likewise the next.
         attack_success: Mean share of these that the honest classify as the adversaries want.
         initial: Test accuracy of the network that everybody starts from, the mean where all are measured on examples
