@@ -18,6 +18,7 @@ from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
+from rffl_pl.pieces import check_pieces
 from rffl_pl.round import Table, bring_up_to_date, play
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import Consensus, FedAvg, Server, Verdict
@@ -76,6 +77,8 @@ class ReputationExchange(Callback):
             if not trainer.is_global_zero:
                 warnings.simplefilter("ignore")  # rank 0 says it
             self.server.start(pl_module.task())
+        if self._unstarted is not None:
+            check_pieces(self._unstarted, pl_module.task())
         self._colluders, self._behind = {}, False
         if trainer.is_global_zero and pl_module.cast.omniscient:
             names = ", ".join(sorted({type(attack).__name__ for attack in pl_module.cast.omniscient.values()}))
@@ -216,10 +219,12 @@ def _check_shardable(server: Server, cast: Cast) -> None:
     """
     *around, rule = _rules(server)
     option = "--server" + ".rule" * len(around)
-    if server.communicates and rule.by_coordinate is None:
+    whole = isinstance(rule, Consensus) and rule.whole
+    if server.communicates and (rule.by_coordinate is None or whole):
         raise UserError(
             f"Expected {option} to be one that works on a part of the coordinates under --exchange sharded, but got "
-            f"{type(rule).__name__}, whose by_coordinate is None; give --exchange central."
+            f"{type(rule).__name__}, whose {'whole is True' if whole else 'by_coordinate is None'}; give --exchange "
+            "central."
         )
     if cast.omniscient:
         names = ", ".join(sorted({type(attack).__name__ for attack in cast.omniscient.values()}))

@@ -31,6 +31,7 @@ class Around(Consensus):
     def __init__(self, rule: Consensus) -> None:
         super().__init__()
         self.inner = rule
+        self.whole = rule.whole
 
     def start(self, task: Task) -> None:
         super().start(task)

@@ -32,6 +32,12 @@ class Consensus(Server):
     keeps_model: ClassVar[bool] = False
     """Whether the rule needs the model also where nobody misses a round."""
 
+    whole: bool = False
+    """Whether `combine` is given all coordinates of the uploads at once, as a rule on whole vectors needs them.
+
+    It takes a second copy of the uploads, and all of them in one place, so ``--exchange sharded`` refuses it.
+    """
+
     def __init__(self) -> None:
         super().__init__()
         self.model: Tensor | None = None
@@ -48,6 +54,8 @@ class Consensus(Server):
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
         """What is made of some coordinates ``[m, c]`` of the uploads, ``[c]``; each coordinate is on its own.
+
+        Unless the rule is a `whole` one, which has all D coordinates in one block.
 
         Args:
             block: ``[m, c]``, a copy; the uploads of weight 0 are not in it.
@@ -69,7 +77,7 @@ class Consensus(Server):
     def rule(self, evidence: Evidence) -> Verdict:
         some = len(evidence.senders) > 0
         weights = self.decided(evidence) if some else evidence.squared_norms
-        step = evidence.combined(self.combine, weights)
+        step = evidence.combined(self.combine, weights, whole=self.whole)
         step = self.stride(step) if some else step
         self.check_entries("the step", step, self.coordinates.size, "coordinates")
         self.check_finite("the step", step)

@@ -109,12 +109,13 @@ class Evidence:
             return self.squared_norms
         return blocks.gram_times(self.uploads, weights, self.coordinates.add_up)
 
-    def combined(self, rule: Callable[[Tensor, Tensor], Tensor], weights: Tensor) -> Tensor:
+    def combined(self, rule: Callable[[Tensor, Tensor], Tensor], weights: Tensor, *, whole: bool = False) -> Tensor:
         """The vector ``[d]`` that a rule makes of the uploads whose weight is not 0; zeros without any.
 
         Args:
             rule: Makes ``[c]`` of a block ``[k, c]`` of k uploads and their weights ``[k]``.
             weights: ``[m]``.
+            whole: Whether one block has all coordinates that are here, in a second copy of the uploads.
 
         Raises:
             UserError: If it makes something else of one.
@@ -136,6 +137,8 @@ class Evidence:
                 )
             return entries
 
+        if whole:
+            return made(torch.stack([*rows])).to(rows[0])
         return self.coordinates.combined(rows, made)
 
     def spread(self, values: Tensor, elsewhere: float) -> Tensor:

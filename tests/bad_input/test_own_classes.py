@@ -54,6 +54,10 @@ LOADED = {
 }
 
 CLASSES: Mapping[str, Row] = {
+    "a rule on whole vectors": (
+        ("--server", "tests.servers.test_pieces.Pasted"),
+        "combine of --server Pasted to make every coordinate of what uploads have there alone",
+    ),
     "frozen": (("--model.network", f"{OWN}.Frozen"), "parameters that train, all of them float32, but Frozen has none"),
     "double": (("--model.network", f"{OWN}.Double"), "parameters that train, all of them float32, but Double has 2"),
     "paired": (
