@@ -40,11 +40,15 @@ class Federation(Configured):
         coalition: The participants, by number and adversaries too, who alone are ever asked; by default everybody. It
             is how a federation does without the others, with everybody's shards and random streams as they are; under
             a server with one shared model alone.
+        tolerated: How many bad uploads in a round the rules of servers expect that expect a number, `MultiKrum`, `DnC`,
+            `NNM`, `ARC` and `TrimmedMean`, where their own option does not say; by default each has its own, a fifth
+            of the members that are asked.
         seed: Seed of every random stream of the run.
 
     Raises:
         UserError: If there is no honest participant, the number of adversaries is negative, `participation` out of
-            range or somebody of the `coalition` no participant.
+            range, somebody of the `coalition` no participant, or `tolerated` not less than half of those that are asked
+            in a round.
     """
 
     _group: ClassVar[str] = "--federation"
@@ -56,6 +60,7 @@ class Federation(Configured):
         adversaries: int = 0,
         participation: float = 1.0,
         coalition: list[int] | None = None,
+        tolerated: int | None = None,
         seed: int = 0,
     ) -> None:
         if adversaries < 0:
@@ -93,7 +98,9 @@ class Federation(Configured):
         self.adversaries = int(adversaries)
         self.participation = float(participation)
         self.coalition = None if coalition is None else sorted(map(int, coalition))
+        self.tolerated = None if tolerated is None else int(tolerated)
         self.seed = int(seed)
+        self._check_tolerated()
 
     @property
     def total(self) -> int:
@@ -104,6 +111,15 @@ class Federation(Configured):
     def share(self) -> float:
         """The share of all P participants that is asked to take part in each round, in [0, 1]."""
         return self.participation if self.coalition is None else self._count(len(self.coalition)) / self.total
+
+    def _check_tolerated(self) -> None:
+        asked = self._count(self.total if self.coalition is None else len(self.coalition))
+        if self.tolerated is not None and not 0 <= 2 * self.tolerated < asked:
+            raise UserError(
+                f"Expected --federation.tolerated to be 0 or more and less than half of the {asked} participants that "
+                f"are asked in a round, adversaries too, but got {self.tolerated}; give at most {(asked - 1) // 2}, or "
+                "leave it out for what each rule has."
+            )
 
     def is_honest(self, participant: int) -> bool:
         """Whether a participant is one of the honest ones."""

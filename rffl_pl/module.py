@@ -362,6 +362,7 @@ class FederatedModule(Configured, LightningModule):
             accuracy=self._validated_accuracy(),
             root=self._root(),
             participation=self.federation.share,
+            tolerated=self.federation.tolerated,
             coordinates=coordinates,
         )
 

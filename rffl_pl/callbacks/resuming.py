@@ -30,7 +30,7 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
     return settings | {"torch": str(torch.__version__)}
 
 
-_SINCE = ("--model.loss", "--model.objective", "--federation.coalition")
+_SINCE = ("--model.loss", "--model.objective", "--federation.coalition", "--federation.tolerated")
 """What checkpoints have not always said, since there was no choice."""
 
 

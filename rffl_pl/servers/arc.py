@@ -23,7 +23,8 @@ class ARC(Tolerant):
         rule: What combines the clipped uploads: `NNM`, `MultiKrum`, `Median` (by default), `TrimmedMean`,
             `GeometricMedian`, `CenteredClipping`, `DnC`, `FedAvg`, `FedMGDA`, `Bucketing`, or a `Consensus` of your
             own.
-        tolerated: Number f of bad uploads; by default :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
+        tolerated: Number f of bad uploads; by default ``--federation.tolerated``, and without it
+            :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
 
     Raises:
         UserError: As `NNM`.

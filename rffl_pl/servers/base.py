@@ -50,6 +50,7 @@ class Task:
         participation: Share of the participants that are asked in every round, in [0, 1].
         coordinates: Those that are here; None for all.
         uploads: How many uploads a rule is given in a round, where they are not those of the members that are asked.
+        tolerated: How many of them the federation has rules tolerate; None where it does not say.
     """
 
     examples: Sequence[int]
@@ -64,6 +65,7 @@ class Task:
     participation: float = 1.0
     coordinates: Coordinates | None = None
     uploads: int | None = None
+    tolerated: int | None = None
 
     @property
     def asked(self) -> int:
@@ -72,12 +74,21 @@ class Task:
 
     @property
     def bad(self) -> int:
-        r"""How many of them may be bad where nobody says.
+        r"""How many of them may be bad where no option of the rule's own says: as many as `tolerated`.
 
-        It is :math:`\lfloor 0.2 P \rfloor` of P members that are asked, the clip ratio of Xu and Lyu 2021, and as many
-        where a rule is given fewer uploads than those.
+        Where that does not say either it is :math:`\lfloor 0.2 P \rfloor` of P members that are asked, the clip ratio
+        of Xu and Lyu 2021, and as many where a rule is given fewer uploads than those.
         """
-        return math.floor(0.2 * self._members)
+        return math.floor(0.2 * self._members) if self.tolerated is None else self.tolerated
+
+    def said_by(self, option: str, given: float | None) -> str:
+        """The option that says how many may be bad, for messages.
+
+        Args:
+            option: The rule's own, ``--server.byzantine``.
+            given: What it was given.
+        """
+        return option if given is not None or self.tolerated is None else "--federation.tolerated"
 
     @property
     def _members(self) -> int:

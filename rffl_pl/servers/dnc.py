@@ -27,7 +27,7 @@ class DnC(Consensus):
     follows from inner products, of all coordinates at once, and nothing is drawn.
 
     Args:
-        byzantine: Number f of uploads to tolerate; by default :math:`\lfloor 0.2 P \rfloor`, as of `MultiKrum`.
+        byzantine: Number f of uploads to tolerate; by default as of `MultiKrum`.
         filtering: c, how many are left out for each of them; the paper has 1.
 
     Raises:
@@ -52,9 +52,10 @@ class DnC(Consensus):
         super().start(task)
         self._tolerated = f = task.bad if self.byzantine is None else self.byzantine
         if not 0 <= 2 * f < task.asked:
+            option = task.said_by("--server.byzantine", self.byzantine)
             raise UserError(
-                f"Expected --server.byzantine f with f >= 0 and 2f < P, but got f = {f} and P = {task.asked} uploads "
-                f"in a round; give at most {(task.asked - 1) // 2}."
+                f"Expected {option} f with f >= 0 and 2f < P, but got f = {f} and P = {task.asked} uploads in a "
+                f"round; give at most {(task.asked - 1) // 2}."
             )
         if self._left_out(f) >= task.asked:
             raise UserError(

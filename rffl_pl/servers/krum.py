@@ -21,7 +21,8 @@ class MultiKrum(Consensus):
     The score is the sum of the :math:`P - f - 2` smallest *squared* distances to others; m = 1 is Krum, m = P the mean.
 
     Args:
-        byzantine: Number f of uploads to tolerate; by default :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
+        byzantine: Number f of uploads to tolerate; by default ``--federation.tolerated``, and without it
+            :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
         selected: Number m of uploads averaged; by default P - f. More than that averages bad ones too.
 
     Raises:
@@ -51,8 +52,9 @@ class MultiKrum(Consensus):
             elif task.participation < 1:
                 whom = f"P = {total} of {len(task.examples)} participants asked in a round"
                 more = "ask more of them by --federation.participation or --federation.coalition"
+            option = task.said_by("--server.byzantine", self.byzantine)
             raise UserError(
-                f"Expected --server.byzantine f with f >= 0 and 2f + 2 < P, but got f = {f} and {whom}; "
+                f"Expected {option} f with f >= 0 and 2f + 2 < P, but got f = {f} and {whom}; "
                 f"{f'give at most {(total - 3) // 2} or ' if total > 2 else ''}{more}."
             )
         if self.selected is not None and not 1 <= self.selected <= total:

@@ -101,7 +101,8 @@ class Tolerant(Mixing):
 
     Args:
         rule: As of `Mixing`.
-        tolerated: Their number f; by default :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
+        tolerated: Their number f; by default ``--federation.tolerated``, and without it :math:`\lfloor 0.2 P \rfloor`,
+            the paper's clip ratio.
 
     Raises:
         UserError: As `Mixing`; before the first round, if f is negative or 2f < P does not hold.
@@ -117,8 +118,9 @@ class Tolerant(Mixing):
         f = self._bad()
         if f < 0 or 2 * f >= total:
             whom = "mixed uploads" if task.uploads else "participants that are asked"
+            option = task.said_by("--server.tolerated", self.tolerated)
             raise UserError(
-                f"Expected --server.tolerated f with f >= 0 and 2f < P, but got f = {f} and P = {total} {whom}; "
+                f"Expected {option} f with f >= 0 and 2f < P, but got f = {f} and P = {total} {whom}; "
                 f"give at most {(total - 1) // 2}."
             )
         super().start(task)

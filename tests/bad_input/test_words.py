@@ -89,6 +89,10 @@ OPTIONS: dict[str, Row] = {
         ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.patience", "x"),
         "--trainer.callbacks.patience to be a whole number, but got x.",
     ),
+    "half of all are bad": (
+        ("--federation.participants", "3", "--federation.adversaries", "1", "--federation.tolerated", "2"),
+        "--federation.tolerated to be 0 or more and less than half of the 4 participants that are asked in a round",
+    ),
     "none of the choices": (("--data.watch", "tests"), "to be one of validation, test, but got tests; did you mean te"),
     "unknown decay": (("--model.lr_decay_every", "step"), "--model.lr_decay_every to be one of epoch, round, but got"),
     "unknown server": (("--server", "Nope"), "but got Nope; give one of AFL, ARC, Bucketing, CenteredClipping,"),

@@ -44,7 +44,8 @@ class Clipped(Consensus):
     """The mean of what is shortened to a length: in each block to that length."""
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
-        return (block * (50 / block.norm(dim=1, keepdim=True)).clamp_max(1)).mean(0)
+        lengths = torch.linalg.vector_norm(block, dim=1, keepdim=True)
+        return (block * lengths.reciprocal().mul(50).clamp_max(1)).mean(0)
 
 
 class Whole(Pasted):
