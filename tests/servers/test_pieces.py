@@ -44,7 +44,7 @@ class Clipped(Consensus):
     """The mean of what is shortened to a length: in each block to that length."""
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
-        lengths = torch.linalg.vector_norm(block, dim=1, keepdim=True)
+        lengths: Tensor = torch.linalg.vector_norm(block, dim=1, keepdim=True)
         return (block * lengths.reciprocal().mul(50).clamp_max(1)).mean(0)
 
 
