@@ -120,6 +120,8 @@ def check_own(page: str, name: str, run: RunFolder) -> None:
         assert summary.first_removal == (5 if name == "Credit" else None)
     elif page == "attack":
         assert summary.attacks[summary.honest :] == [name] * 2
+    elif page == "from":
+        assert set(last.measures["reputation"]) == {1 / 7}  # whichever uploads it leaves out within
     elif page == "measure":
         assert all(0 <= value <= 1 for value in last.measures["worst_class"])
     else:

@@ -74,10 +74,10 @@ class Task:
 
     @property
     def bad(self) -> int:
-        r"""How many of them may be bad where no option of the rule's own says: as many as `tolerated`.
+        r"""How many of them may be bad where no option of the rule's own says.
 
-        Where that does not say either it is :math:`\lfloor 0.2 P \rfloor` of P members that are asked, the clip ratio
-        of Xu and Lyu 2021, and as many where a rule is given fewer uploads than those.
+        It is `tolerated`, or where that does not say either, :math:`\lfloor 0.2 P \rfloor` of P members that are asked,
+        the clip ratio of Xu and Lyu 2021; and as many where a rule is given fewer uploads than those.
         """
         return math.floor(0.2 * self._members) if self.tolerated is None else self.tolerated
 
