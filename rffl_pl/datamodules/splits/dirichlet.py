@@ -8,6 +8,7 @@ from torch.nn.functional import one_hot
 
 from rffl_pl.datamodules.splits.base import Pool, Split, drawn
 from rffl_pl.errors import UserError, check_number
+from rffl_pl.functional.streams import random_stream
 
 ALPHA = 0.5
 
@@ -86,8 +87,8 @@ def dirichlet(
     chosen = drawn(len(labels), participants * each, generator)
     members = [chosen[labels[chosen] == c] for c in range(num_classes)]
     counts = [len(found) for found in members]
-    with torch.random.fork_rng(devices=[]):  # distributions draw from the global stream
-        torch.manual_seed(int(torch.randint(2**62, (1,), generator=generator)))
+    seed = int(torch.randint(2**62, (1,), generator=generator))
+    with random_stream(seed, torch.device("cpu")):  # distributions draw from the global stream
         ends = _ends(counts, participants, alpha, least)
     pieces = [found.tensor_split(last[:-1]) for found, last in zip(members, ends, strict=True)]
     return [torch.cat(part) for part in zip(*pieces, strict=True)]
