@@ -299,7 +299,8 @@ def _no_choice(message: str) -> str | None:
         return None
     choices, given = found[1].replace("'", "").split(", "), _given(message)
     near = catalogue.nearest(given, choices) or "."
-    numbers = " or a whole number" if "Expected a <class 'int'>" in _innermost(message) else ""
+    named = {"int": " or a whole number", "float": " or a number"}
+    numbers = next((said for name, said in named.items() if f"Expected a <class '{name}'>" in _innermost(message)), "")
     return f"Expected --{_key(message)} to be one of {', '.join(choices)}{numbers}, but got {given}{near}"
 
 

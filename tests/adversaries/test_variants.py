@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -204,8 +204,8 @@ def test_a_scaled_backdoor_in_a_run() -> None:
     [
         *((lambda x=x: Rescale(factor=x), f"Rescale's factor .* got {x}") for x in (float("nan"), float("inf"))),
         *((lambda x=x: Backdoor(scale=x), f"Backdoor's scale .* got {x}") for x in (0, -1.0, float("inf"))),
-        (lambda: ALIE(z="papers"), r"--adversaries\.z to be a number or paper, but got papers; did you mean paper\?"),  # type: ignore[arg-type]  # bad input
-        (lambda: LabelFlip(classes="all"), r"--adversaries\.classes to be one of one, mirrored, but got all"),  # type: ignore[arg-type]  # bad input
+        (lambda: ALIE(z=cast("Any", "papers")), r"--adversaries\.z to be a number or paper, .* did you mean paper\?"),
+        (lambda: LabelFlip(classes=cast("Any", "all")), r"--adversaries\.classes to be one of one, mirrored, but"),
     ],
 )  # fmt: skip
 def test_what_means_nothing(make: Callable[[], Adversary], named: str) -> None:

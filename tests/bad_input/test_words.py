@@ -196,6 +196,38 @@ OPTIONS: dict[str, Row] = {
         "got --data.split.pieces; did you mean --data.split.piece?",
     ),
     "unknown split": (("--data.split", "XYZ"), "--data.split to be one of UNI, POW, CLA, DIR, SHARDS, MIX, OWN"),
+    "no least shard": (("--data.split", "DIR", "--data.split.least", 0), "--data.split.least to be at least 1, but"),
+    "a least shard above the mean": (
+        ("--data.split", "DIR", "--data.split.least", 101),
+        "--data.split.least to be at most the 100 examples that a participant holds on average, but got 101; lower it.",
+    ),
+    "a least shard of another split": (("--data.split.least", 3), "but got --data.split.least; see `rffl fit --data"),
+    "a least shard that nobody draws": (
+        ("--federation.participants", 12, "--data.split", "DIR", "--data.split.alpha", 1e-9, "--data.split.least", 3),
+        "one of 1000 draws of split DIR to give each of 12 participants 3 examples, but the best gives somebody 0;",
+    ),
+    "no pieces": (("--data.split", "SHARDS", "--data.split.shards", 0), "--data.split.shards to be at least 1, but"),
+    "more pieces than examples": (
+        ("--data.split", "SHARDS", "--data.split.shards", 101),
+        "--data.split.shards to be at most the 100 examples that a participant holds, but got 101; lower it.",
+    ),
+    "more alike than all": (("--data.split", "MIX", "--data.split.alike", 2), "--data.split.alike to lie in [0, 1]"),
+    "a factor that is none": (
+        ("--adversaries", "[Rescale]", "--adversaries.factor", "x"),
+        "--adversaries.factor to be a number, but got x",
+    ),
+    "a backdoor of no length": (
+        ("--adversaries", "[Backdoor]", "--adversaries.scale", 0),
+        "Backdoor's scale to be positive and finite, but got 0.0; 1 leaves it.",
+    ),
+    "another z": (
+        ("--adversaries", "[ALIE]", "--adversaries.z", "papers"),
+        "--adversaries.z to be one of paper or a number, but got papers; did you mean paper?",
+    ),
+    "other classes": (
+        ("--adversaries", "[LabelFlip]", "--adversaries.classes", "all"),
+        "--adversaries.classes to be one of one, mirrored, but got all.",
+    ),
     "one data set is nobody's": (("--data.split", "OWN"), "its own part for --data.split OWN, but got one data set"),
     "local epochs": (("--model.local_epochs", 0), "--model.local_epochs to be at least 1, but got 0"),
     "local epochs without end": (("--model.local_epochs", HUGE), "--model.local_epochs to be at most 100000, but got"),
