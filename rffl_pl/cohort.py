@@ -16,7 +16,15 @@ from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.objective import LocalRound, Objective, check_loss, check_remembered
-from rffl_pl.parameters import aligned_rows, bind, checksum, flat_parameters, layer_sizes, trainable
+from rffl_pl.parameters import (
+    aligned_rows,
+    bind,
+    checksum,
+    flat_parameters,
+    layer_sizes,
+    running_statistics,
+    trainable,
+)
 from rffl_pl.scaffold import Corrections
 from rffl_pl.schedule import OptimizerFactory, Schedule, loss_on, make_optimizer
 from rffl_pl.stack import Stack, Turn
@@ -48,8 +56,9 @@ class Cohort:
     """Hosted participants with their own parameters, buffers and optimizer state.
 
     Shapes: n = hosted participants, D = parameters that require gradients, in ``module.parameters()`` order. Only these
-    train and travel: frozen ones are shared by all, so that an adapter on a large frozen model is a small D. Buffers,
-    such as BatchNorm's running statistics, stay with their participant: what is downloaded moves parameters alone.
+    train and travel: frozen ones are shared by all, so that an adapter on a large frozen model is a small D. Buffers
+    stay with their participant: what is downloaded moves parameters alone. So do BatchNorm's running statistics, but
+    where all have one model (`rffl_pl.running`).
 
     Args:
         network: The network every participant starts from; it is copied, never trained.
@@ -337,6 +346,16 @@ class Cohort:
             first.append(same)
         return first
 
+    def statistics(self, index: int) -> Tensor:
+        """The running statistics ``[S]`` of the ``index``-th participant's network, a copy."""
+        return torch.cat([buffer.flatten() for buffer in running_statistics(self.networks[index])])
+
+    def set_statistics(self, index: int, values: Tensor) -> None:
+        """Have the ``index``-th participant's running statistics be others ``[S]``."""
+        buffers = running_statistics(self.networks[index])
+        for buffer, part in zip(buffers, values.split([b.numel() for b in buffers]), strict=True):
+            buffer.copy_(part.view(buffer.shape))
+
     def train_in_stack_of(self, other: Cohort) -> None:
         """Train where another cohort with the same network does, which has the examples on the device."""
         self._stack = other._stack
@@ -444,12 +463,17 @@ class Cohort:
 
     def _fingerprint(self, index: int) -> tuple[int, ...]:
         """Sums of the bits of weights and buffers."""
-        tensors = [self.weights[index], *self.networks[index].buffers()]
+        tensors = [self.weights[index], *self._measured(index)]
         return tuple(map(checksum, tensors))
 
     def _same_model(self, a: int, b: int) -> bool:
-        pairs = zip(self.networks[a].buffers(), self.networks[b].buffers(), strict=True)
+        pairs = zip(self._measured(a), self._measured(b), strict=True)
         return torch.equal(self.weights[a], self.weights[b]) and all(torch.equal(x, y) for x, y in pairs)
+
+    def _measured(self, index: int) -> list[Tensor]:
+        """The buffers that evaluation may go by: not how many batches a layer has trained on."""
+        named = self.networks[index].named_buffers()
+        return [buffer for name, buffer in named if name.rpartition(".")[2] != "num_batches_tracked"]
 
 
 def _laid_out(parameter: nn.Parameter, part: Tensor) -> tuple[nn.Parameter, Tensor]:

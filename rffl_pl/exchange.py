@@ -11,7 +11,7 @@ themselves nobody ever holds more than a buffer of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -162,13 +162,16 @@ class Exchange:
         """Begin a round in which every member takes part; nobody needs to be told."""
         self._begin(self.members)
 
-    def ask(self, asked: Sequence[int], model: Callable[[int], Tensor | None] | None) -> Iterator[tuple[int, Tensor]]:
+    def ask(
+        self, asked: Sequence[int], model: Callable[[int], Tensor | None] | None, beside: int = 0
+    ) -> Iterator[tuple[int, Tensor]]:
         """Begin a round in which some members take part, and bring those who need it the model they start from.
 
         Args:
             asked: On serving ranks the members that take part; ignored elsewhere.
             model: On serving ranks their part ``[d]`` of the model that a participant starts from, or None for its own;
                 None elsewhere.
+            beside: Bytes that belong to a model and are where its participant is, to be counted: running statistics.
 
         Yields:
             The hosted participants that start from another model than their own, with that model ``[D]``.
@@ -181,7 +184,7 @@ class Exchange:
             start = model(participant) if model is not None else None
             if start is None:
                 return torch.empty(0, dtype=torch.uint8)
-            self._count(_DOWN, participant, start.numel() * start.element_size())
+            self._count(_DOWN, participant, start.numel() * start.element_size() + (beside if self.rank == 0 else 0))
             return start.contiguous().view(torch.uint8)
 
         for participant, parts in self._deliver(invitation if self.serves else None):
@@ -244,17 +247,50 @@ class Exchange:
             ``[P]`` float64 on the CPU there, NaN for who was not asked; empty elsewhere.
         """
         mine = [reports[i] for i in self.hosted if i in self.asked]
-        rows = torch.tensor(mine, dtype=torch.float64).unsqueeze(1)
-        asked = [[i for i in block if i in self.asked] for block in self.blocks]
-        told = self._to_server(rows, [len(part) for part in asked]).flatten().cpu()
+        senders, told = self._from_asked(torch.tensor(mine, dtype=torch.float64).unsqueeze(1))
         if not self.serves:
-            return told
+            return told.flatten().cpu()
         everybody = torch.full((len(self.active),), torch.nan, dtype=torch.float64)
+        everybody[senders] = told.flatten().cpu()
+        return everybody
+
+    def gather_statistics(self, statistics: Mapping[int, Tensor], size: int) -> dict[int, Tensor]:
+        """Bring the running statistics ``[S]`` of everybody asked, of the hosted by participant, to those who serve.
+
+        Args:
+            statistics: Those of the hosted.
+            size: S.
+
+        Returns:
+            Everybody's there, by participant, ascending; nothing elsewhere.
+        """
+        mine = [statistics[i] for i in self.hosted if i in self.asked]
+        senders, rows = self._from_asked(torch.stack(mine) if mine else torch.empty(0, size, device=self.device))
+        everybodys = dict(zip(senders, rows.to(self.device), strict=True)) if self.serves else {}
+        return dict(sorted(everybodys.items()))
+
+    def spread_statistics(self, statistics: Tensor | None, size: int) -> Tensor:
+        """Rank 0's running statistics ``[S]`` on all ranks; what others give does not count.
+
+        They are counted for whoever was asked: whoever was not gets them with the model, when it is.
+        """
         if self.rank == 0:
-            for i, value in zip((i for part in asked for i in part), told.tolist(), strict=True):
-                self._count(_UP, i, rows.element_size())
-                everybody[i] = value
-        return everybody if len(self.shards) == 1 else self.ranks.broadcast(everybody).cpu()
+            for i in self.asked:
+                self._count(_DOWN, i, 4 * size)
+        return self.everywhere(statistics, size)
+
+    def _from_asked(self, rows: Tensor) -> tuple[list[int], Tensor]:
+        """One row of everybody asked, of the hosted ``[n, k]``, and whose they are, on the ranks that serve."""
+        asked = [[i for i in block if i in self.asked] for block in self.blocks]
+        told = self._to_server(rows, [len(part) for part in asked])
+        senders = [i for part in asked for i in part]
+        if self.rank == 0:
+            for i in senders:
+                self._count(_UP, i, rows.shape[1] * rows.element_size())
+        if len(self.shards) == 1:
+            return senders, told
+        theirs = told if self.rank == 0 else rows.new_empty(len(senders), rows.shape[1])
+        return senders, self.ranks.broadcast(theirs)
 
     def scatter_downloads(
         self, download: Callable[[int], Tensor] | None, removed: Sequence[int]
@@ -325,9 +361,9 @@ class Exchange:
             flat = flat[torch.tensor([i for block in self.blocks for i in block]).argsort()]
         return flat.view(-1, *rows.shape[1:]).to(self.device)
 
-    def everywhere(self, vector: Tensor | None) -> Tensor:
-        """Rank 0's vector ``[D]`` on all ranks; what others give does not count."""
-        mine = vector if self.rank == 0 and vector is not None else torch.empty(self.dimension)
+    def everywhere(self, vector: Tensor | None, size: int | None = None) -> Tensor:
+        """Rank 0's vector, ``[D]`` or of another size, on all ranks; what others give does not count."""
+        mine = vector if self.rank == 0 and vector is not None else torch.empty(size or self.dimension)
         return self.ranks.broadcast(mine).to(self.device)
 
     def anybody(self, so: bool) -> bool:

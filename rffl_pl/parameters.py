@@ -1,4 +1,4 @@
-"""A network's parameters that train, as one vector, and the network as a view of it."""
+"""A network's parameters that train, as one vector, and the network as a view of it; its running statistics."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ def layer_sizes(network: nn.Module) -> list[int]:
 def flat_parameters(network: nn.Module) -> Tensor:
     """All parameters that train as one new vector ``[D]``."""
     return torch.cat([p.detach().flatten() for p in trainable(network)])
+
+
+def running_statistics(network: nn.Module) -> list[Tensor]:
+    """What normalisation layers know of all that they have seen: float32 buffers, `running_mean` and `running_var`.
+
+    By these names, which BatchNorm and InstanceNorm have: layers of one's own may call theirs so, too.
+    """
+    named = ((name.rpartition(".")[2], buffer) for name, buffer in network.named_buffers())
+    return [b for name, b in named if name in ("running_mean", "running_var") and b.dtype == torch.float32]
 
 
 def aligned_rows(row: Tensor, count: int) -> Tensor:

@@ -21,6 +21,7 @@ from rffl_pl.fingerprints import close
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.restored import same_verdicts, warn_of_lost_state
+from rffl_pl.running import RunningStatistics
 from rffl_pl.schedule import Schedule
 from rffl_pl.servers import Consensus, Server, Verdict
 from rffl_pl.servers.around import innermost
@@ -102,7 +103,9 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
         return Outcome(losses=_train(table, examples, number))
 
     # 1. Ask who takes part, and bring those up to date who missed rounds.
-    _ask(table, number)
+    running = RunningStatistics(table.cohort, exchange, server, number)
+    _ask(table, number, running.bytes)
+    running.begin()
     # 2. Measure: what participants report before they train.
     reports = _measure(table, examples, number) if server.hears_losses else None
     # 3. Train, on one's own examples or on those that one's attack makes of them; models of one's own first.
@@ -110,21 +113,24 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     losses = _train(table, examples, number)
     # 4. Forge: everybody keeps of its own update what is its to keep; adversaries send something else.
     _forge(table, losses, number)
-    # 5. Upload.
+    # 5. Upload; beside it what normalisation layers have measured, where all have one model.
     uploads = _upload(table, number)
+    running.upload()
     heard = exchange.gather_reports(reports) if reports is not None else None
     # 6. Collude: omniscient adversaries see the honest uploads before the server does.
     _collude(table, uploads, number)
+    running.screen(uploads)
     # 7. Judge: aggregate, similarities, reputations, removal, quotas.
     verdict = _judge(table, uploads, heard, number) if exchange.serves else None
     # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
     _integrate(table, verdict)
+    running.share(verdict)
     _hand_over(table)
     verdict = replace(verdict, download=_spent) if verdict is not None and exchange.rank == 0 else None
     return Outcome(losses=losses, personal_losses=personal_losses, verdict=verdict, traffic=exchange.traffic)
 
 
-def _ask(table: Table, number: int) -> None:
+def _ask(table: Table, number: int, beside: int) -> None:
     exchange, cohort = table.exchange, table.cohort
     if table.federation.share == 1 and not table.server.hands_models:
         return exchange.ask_all()
@@ -142,7 +148,7 @@ def _ask(table: Table, number: int) -> None:
             checked[:] = [_checked_model(table.server, model, number)]
         return model
 
-    for participant, model in exchange.ask(asked, model_for if exchange.serves else None):
+    for participant, model in exchange.ask(asked, model_for if exchange.serves else None, beside):
         cohort.weights[cohort.row[participant]] = model
     return None
 

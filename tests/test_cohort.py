@@ -382,6 +382,8 @@ def test_identical_models_are_found() -> None:
     assert cohort.distinct() == [0, 1, 0, 1, 0]
     next(cohort.networks[2].buffers()).add_(1)
     assert cohort.distinct() == [0, 1, 2, 1, 0]
+    cohort.networks[4].get_buffer("1.num_batches_tracked").add_(1)  # by which nothing is measured
+    assert cohort.distinct() == [0, 1, 2, 1, 0]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,9 @@ class Around(Consensus):
     def unpack(self, payload: Tensor, dimension: int) -> Tensor:
         return self.inner.unpack(payload, dimension)
 
+    def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
+        return self.inner.pool(statistics, weights)
+
     def stride(self, combined: Tensor) -> Tensor:
         return self.inner.stride(combined)
 

@@ -63,6 +63,19 @@ class Consensus(Server):
         """
         return weighted_sum(block, weights)
 
+    def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
+        """What is made of the running statistics of a network with BatchNorm ``[m, S]``, ``[S]``.
+
+        By default what `combine` makes of uploads, with weights that add up to 1: the mean, or what a rule has in its
+        place that works entry by entry. A rule whose `combine` gives something else than the middle of what it is
+        given, say a vote, overrides it. What leaves the range of the m values of an entry is taken back into it.
+
+        Args:
+            statistics: ``[m, S]``, a copy; those that came with the uploads whose weight is not 0.
+            weights: The weights of these uploads, ``[m]`` float64.
+        """
+        return self.combine(statistics, weights / weights.sum())
+
     def stride(self, combined: Tensor) -> Tensor:
         """The step ``[D]`` made of all that was combined ``[D]``: by default just that."""
         return combined

@@ -92,6 +92,10 @@ class Mixing(Around):
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
         return self.inner.combine(sums_of_rows(self._mixing, block), self._weights.to(block.device))
 
+    def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
+        shares = self._mixing / self._mixing.sum(1, keepdim=True)  # a clipped upload's are not clipped
+        return self.inner.pool(sums_of_rows(shares, statistics), self._weights.to(statistics.device))
+
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
         return self._measured
 

@@ -12,7 +12,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.functional import wire
 from rffl_pl.functional.aggregation import majority_vote
 from rffl_pl.functional.blocks import squared_norm
-from rffl_pl.functional.reputation import sound
+from rffl_pl.functional.reputation import sound, weighted_sum
 from rffl_pl.servers.consensus import Consensus
 
 _SETTINGS = {
@@ -98,6 +98,9 @@ class SignSGD(Consensus):
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
         return majority_vote(block)
+
+    def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
+        return weighted_sum(statistics, weights / weights.sum())
 
     def stride(self, combined: Tensor) -> Tensor:
         assert self.model is not None
