@@ -50,7 +50,8 @@ NOT_OF_ONE_MODEL: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "gradient_clip_algorithm": ((None,), f"{_OWN_STEPS}leave it out"),
     "accumulate_grad_batches": ((1,), f"{_OWN_STEPS}for larger batches give --data.batch_size"),
-    "sync_batchnorm": ((False,), "participants have models of their own, whose statistics stay with them"),
+    "sync_batchnorm": ((False,), "every participant trains on batches of its own; under a --server with one model "
+                                 "their statistics meet after a round"),
     "barebones": ((False,), "a round is recorded; for less of it give --run.wandb, --run.figures and "
                             "--trainer.enable_checkpointing false"),
     "fast_dev_run": ((False, True), "a trial plays one round, and that is one batch; give true"),
