@@ -33,9 +33,10 @@ from rffl_pl.federation import Federation
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, TextCNN
 from rffl_pl.models.vision import _layout
 from rffl_pl.parameters import flat_parameters, layer_sizes
-from rffl_pl.round import Table, play
+from rffl_pl.round import play
 from rffl_pl.schedule import OptimizerFactory, Schedule
 from rffl_pl.servers import RFFL, FedAvg, Server, Task
+from rffl_pl.table import Table
 
 FAILED: list[str] = []
 """What rows met that was no lack of memory."""

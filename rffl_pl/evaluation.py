@@ -20,8 +20,8 @@ from rffl_pl.errors import GO_ON, UserError, ones_own, reason
 from rffl_pl.fingerprints import left_alone
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.metrics import ParticipantScores
-from rffl_pl.round import Precision
 from rffl_pl.runs.records import SHARES, Summary
+from rffl_pl.table import Precision
 
 Scores = dict[str, Tensor]
 """Measured of the hosted participants' models, ``[n]`` each, by name: ``accuracy``, ``loss``, and what the user and the

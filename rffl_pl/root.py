@@ -9,8 +9,8 @@ from torch import Tensor
 
 from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.round import Precision
 from rffl_pl.schedule import Schedule
+from rffl_pl.table import Precision
 
 
 class Root:

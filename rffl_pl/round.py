@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import warnings
 from collections.abc import Container, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from rffl_pl.adversaries import Cast
 from rffl_pl.cohort import Cohort, Examples
-from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
-from rffl_pl.exchange import Exchange, Traffic
-from rffl_pl.federation import Federation
-from rffl_pl.fingerprints import close
+from rffl_pl.errors import UserError
+from rffl_pl.exchange import Traffic
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
-from rffl_pl.restored import same_verdicts, warn_of_lost_state
+from rffl_pl.judging import judge
 from rffl_pl.running import RunningStatistics
 from rffl_pl.schedule import Schedule
 from rffl_pl.servers import Consensus, Server, Verdict
-from rffl_pl.servers.around import innermost
-
-
-class Precision(Protocol):
-    """In which precision is computed, e.g. Lightning's precision plugin."""
-
-    def train_step_context(self) -> AbstractContextManager[object]:
-        """Surrounds local training."""
-
-    def val_step_context(self) -> AbstractContextManager[object]:
-        """Surrounds what is measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """All who sit at one rank's table: its participants, its side of the exchange, and its server.
-
-    Attributes:
-        federation: Who takes part.
-        cohort: The participants that this rank hosts.
-        cast: Who attacks, and how.
-        exchange: The way to the server and back.
-        server: The rule; on ranks that do not serve, their participants' half of it alone.
-        schedule: Local training.
-        precision: In which precision is computed.
-        personal: The hosted participants' models of their own, beside the shared; None where they have none.
-        pull: How strongly these are drawn to the shared ones.
-        colluders: What every omniscient adversary remembers, by participant; filled on rank 0, and never by shards.
-        restored: A server that is made anew and has taken the state of this one; None in rounds in which nobody asks
-            whether it decides the same.
-    """
-
-    federation: Federation
-    cohort: Cohort
-    cast: Cast
-    exchange: Exchange
-    server: Server
-    schedule: Schedule
-    precision: Precision
-    personal: Cohort | None = None
-    pull: float = 0.0
-    colluders: dict[int, dict[str, Tensor]] = field(default_factory=dict)
-    restored: Server | None = None
+from rffl_pl.table import Table, of_server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +72,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     _collude(table, uploads, number)
     running.screen(uploads)
     # 7. Judge: aggregate, similarities, reputations, removal, quotas.
-    verdict = _judge(table, uploads, heard, number) if exchange.serves else None
+    verdict = judge(table, uploads, heard, number) if exchange.serves else None
     # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
     _integrate(table, verdict)
     running.share(verdict)
@@ -140,7 +91,7 @@ def _ask(table: Table, number: int, beside: int) -> None:
 
     def model_for(participant: int) -> Tensor | None:
         doing = "give a participant its model"
-        with _drawing(table, "model", participant, number), _of(table.server, doing, number):
+        with table.drawing("model", participant, number), of_server(table.server, doing, number):
             before = table.server.drawn(exchange.device)
             model = table.server.model_for(participant)
             table.server.check_drawn(doing, before, exchange.device)
@@ -183,7 +134,7 @@ def bring_up_to_date(table: Table) -> None:
     if table.federation.share == 1 or server.model is None:
         return
     model = exchange.everywhere(server.coordinates.gathered(server.model) if exchange.serves else None)
-    for index, participant in _hosted(table):
+    for index, participant in table.hosted():
         if exchange.active[participant] and participant not in exchange.asked:
             cohort.weights[index] = model
     _hand_over(table)
@@ -192,7 +143,7 @@ def bring_up_to_date(table: Table) -> None:
 def _measure(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
     """The mean loss of everybody asked on its own examples, before training; what those draw is the participant's."""
     losses = {}
-    for index, participant in _hosted(table):
+    for index, participant in table.hosted():
         if participant in table.exchange.asked:
             seed = table.federation.seed_for("report", participant, number)
             with table.precision.val_step_context(), random_stream(seed, table.cohort.weights.device):
@@ -202,13 +153,13 @@ def _measure(table: Table, examples: Mapping[int, Examples], number: int) -> dic
 
 def _train(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
     """Local training of everybody hosted who is up and whose attack does not spare it; their losses, by participant."""
-    training = {index: i for index, i in _up(table) if table.cast.trains(i, number)}
+    training = {index: i for index, i in table.up() if table.cast.trains(i, number)}
     return _trained(table, table.cohort, table.schedule, training, examples, number)
 
 
 def _train_personal(table: Table, personal: Cohort, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
     """The honest likewise, models of their own, drawn to the shared ones as these are before they train."""
-    training = {index: i for index, i in _up(table) if i not in table.cast.attacks}
+    training = {index: i for index, i in table.up() if i not in table.cast.attacks}
     anchors = {index: table.cohort.weights[index] for index in training}
     schedule = replace(table.schedule, proximal=table.pull)
     return _trained(table, personal, schedule, training, examples, number, anchors)
@@ -234,12 +185,12 @@ def _trained(
 def _forge(table: Table, trained: Container[int], number: int) -> None:
     """Leave everybody with what it keeps of its update, and its row of `Cohort.updates` with what it sends."""
     cohort, server = table.cohort, table.server
-    for index, participant in _up(table):
+    for index, participant in table.up():
         update = cohort.withdraw(index) if participant in trained else cohort.idle(index)
         own = update
         if table.exchange.active[participant]:  # whoever has been removed keeps all of it
-            keeping = _of(server, "keep what is a participant's own of its update", number)
-            with _drawing_ones_own(table, "kept", participant, number), keeping:
+            keeping = of_server(server, "keep what is a participant's own of its update", number)
+            with table.drawing_ones_own("kept", participant, number), keeping:
                 own = server.kept(update)
             _check_shape("kept", server, own, update.shape)
         sent = update
@@ -259,7 +210,7 @@ def _sent(
         UserError: If the server's class has it send another number of entries, or remember what no checkpoint keeps.
     """
     server, seed = table.server, table.federation.seed_for("upload", participant, number)
-    with random_stream(seed, upload.device), _of(server, "say what a participant sends", number):
+    with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number):
         sent = server.outgoing(upload, memory, model)
     _check_shape("outgoing", server, sent, upload.shape)
     for key, value in memory.items():
@@ -284,22 +235,6 @@ def _check_shape(method: str, server: Server, given: object, shape: Sequence[int
         )
 
 
-def _drawing(table: Table, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
-    """Where a class that may be a user's own may draw at random: an interruption and other ranks change nothing."""
-    return random_stream(table.federation.seed_for(purpose, *coordinates), table.exchange.device)
-
-
-def _drawing_ones_own(table: Table, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
-    """Likewise where the package's own rules draw nothing, and a stream for each participant would take its time."""
-    packaged = is_packaged(innermost(table.server))
-    return nullcontext() if packaged else _drawing(table, purpose, *coordinates)
-
-
-def _of(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
-    """Where a server that may be a user's own does its part in a round."""
-    return ones_own(server, "--server", f"{doing} in round {number + 1}", GO_ON)
-
-
 def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:
     """What a participant wants to send: the honest their update, adversaries what their attack makes of it."""
     participant = table.cohort.participants[index]
@@ -312,16 +247,16 @@ def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:
 def _upload(table: Table, number: int) -> dict[int, Tensor]:
     """Bring what everybody asked sends to the ranks that serve: there the uploads ``[d]`` by participant, ascending."""
     cohort, server = table.cohort, table.server
-    rows = {i: cohort.updates[k] for k, i in _hosted(table)}
+    rows = {i: cohort.updates[k] for k, i in table.hosted()}
     uploads: dict[int, Tensor] = {}
 
     def packed(participant: int, where: slice) -> Tensor:
-        with _drawing_ones_own(table, "pack", participant, number, where.start):
+        with table.drawing_ones_own("pack", participant, number, where.start):
             return _packed(server, rows[participant][where], number)
 
     def arrived(participant: int, payload: Tensor) -> None:
         where = server.coordinates.where
-        with _drawing_ones_own(table, "unpack", participant, number, where.start):
+        with table.drawing_ones_own("unpack", participant, number, where.start):
             upload = _unpacked(server, payload, where.stop - where.start, number)
         # What comes back to where it was sent from takes no second place.
         uploads[participant] = rows[participant][where].copy_(upload) if participant in rows else upload
@@ -336,7 +271,7 @@ def _packed(server: Server, upload: Tensor, number: int) -> Tensor:
     Raises:
         UserError: If it is none that travels.
     """
-    with _of(server, "pack an upload", number):
+    with of_server(server, "pack an upload", number):
         payload: object = server.pack(upload)
     if not isinstance(payload, Tensor) or payload.dim() != 1 or payload.dtype != torch.uint8:
         got = (
@@ -355,7 +290,7 @@ def _unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> T
     Raises:
         UserError: If it is none.
     """
-    with _of(server, "unpack an upload", number):
+    with of_server(server, "unpack an upload", number):
         try:
             upload = server.unpack(payload, dimension)
         except ValueError:
@@ -379,92 +314,8 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
         )
         # The adversary has no way around the form in which uploads travel.
         outgoing = _sent(table, participant, table.cast.collude(situation), {}, nowhere, number)
-        with _drawing_ones_own(table, "colluder's form", participant, number):
+        with table.drawing_ones_own("colluder's form", participant, number):
             uploads[participant] = _unpacked(table.server, _packed(table.server, outgoing, number), len(sent), number)
-
-
-def _judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
-    """The server's verdict; where ranks share the server, they see that it is one and the same.
-
-    Raises:
-        UserError: On every rank, if one of them comes to another.
-    """
-    exchange = table.exchange
-    heard_once = nullcontext() if exchange.rank == 0 else warnings.catch_warnings(action="ignore")  # rank 0 says it
-    with heard_once:
-        verdict = _judged(table, table.server, uploads, heard, number)
-    if len(exchange.shards) > 1:
-        _check_agreement(exchange, verdict)
-    if table.restored is not None:
-        with warnings.catch_warnings(action="ignore"):
-            differs = not _decides_the_same(table, table.restored, verdict, uploads, heard, number)
-        if len(exchange.shards) > 1:
-            differs = exchange.anybody(differs)
-        if differs and exchange.rank == 0:
-            warn_of_lost_state(table.server, table.restored)
-    return verdict
-
-
-def _decides_the_same(
-    table: Table,
-    restored: Server,
-    verdict: Verdict,
-    uploads: Mapping[int, Tensor],
-    heard: Tensor | None,
-    number: int,
-) -> bool:
-    """Whether another server comes to a verdict, and the models that it has everybody start from are the same."""
-    try:
-        again = _judged(table, restored, uploads, heard, number)
-        return all([same_verdicts(table.exchange.asked, verdict, again), _same_models(table, restored, number)])
-    except UserError:  # without what it lacks it may not be able to
-        return False
-
-
-def _judged(table: Table, server: Server, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
-    """A server's verdict; what it draws is from streams of the round."""
-    exchange = table.exchange
-    with _drawing(table, "server", number), _of(server, "judge the uploads", number):
-        verdict = server.step(list(uploads.values()), list(uploads), heard)
-
-    def download(participant: int) -> Tensor:
-        doing = "give a participant its download"
-        with _drawing(table, "download", participant, number), _of(server, doing, number):
-            before = server.drawn(exchange.device)
-            step = verdict.download(participant)
-            server.check_drawn(doing, before, exchange.device)
-            return step
-
-    return replace(verdict, download=download)
-
-
-def _same_models(table: Table, restored: Server, number: int) -> bool:
-    """Whether two servers would have everybody start from the same models, if they hand any out."""
-    if table.federation.share == 1 and not table.server.hands_models:
-        return True
-
-    def model_for(server: Server, participant: int) -> Tensor:
-        with _drawing(table, "model", participant, number), _of(server, "give a participant its model", number):
-            model = server.model_for(participant)
-        return torch.empty(0) if model is None else model
-
-    return all(close(model_for(table.server, i), model_for(restored, i)) for i in table.exchange.asked)
-
-
-def _check_agreement(exchange: Exchange, verdict: Verdict) -> None:
-    """See that all ranks that share the server decide alike.
-
-    Raises:
-        UserError: On every rank, if one of them comes to another verdict.
-    """
-    decided = (verdict.weights, verdict.reputations, verdict.quotas, verdict.members)
-    digest = hashlib.sha256(b"".join(values.cpu().numpy().tobytes() for values in decided)).hexdigest()
-    found = exchange.first_difference({"verdict": digest})
-    if found is not None:
-        raise UserError(
-            f"Expected all ranks to decide alike under --exchange sharded, but rank {found.rank} comes to another "
-            "verdict than rank 0, as on another processor or with other threads; give --exchange central."
-        )
 
 
 def _integrate(table: Table, verdict: Verdict | None) -> None:
@@ -494,20 +345,9 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
 
 def _hand_over(table: Table) -> None:
     """Have adversaries' models of their own be the shared ones: those are what they take home."""
-    for index, participant in _hosted(table):
+    for index, participant in table.hosted():
         if table.personal is not None and participant in table.cast.attacks:
             table.personal.take_over(index, table.cohort)
-
-
-def _hosted(table: Table) -> list[tuple[int, int]]:
-    """Row and number of every hosted participant."""
-    return list(enumerate(table.cohort.participants))
-
-
-def _up(table: Table) -> list[tuple[int, int]]:
-    """Row and number of every hosted participant but members that were not asked to take part."""
-    exchange, meets = table.exchange, table.server.communicates
-    return [(index, i) for index, i in _hosted(table) if i in exchange.asked or not (meets and exchange.active[i])]
 
 
 def _spent(participant: int) -> Tensor:

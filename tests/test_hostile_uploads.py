@@ -22,7 +22,7 @@ from rffl_pl.adversaries import Cast
 from rffl_pl.cohort import Cohort
 from rffl_pl.federation import Federation
 from rffl_pl.parameters import flat_parameters, layer_sizes
-from rffl_pl.round import Table, play
+from rffl_pl.round import play
 from rffl_pl.schedule import Schedule
 from rffl_pl.servers import (
     AFL,
@@ -51,6 +51,7 @@ from rffl_pl.servers import (
     TrimmedMean,
     Verdict,
 )
+from rffl_pl.table import Table
 from tests.cohorts import CPU, examples, mlp, sgd
 from tests.conftest import QUICK, Ended, only_run
 from tests.hostile import BLANK, KINDS, TAMPERED, UNFIT, Hostile, Kind, Tampered, hostile

@@ -19,11 +19,12 @@ from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.pieces import check_pieces
-from rffl_pl.round import Table, bring_up_to_date, play
+from rffl_pl.round import bring_up_to_date, play
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import Consensus, FedAvg, Server, Verdict
 from rffl_pl.servers.around import Around
 from rffl_pl.strategy import FederatedStrategy
+from rffl_pl.table import Table
 
 Memories = dict[int, dict[str, Tensor]]
 
