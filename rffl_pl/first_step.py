@@ -17,7 +17,7 @@ from rffl_pl.errors import UserError, ones_own, reason
 from rffl_pl.fingerprints import close, fingerprint, left_alone, stays
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.objective import LocalRound, Objective, check_loss, check_remembered
-from rffl_pl.parameters import astray, bind, checksum, flat_parameters, trainable
+from rffl_pl.parameters import astray, bind, checksum, flat_parameters, sharing_copy, trainable
 from rffl_pl.runs.settings import EVERY_MODULES, beside_state
 from rffl_pl.schedule import OptimizerFactory, make_optimizer
 from rffl_pl.stack import Loss, changes, counts
@@ -303,11 +303,6 @@ def _lost(network: nn.Module, used: nn.Module, x: Tensor) -> bool:
         with random_stream(0, x.device):
             found.append(one(x))
     return not close(*found)
-
-
-def sharing_copy(network: nn.Module) -> nn.Module:
-    """A copy that shares what does not train."""
-    return copy.deepcopy(network, {id(p): p for p in network.parameters() if not p.requires_grad})
 
 
 def check_plain_steps(optimizer: Optimizer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +36,11 @@ def layer_sizes(network: nn.Module) -> list[int]:
 def flat_parameters(network: nn.Module) -> Tensor:
     """All parameters that train as one new vector ``[D]``."""
     return torch.cat([p.detach().flatten() for p in trainable(network)])
+
+
+def sharing_copy(network: nn.Module) -> nn.Module:
+    """A copy that shares what does not train."""
+    return copy.deepcopy(network, {id(p): p for p in network.parameters() if not p.requires_grad})
 
 
 def running_statistics(network: nn.Module) -> list[Tensor]:

@@ -14,8 +14,8 @@ from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.fingerprints import left_alone
-from rffl_pl.first_step import sharing_copy
 from rffl_pl.models.sizes import memory
+from rffl_pl.parameters import sharing_copy
 
 
 def check_trainer(trainer: Trainer, stage: str) -> None:

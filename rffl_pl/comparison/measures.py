@@ -84,7 +84,7 @@ MEASURES = {
     "recall": Measure(
         "Adversaries removed", "Share of the adversaries that were removed.", "percent", "higher", lambda s: s.recall
     ),
-    "honest_removed": Measure(
+    "honest_removed_share": Measure(
         "Honest removed", "Share of the honest that were removed.", "percent", "lower", _honest_removed
     ),
     "precision": Measure(
@@ -169,7 +169,7 @@ def check_common(results: Sequence[Result]) -> None:
 
 def _known(summary: Summary) -> frozenset[str]:
     """The measures of final models that have a value."""
-    results = {name: one.of(summary) for name, one in MEASURES.items() if one.of and name != "honest_removed"}
+    results = {name: one.of(summary) for name, one in MEASURES.items() if one.of and name != "honest_removed_share"}
     return frozenset(name for name, value in results.items() if value is not None)
 
 

@@ -200,11 +200,6 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return self.federation.hosted_by(rank, ranks)
 
     @property
-    def readable(self) -> Sequence[int]:
-        """The participants whose training examples this rank can read: all, or under ``OWN`` those it hosts."""
-        return list(self._own["training"].readers) if self._own else range(self.federation.total)
-
-    @property
     def shard_sizes(self) -> list[int]:
         """Number of training examples of every participant."""
         return [len(shard) for shard in self.shards]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rffl_pl.functional.reputation import LEAST_NORM
+
 _DUPLICATE, _COPY = 0.99, 1 - 1e-6
 
 
@@ -51,7 +53,7 @@ def leave_out(gram: Tensor, weights: Tensor, out: Tensor) -> Tensor:
     others = torch.where(out, 0.0, weights)
     products = (others * gram).sum(1)
     lengths = ((others @ gram) * others).sum(1).clamp_min(0).sqrt()
-    return products / gram.diagonal().sqrt().clamp_min(1e-10) / lengths.clamp_min(1e-10)
+    return products / gram.diagonal().sqrt().clamp_min(LEAST_NORM) / lengths.clamp_min(LEAST_NORM)
 
 
 def agreements(gram: Tensor, gram_of_squares: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rffl_pl.functional.blocks import squared_norm, sums_of_rows
 
-_LEAST_NORM = 1e-10
+LEAST_NORM = 1e-10
+"""What a cosine divides by at least."""
 
 
 def sound(squared_norms: Tensor) -> Tensor:
@@ -64,7 +65,7 @@ def cosines(squared_norms: Tensor, products: Tensor, weights: Tensor) -> Tensor:
         weights: w, ``[m]``.
     """
     length = weights.dot(products).clamp_min(0).sqrt()
-    return products / squared_norms.sqrt().clamp_min(_LEAST_NORM) / length.clamp_min(_LEAST_NORM)
+    return products / squared_norms.sqrt().clamp_min(LEAST_NORM) / length.clamp_min(LEAST_NORM)
 
 
 def moving_average(previous: Tensor, similarities: Tensor, alpha: float) -> Tensor:

@@ -16,6 +16,7 @@ from rffl_pl.servers.base import Server, Task, Verdict
 from rffl_pl.servers.evidence import Evidence
 
 _FADE = 0.8  # share of the old reputation
+_GROWS = 0.89  # sharpness above which differences grow from round to round
 
 
 class CFFL(Server):
@@ -111,9 +112,9 @@ class CFFL(Server):
         self.reputations = torch.zeros_like(held)
         self.model = task.initial.clone()
         sharpness = self.steepness * (2 if self.doubling_rounds else 1) / len(held)
-        if self.compounding == "released" and sharpness > 0.89:
+        if self.compounding == "released" and sharpness > _GROWS:
             warnings.warn(
-                f"--server.steepness over the {len(held)} participants comes to {sharpness:.2f}, above 0.89: with"
+                f"--server.steepness over the {len(held)} participants comes to {sharpness:.2f}, above {_GROWS}: with"
                 " --server.compounding released small differences grow until honest participants are removed.",
                 stacklevel=2,
             )
@@ -204,7 +205,7 @@ class CFFL(Server):
 
     def _hint(self, size: int) -> str:
         """What keeps members, or what stops gaps that grow by themselves."""
-        if self.compounding == "none" or self._steepness_now() / size <= 0.89:
+        if self.compounding == "none" or self._steepness_now() / size <= _GROWS:
             return " --server.removal_share 0 keeps everybody."
         return (
             " Small differences grow in every round: --server.compounding none or less --server.steepness stops that."

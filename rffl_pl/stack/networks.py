@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, multi_head_attention_forward
 from torch.overrides import TorchFunctionMode
 
+from rffl_pl.parameters import sharing_copy
 from rffl_pl.stack.optimizers import NotStackableError
 
 
@@ -104,7 +104,7 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
 
 def without_dropout(network: nn.Module) -> nn.Module:
     """A copy that draws nothing, which shares what does not train."""
-    copied = copy.deepcopy(network, {id(p): p for p in network.parameters() if not p.requires_grad})
+    copied = sharing_copy(network)
     for layer in copied.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             layer.p = 0.0

@@ -8,7 +8,6 @@ takes all models.
 
 from __future__ import annotations
 
-import copy
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
 from rffl_pl.functional.streams import Stream, others_state, untouched
-from rffl_pl.parameters import bind, flat_parameters, trainable
+from rffl_pl.parameters import bind, flat_parameters, sharing_copy, trainable
 from rffl_pl.stack.batches import (
     Batch,
     Held,
@@ -65,8 +64,7 @@ class Stack:
         self._most = sys.maxsize  # turns that there is room for at once
         self._loss = loss
         self.rule = rule_of(optimizer)
-        frozen = {id(p): p for p in network.parameters() if not p.requires_grad}
-        self._network = adapted(copy.deepcopy(network, frozen), self._draws).train()
+        self._network = adapted(sharing_copy(network), self._draws).train()
         self._parameters = [(name, p.shape) for name, p in self._network.named_parameters() if p.requires_grad]
 
     def train(self, turns: Sequence[Turn], rates: Sequence[float]) -> Tensor:

@@ -21,7 +21,7 @@ RUN: Summary = replace(
     ("name", "expected"),
     {
         "accuracy": 0.625, "lowest": 0.5, "highest": 0.75, "fairness": 0.9, "rank_fairness": 0.8, "gain": 0.07,
-        "gain_spread": 0.02, "precision": 0.5, "recall": 1.0, "honest_removed": 0.5, "target_accuracy": 0.3,
+        "gain_spread": 0.02, "precision": 0.5, "recall": 1.0, "honest_removed_share": 0.5, "target_accuracy": 0.3,
         "attack_success": 0.4, "adversary_final": 0.1, "adversary_gain": -0.2, "taken": 0.11, "taken_share": 0.55,
         "worst_tenth": 0.45, "spread": 0.12,
     }.items(),

@@ -99,7 +99,7 @@ def test_what_all_ranks_are_told() -> None:
     data = ready(Groups(Federation(participants=3), split="OWN"))
     assert data.shard_sizes == [10, 11, 12]
     assert data.classes == [2, 2, 2]
-    assert [*data.readable] == data.hosted == [0, 1, 2]
+    assert [*data._own["training"].readers] == data.hosted == [0, 1, 2]
     assert len(data.held_out) == 0
     held_out = data.held_out_dataloader()
     assert held_out is not None
@@ -124,7 +124,7 @@ def test_what_ranks_compare() -> None:
 def test_every_rank_can_read_what_is_cut() -> None:
     """Under the other splits a rank reads all."""
     data = ready(Digits(Federation(participants=3)))
-    assert [*data.readable] == [0, 1, 2]
+    assert [*data._own["training"].readers] == [0, 1, 2]
 
 
 def refused(**options: Any) -> str:

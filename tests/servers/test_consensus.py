@@ -242,13 +242,6 @@ def test_multi_krum_golden(selected: int, expected: tuple[float, float]) -> None
     assert verdict.weights[4] == 0
 
 
-def test_multi_krum_of_all_is_the_mean() -> None:
-    """With m = P something is left out or weighted by shards."""
-    for m in range(3, 13):
-        rows = uploads(m, 7, seed=m)
-        close(step_of(one_round(MultiKrum(byzantine=0, selected=m), rows)), rows.double().mean(0))
-
-
 @pytest.mark.parametrize("scale", ["mean", "sum"])
 @pytest.mark.parametrize("kappa", [1.0, 0.3])
 @pytest.mark.parametrize(("participants", "entries"), [(3, 7), (5, 53), (8, 7), (12, 53)])
@@ -529,21 +522,6 @@ def test_resumes_to_the_same_bits(rule: Callable[[], Server]) -> None:
         for now, (rows, senders) in enumerate(played[done:], done):
             assert_equal(play(resumed, rows[senders], senders, now), verdicts[now])
         assert resumed.round == whole.round == 6
-
-
-def test_foolsgold_saved_at_once_resumes() -> None:
-    """A state that is written out before the next round does not bring the histories back."""
-    played = list(rounds(6, 53, 6, seed=2))
-    whole = started(FoolsGold(), shards(6), 53)
-    for rows, senders in played[:3]:
-        whole.step(rows[senders], senders)
-    state = through_file(whole.state_dict())
-    resumed = started(FoolsGold(), shards(6), 53)
-    resumed.load_state_dict(state)
-    for rows, senders in played[3:]:
-        verdict, again = whole.step(rows[senders], senders), resumed.step(rows[senders], senders)
-        assert torch.equal(again.weights, verdict.weights)
-        assert torch.equal(step_of(again), step_of(verdict))
 
 
 @cannot_tell_apart
