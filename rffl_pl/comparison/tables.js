@@ -73,7 +73,7 @@ function resultsTables(every) {
   const detection = places((measure) => isOfAdversaries(measure));
   const caption = (what) => `${what}: mean over seeds ± 95 % interval${said}`;
   const made = [table(caption("Accuracy, fairness and gain"), [numberColumn(true), ...settings, ...columns, ...measureColumns(results, true)], every)];
-  const attacked = every.some((group) => detection.some((m) => group.estimates[m] && page.measures[m].key !== "honest_removed"));
+  const attacked = every.some((group) => detection.some((m) => group.estimates[m] && page.measures[m].key !== "honest_removed_share"));
   if (attacked) made.push(table(caption("Detection and attack"), [{ ...numberColumn(true), of: title }, ...measureColumns(detection, true)], every));
   return made;
 }

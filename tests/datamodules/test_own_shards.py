@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from rffl_pl.datamodules import UNI, Digits
+from rffl_pl.datamodules import UNI
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended, only_run
@@ -119,12 +119,6 @@ def test_what_ranks_compare() -> None:
     others = [told(), told(("right", "left")), told(**unwatched), told(wrong=Halves(12))]
     assert told() == others[0]
     assert len({*others}) == 4
-
-
-def test_every_rank_can_read_what_is_cut() -> None:
-    """Under the other splits a rank reads all."""
-    data = ready(Digits(Federation(participants=3)))
-    assert [*data._own["training"].readers] == [0, 1, 2]
 
 
 def refused(**options: Any) -> str:
