@@ -19,6 +19,7 @@ from rffl_pl.studies import Study, contributions, results, tables
 from rffl_pl.studies.settings import left_out, of_today, remedy
 from rffl_pl.studies.study import COALITION, COLUMNS, CURVE_COLUMNS, checked_seeds, lies_in
 from rffl_pl.studies.within import ROUND, WITHIN, widened
+from rffl_pl.studies.worst import worst_over
 
 _MEASURE = "accuracy_mean"
 _WITHIN = "accuracy"
@@ -50,6 +51,7 @@ def parser() -> Words:
         choices=contributions.KINDS,
         help="of either: what each participant adds to the measure, of a study with players",
     )
+    made.add_argument("--worst", metavar="AXIS", help="of either: the worst over this axis, of each seed its own")
     made.add_argument("--format", choices=tables.FORMATS, help=f"of the table: {tables.FORMATS[0]}")
     made.add_argument("--out", type=Path, help="folder of the picture: the study's in ROOT")
     return made
@@ -103,7 +105,11 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
         _check_curves(study, measure, given.contribution, file)
     rows = _shown(study, only, given.seeds, results.curves_beside(file) if rounds else file, rounds)
     lacking, shown_study = None, study
-    if given.contribution:
+    if given.worst:
+        worst = worst_over(study, rows, given.worst, measure)
+        shown_study, rows, lacking = worst.study, worst.rows, worst.left_out()
+        measure = f"{measure}{tables.WORST}{given.worst}"
+    elif given.contribution:
         _check_whole(only)
         found = contributions.added(study, rows, given.contribution, measure)
         shown_study, rows, measure, lacking = found.study, found.rows, found.rows[0]["measure"], found.left_out()
@@ -181,12 +187,21 @@ def _check_table(given: argparse.Namespace) -> None:
     for option in ("jobs", "devices", "pack"):
         if getattr(given, option) is not None and shows:
             raise UserError(f"Expected --{option} without --{asked[0]}, which runs nothing; leave out one of them.")
-    for option in ("between", "measure", "contribution"):
+    _check_worst(given)
+    for option in ("between", "measure", "contribution", "worst"):
         if getattr(given, option) and not shows:
             raise UserError(f"Expected --{option} to go with --table or --figure and their axes, but there is neither.")
     for option, needed in {"format": "table", "out": "figure"}.items():
         if getattr(given, option) and not getattr(given, needed):
             raise UserError(f"Expected --{option} to go with --{needed} and its axes, but there is no --{needed}.")
+
+
+def _check_worst(given: argparse.Namespace) -> None:
+    """Refuse what a worst case is not taken of."""
+    if given.worst and given.contribution:
+        raise UserError("Expected --worst or --contribution, but got both; leave out one of them.")
+    if inside := given.worst and [axis for axis in (given.table or given.figure or ()) if axis in WITHIN]:
+        raise UserError(f"Expected --worst without the axis {inside[0]}, but got both; leave out one of them.")
 
 
 def _shown(

@@ -36,6 +36,10 @@ OF = " of "
 """Between what participants add and the measure that they add it to."""
 
 
+WORST = ", worst "
+"""Between a measure and the axis of which the worst is taken."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A mean over seeds.
@@ -85,7 +89,7 @@ class Table:
     @property
     def unit(self) -> str | None:
         """``%`` of a share, ``points`` of a difference of shares, None of whatever else is measured."""
-        _, added, measure = self.measure.rpartition(OF)
+        _, added, measure = self.measure.partition(WORST)[0].rpartition(OF)
         if measure in _DIFFERENCES or (measure in _SHARES and (added or self.paired)):
             return "points"
         return "%" if measure in _SHARES else None

@@ -237,3 +237,58 @@ seeds: [1, 2]
     of_rounds = {line["round"]: line for line in csv.DictReader(ended.out.splitlines()) if line["server"] == "FedAvg"}
     assert [*of_rounds] == ["1", "2", "3"]
     assert all(line["seeds"] == "2" and 0 < float(line["mean"]) < 1 for line in of_rounds.values())
+
+
+def test_the_worst_over_an_axis(rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows]) -> None:
+    """Of each seed its own, the lowest of accuracies, the highest of what adversaries take; whole seeds alone."""
+    file, rows, _ = made
+    words = ("study", file, "--root", tmp_path / "studies", "--worst", "rate", "--format", "csv")
+    ended = rffl(*words, "--table", "server", "split")
+    assert ended.code == 0, ended.err
+    lines = list(csv.DictReader(ended.out.splitlines()))
+    assert len(lines) == 4
+    for line in lines:
+        here = {"server": line["server"], "split": line["split"], "measure": "accuracy_mean"}
+        of_seeds = [
+            min(float(row["value"]) for row in rows if (here | {"seed": seed}).items() <= row.items())
+            for seed in ("1", "2", "3")
+        ]
+        assert line["measure"] == "accuracy_mean, worst rate"
+        assert float(line["mean"]) == pytest.approx(fmean(of_seeds))
+        assert float(line["half_width_95_student_t"]) == pytest.approx(interval(of_seeds))
+    shown = rffl(*words[:-2], "--table", "server", "split", "--between", "RFFL", "FedAvg")
+    assert shown.code == 2  # columns are splits
+    assert rffl(*words[:-2], "--table", "split", "server", "--between", "RFFL", "FedAvg").code == 0
+    results = tmp_path / "studies" / "made" / "results.csv"
+    some = [line for line in results.read_text().splitlines() if not line.startswith("made,RFFL,0.2,UNI,2,")]
+    results.write_text("\n".join(some).replace("accuracy_mean", "taken") + "\n")
+    ended = rffl(*words, "--table", "server", "split", "--measure", "taken")
+    assert "Left out: server=RFFL split=UNI seed=2 rounds=4, without a value at all labels of --worst." in ended.err
+    first = next(csv.DictReader(ended.out.splitlines()))
+    values = [
+        max(float(row["value"]) for row in rows if here.items() <= row.items())
+        for seed in ("1", "3")
+        if (here := {"server": "RFFL", "split": "UNI", "measure": "accuracy_mean", "seed": seed})
+    ]
+    assert first["seeds"] == "2"
+    assert float(first["mean"]) == pytest.approx(fmean(values))
+
+
+def test_worst_cases_of_nothing(rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows]) -> None:
+    """One sentence each."""
+    words = ("study", made[0], "--root", tmp_path / "studies", "--table", "split")
+    for given, said in (
+        (("--worst", "rat"), "--worst to name an axis of made (server, rate, split), but got rat"),
+        (("--worst", "rate", "--contribution", "alone"), "--worst or --contribution, but got both"),
+        (("participant", "--worst", "rate"), "--worst without the axis participant"),
+        (("rate", "--worst", "rate"), "--table to name axes of made (server, split, participant, round), but got rate"),
+    ):
+        ended = rffl(*words, *given)
+        assert (ended.code, said in ended.err) == (2, True), ended.err
+    results = tmp_path / "studies" / "made" / "results.csv"
+    lines = results.read_text().splitlines()
+    some = [line for line in lines if not (line.startswith("made,") and line.split(",")[2] == "0.2" and "UNI" in line)]
+    results.write_text("\n".join(line for line in some if ",POW," not in line or ",0.1," not in line) + "\n")
+    ended = rffl(*words, "--worst", "rate")
+    assert ended.code == 2
+    assert "with a seed at all of rate, 0.1, 0.2, 0.8, for --worst, but there are none" in ended.err
