@@ -162,6 +162,7 @@ trainer.fit(module, rffl_pl.Digits(federation, examples_per_participant=30))
 """
 
 
+@pytest.mark.slow
 def test_a_class_that_is_written_in_a_shell(tmp_path: Path) -> None:
     """Its reference is another's once it, or what it calls, is written otherwise; and the same one if not."""
     environment = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}

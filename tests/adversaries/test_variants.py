@@ -226,6 +226,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_behind_a_configuration_and_on_two_ranks(rffl: Callable[..., Ended], tmp_path: Path, variant: str) -> None:

@@ -127,7 +127,7 @@ def test_the_options_of_a_class(rffl: Run, tmp_path: Path) -> None:
         for name in ("MultiKrum", "NNM")
     )
     assert krum.startswith("Help for --server.help=rffl_pl.MultiKrum The unweighted mean of the m uploads")
-    assert "by default ⌊0.2 P⌋, the paper's clip ratio" in krum
+    assert "without it ⌊0.2 P⌋, the paper's clip ratio" in krum
     assert "FoolsGold" not in mixing
     assert "--data.federation" not in rffl("fit", "--run.root", tmp_path, "--data.help", "Digits").out
 

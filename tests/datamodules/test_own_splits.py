@@ -180,7 +180,14 @@ def test_an_older_configuration(rffl: Callable[..., Ended], tmp_path: Path) -> N
 
 @pytest.mark.distributed
 @pytest.mark.parametrize(
-    ("ranks", "case"), [(2, "a class of one's own"), (2, "a least shard"), (2, "pieces"), (4, "a share alike")]
+    ("ranks", "case"),
+    [
+        (2, "a class of one's own"),
+        *(
+            pytest.param(ranks, case, marks=pytest.mark.slow)
+            for ranks, case in ((2, "a least shard"), (2, "pieces"), (4, "a share alike"))
+        ),
+    ],
 )
 def test_on_several_ranks(rffl: Callable[..., Ended], tmp_path: Path, ranks: int, case: str) -> None:
     """One's own, by class path alone, and those that draw: with options, to the same bits as in one process."""

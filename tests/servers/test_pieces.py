@@ -229,6 +229,7 @@ def test_whole_vectors_are_not_sharded(rffl: Callable[..., Ended], server: tuple
     assert "Parted, whose whole is True; give --exchange central." in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_ranks_do_not_matter(tmp_path: Path) -> None:
     """A rule on whole vectors hangs on who hosts whom, or on an interruption; by weights, on who serves what."""

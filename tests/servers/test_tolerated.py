@@ -145,6 +145,7 @@ def test_who_asks_for_none_hears_of_none(rule: Consensus) -> None:
     assert_equal(played(rule, tolerated=5), played(rule))
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_it_is_the_same_run(rffl: Run, tmp_path: Path) -> None:
     """The command line loses it, ranks do not know it, or it is forgotten by who goes on."""
