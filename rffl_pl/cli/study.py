@@ -17,7 +17,7 @@ from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies import Study, contributions, results, tables
 from rffl_pl.studies.settings import left_out, of_today, remedy
-from rffl_pl.studies.study import COALITION, COLUMNS, CURVE_COLUMNS, checked_seeds, lies_in
+from rffl_pl.studies.study import COALITION, COLUMNS, CURVE_COLUMNS, checked_seeds
 from rffl_pl.studies.within import ROUND, WITHIN, widened
 from rffl_pl.studies.worst import worst_over
 
@@ -208,8 +208,7 @@ def _shown(
     study: Study, only: Mapping[str, set[str]], seeds: Sequence[int] | None, file: Path, by_round: bool
 ) -> list[results.Row]:
     """The results that are shown; what was run with other words is left out, and stderr tells of it."""
-    kept = results.read(study, file, CURVE_COLUMNS if by_round else COLUMNS)
-    rows = [row for row in kept if lies_in(row, only)]
+    rows = results.narrowed(study, results.read(study, file, CURVE_COLUMNS if by_round else COLUMNS), only)
     run = sorted({int(row["seed"]) for row in rows})
     if run and seeds and not {*seeds} & {*run}:
         raise UserError(

@@ -7,8 +7,9 @@ import gzip
 import io
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +96,16 @@ def read(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Row
         UserError: If the file holds no results of this study.
     """
     rows = _every(study, file, columns)
-    fits = {place: _fits(study, place) for place in {_place(study, row) for row in rows}}
-    return [row for row in rows if fits[_place(study, row)]]
+    places = places_of(study, rows)
+    fits = {place: _fits(study, place) for place in {*places}}
+    return [row for row, place in zip(rows, places, strict=True) if fits[place]]
+
+
+def narrowed(study: Study, rows: Sequence[Row], only: Mapping[str, Collection[str]]) -> list[Row]:
+    """The rows that lie at one of the labels on every axis that is named."""
+    places = places_of(study, rows) if only else []
+    inside = {place: lies_in(dict(zip(study.axes, place, strict=True)), only) for place in {*places}}
+    return [row for row, place in zip(rows, places, strict=True) if inside[place]] if only else list(rows)
 
 
 def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
@@ -153,9 +162,10 @@ def _check_numbers(file: Path, row: Row) -> None:
             ) from error
 
 
-def _place(study: Study, row: Row) -> tuple[str, ...]:
-    """A row's labels on the study's axes."""
-    return tuple(row[axis] for axis in study.axes)
+def places_of(study: Study, rows: Iterable[Row]) -> list[tuple[str, ...]]:
+    """Every row's labels on the study's axes: of the millions that there may be, without a step of Python for each."""
+    first, *others = study.axes
+    return list(map(itemgetter(first, *others), rows)) if others else [(row[first],) for row in rows]
 
 
 def _fits(study: Study, labels: tuple[str, ...]) -> bool:
@@ -260,7 +270,7 @@ def _which(study: Study, row: Row) -> tuple[str, ...]:
 
 def _order(study: Study, row: Row) -> tuple[int, ...]:
     """As the study's file has them, by seed and rounds; measures, and what is nowhere in the file, as they come."""
-    if not _fits(study, _place(study, row)):
+    if not _fits(study, tuple(place_of(study, row).values())):
         return (1,)
     place = (list(labels).index(row[axis]) for axis, labels in study.axes.items())
     return (0, *place, int(row["seed"]), int(row["rounds"]))

@@ -11,7 +11,7 @@ import yaml
 
 from rffl_pl.configured import IMPLEMENTATIONS
 from rffl_pl.studies.own import digest_of, named_in, not_found
-from rffl_pl.studies.results import Row, place_of
+from rffl_pl.studies.results import Row, places_of
 from rffl_pl.studies.study import Place, Study
 
 PACKAGE = Path(__file__).parent.parent
@@ -73,10 +73,10 @@ def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:
     """
     now: dict[tuple[str, ...], set[str]] = {}
     fitting, others = [], set()
-    for row in rows:
-        place = place_of(study, row)
-        where = tuple(place.values())
+    rows = list(rows)
+    for row, where in zip(rows, places_of(study, rows), strict=True):
         if where not in now:
+            place = dict(zip(study.axes, where, strict=True))
             now[where] = {settings_digest(study, place), _before_files_counted(study, place)}
         if row["settings"] in now[where]:
             fitting.append(row)
