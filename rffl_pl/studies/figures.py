@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rffl_pl.studies.study import said
 from rffl_pl.studies.tables import Table, caption
-from rffl_pl.studies.within import ADVERSARY, PARTICIPANT
+from rffl_pl.studies.within import ADVERSARY, PARTICIPANT, ROUND
 
 _ACROSS = 3  # panels beside each other
 _MANY = 10  # rows beyond which a line has a band and no markers
@@ -23,23 +23,31 @@ _WIDE = 28  # characters that fit below a panel
 # Neighbours differ in lightness, so that they differ in grey as well.
 _COLOURS = ("#332288", "#d17a00", "#0b5d1e", "#c1121f", "#4ba3d9", "#7a1f5c", "#9a8f2a", "#e0529c")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+_AS_WRITTEN: Any = {"text.parse_math": False}  # two dollar signs in labels are no formula
 _DASHES = ("-", "--", ":", "-.")
 
 
 def draw(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
     """Tables as a picture: a panel each, the rows from left to right, and a line or row of points for every column.
 
-    Rows whose labels are numbers stand where these are, joined by lines; others side by side, not joined.
+    Rows whose labels are numbers stand where these are, joined by lines, on a logarithmic scale if they span powers of
+    ten, as rates do; others side by side, not joined.
 
     Args:
         shown: At least one table.
         axes: Of rows and columns, as the tables have them.
     """
+    with matplotlib.rc_context(_AS_WRITTEN):
+        return _drawn(shown, axes)
+
+
+def _drawn(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
     across = min(len(shown), _ACROSS)
     down = math.ceil(len(shown) / across)
     rows = list(dict.fromkeys(row for table in shown for row in table.rows))
     columns = list(dict.fromkeys(column for table in shown for column in table.columns))
     where = _positions(rows, axes[0])
+    powers = axes[0] != ROUND and where is not None and _spans_powers([*where.values()])
     crowd = 0.45 * len(rows) if where else max(0.45 * len(rows), 0.08 * len(rows) * len(columns))
     width = max(5.2, min(10.0, crowd)) if across == 1 else max(3.8, min(5.0, crowd))
     figure = Figure(layout="constrained")
@@ -49,6 +57,10 @@ def draw(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
     panels = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
     for panel, table in zip(panels, shown, strict=False):
         _draw_panel(panel, table, columns, where or {row: float(number) for number, row in enumerate(rows)}, not where)
+        if powers:
+            panel.set_xscale("log")
+            panel.minorticks_off()
+            panel.set_xticks([*(where or {}).values()], [*(where or {})], fontsize=8)
         panel.set_xlabel(axes[0])
         if panel.get_subplotspec().is_first_col():
             panel.set_ylabel(textwrap.fill(shown[0].title(), 36))
@@ -67,6 +79,11 @@ def _positions(rows: Sequence[str], axis: str) -> dict[str, float] | None:
     except ValueError:
         return None
     return known if axis != PARTICIPANT and all(map(math.isfinite, known.values())) else None
+
+
+def _spans_powers(places: Sequence[float]) -> bool:
+    """Whether a linear scale would have all but the largest in one spot."""
+    return len(places) > 2 and min(places) > 0 and max(places) >= 50 * min(places)
 
 
 def _draw_panel(panel: Axes, table: Table, columns: Sequence[str], where: Mapping[str, float], apart: bool) -> None:
@@ -158,7 +175,7 @@ def _legend_columns(figure: Figure, entries: Iterable[str]) -> int:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG and, for papers, as PDF."""
     paths = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
-    with matplotlib.rc_context({"pdf.fonttype": 42}):  # journals refuse matplotlib's default, Type 3
+    with matplotlib.rc_context({**_AS_WRITTEN, "pdf.fonttype": 42}):  # journals refuse matplotlib's default, Type 3
         for path in paths:
             figure.savefig(path, dpi=150)
     return paths

@@ -15,7 +15,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rffl_pl.studies.figures import draw
+from rffl_pl.studies.figures import draw, save
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS, Study
 from rffl_pl.studies.tables import Table, interval, tables
@@ -107,6 +107,24 @@ def test_numbers_stand_where_they_are_and_intervals_are_the_tables(made: tuple[P
     assert figure.axes[0].get_ylabel() == "accuracy_mean in %"
     assert figure.axes[0].get_xlabel() == "rate"
     assert len(shown) == 2
+
+
+def test_labels_that_span_powers_of_ten(tmp_path: Path) -> None:
+    """Rates would lie upon each other but for the largest; dollar signs in labels are no formula."""
+    rates = ("0.001", "0.01", "0.1")
+    axes: dict[str, dict[str, list[str]]] = {
+        "rate": {rate: [] for rate in rates},
+        "price": {"$1_a$": [], "2$": []},
+    }
+    made = Study(name="made", base=[], axes=axes, seeds=[1])
+    about = {"seed": "1", "rounds": "2", "participant": "", "role": "all", "measure": "loss", "cell": "", "value": "1"}
+    rows = [about | {"rate": rate, "price": price} for rate in rates for price in axes["price"]]
+    shown = tables(made, rows, ["rate", "price"], "loss", None)
+    figure = draw(shown, ["rate", "price"])
+    assert figure.axes[0].get_xscale() == "log"
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == [*rates]
+    assert [path.stat().st_size > 1000 for path in save(figure, tmp_path, "made")] == [True, True]
+    assert draw(tables(made, rows, ["price", "rate"], "loss", None), ["price", "rate"]).axes[0].get_xscale() == "linear"
 
 
 def test_names_stand_side_by_side_and_are_not_joined(made: tuple[Path, Rows, Rows]) -> None:
