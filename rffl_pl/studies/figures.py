@@ -113,6 +113,7 @@ def _draw_panel(panel: Axes, table: Table, columns: Sequence[str], where: Mappin
         turned: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
         panel.set_xticks(range(len(labels)), labels, fontsize=8, **turned)
         panel.tick_params(axis="x", length=0)
+        panel.set_xlim(-0.5, len(labels) - 0.5)
     elif all(place == int(place) for place in where.values()):
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
 
