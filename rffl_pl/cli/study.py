@@ -98,12 +98,12 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
     """Print a table, or draw a picture of it and print where it lies."""
     option, axes = ("--table", given.table) if given.table else ("--figure", given.figure)
     rounds = ROUND in axes
-    measure = results.NAMES.get(given.measure, given.measure) or (
-        _WITHIN if {*WITHIN} & {*axes} and not given.contribution else _MEASURE
-    )
+    measure = given.measure or (_WITHIN if {*WITHIN} & {*axes} and not given.contribution else _MEASURE)
     if rounds:
         _check_curves(study, measure, given.contribution, file)
     rows = _shown(study, only, given.seeds, results.curves_beside(file) if rounds else file, rounds)
+    if measure not in {row["measure"] for row in rows}:
+        measure = results.NAMES.get(measure, measure)  # as a run's summary calls it
     lacking, shown_study = None, study
     if given.worst:
         worst = worst_over(study, rows, given.worst, measure)

@@ -44,11 +44,12 @@ def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) ->
     content = asdict(summary)
     about = _about(study, cell) | {column: record.get(column, "") for column in COLUMNS[COLUMNS.index("seconds") :]}
     own = content.pop("measured")
-    for name, value in (content | own).items():
+    ours = {NAMES.get(name, name): value for name, value in content.items() if name not in _COUNTED}
+    for name, value in (ours | own).items():  # a metric of one's own may be called spread
         measured = enumerate(value) if isinstance(value, list) else [("", value)]
         for participant, number in measured:
-            if number is not None and name not in _COUNTED:
-                yield _row(about, participant, content["honest"], NAMES.get(name, name), number)
+            if number is not None:
+                yield _row(about, participant, content["honest"], name, number)
     yield _row(about, "", content["honest"], PLAYED, summary.rounds)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rffl_pl.runs import RunFolder
+from rffl_pl.studies.cells import Cell
+from rffl_pl.studies.results import rows_of
 from tests.conftest import Ended
+from tests.runs_room.test_records import SUMMARY
 
 STUDY = """
 name: own
@@ -42,3 +46,16 @@ def test_ones_own_measure_of_final_models(
     assert table.code == 0, table.err
     assert f"{name} of the honest: 1 seed" in table.out
     assert f"| {mean:.3f} |" in table.out
+
+
+def test_a_metric_that_is_called_as_a_field_of_the_summary() -> None:
+    """Its rows would pass for the accuracies', or these be gone."""
+    summary = replace(SUMMARY, spread=0.25, measured={"spread": [1.0, 2.0, None]})
+    cell = Cell(place={"server": "FedAvg"}, seed=1, rounds=2, words=[], settings="", digest="one")
+    found = [(row["measure"], row["participant"], row["value"]) for row in rows_of("own", cell, summary, {})]
+    assert [row for row in found if "spread" in row[0] and "gain" not in row[0]] == [
+        ("accuracy_spread", "", "0.25"),
+        ("spread", "0", "1"),
+        ("spread", "1", "2"),
+    ]
+    assert not [row for row in found if row[0] in ("honest", "rounds", "attacks")]
