@@ -171,13 +171,24 @@ def test_who_is_not_asked_costs_nothing() -> None:
     assert exchanged(exchange).senders == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("size", [1 << 40, -1])
-def test_a_rank_that_announces_too_much(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Rank 0 reserves nothing for it."""
-    exchange = alone(2)
-    monkeypatch.setattr(exchange, "_to_server", lambda rows, counts: torch.tensor([[size]]))
-    with pytest.raises(UserError, match=f"rank 0 to say no more than {MOST_SAID} bytes, but it announces {size}"):
-        exchange.first_difference({"a": "same"})
+def announcing(rank: int, folder: str) -> None:
+    """Rank 0 asks for facts, and rank 1 announces ever other lengths of them."""
+    store = dist.FileStore(f"{folder}/store", RANKS)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
+    exchange = Exchange(BLOCKS, rank, CPU, DIMENSION)
+    for size in (1 << 40, -1):
+        if rank == 1:
+            exchange._to_server(torch.tensor([[size]]), [1, 1])
+            continue
+        with pytest.raises(UserError, match=f"rank 1 to say no more than {MOST_SAID} bytes, but it announces {size}"):
+            exchange.first_difference({"a": "same"})
+    leave_process_group()
+
+
+@pytest.mark.distributed
+def test_a_rank_that_announces_too_much(tmp_path: Path) -> None:
+    """Rank 0 reserves nothing for it, and says whose it is."""
+    mp.spawn(announcing, (str(tmp_path),), nprocs=RANKS)
 
 
 def test_what_is_no_text_differs() -> None:

@@ -296,9 +296,15 @@ class ConfigKeeper(SaveConfigCallback):
             )
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._keep(RunFolder(trainer.default_root_dir), trainer.world_size)
+        self._keep(RunFolder(trainer.default_root_dir))
 
-    def _keep(self, folder: RunFolder, ranks: int) -> None:
+    def _start(self, folder: RunFolder, ranks: int) -> None:
+        """Training begins or goes on here: leave with what, once nothing is refused."""
+        self._keep(folder)
+        checkpoint = self.config.get("ckpt_path")
+        folder.start(int(header(checkpoint)["round"]) if checkpoint else 0, ranks)
+
+    def _keep(self, folder: RunFolder) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         kept = self.config.clone()
         if kept.get("ckpt_path") == str(folder.checkpoints):  # the whole run is in this folder
@@ -306,8 +312,6 @@ class ConfigKeeper(SaveConfigCallback):
         self._set_earlier_aside(folder, yaml.safe_load(self.parser.dump(kept, skip_unset=False)))
         with replaced(folder.config_file) as partial:  # a restart finds its run by it
             self.parser.save(kept, partial, skip_unset=False)
-        checkpoint = self.config.get("ckpt_path")
-        folder.start(int(header(checkpoint)["round"]) if checkpoint else 0, ranks)
 
     def _set_earlier_aside(self, folder: RunFolder, kept: Mapping[str, Any]) -> None:
         """Where a run goes on with other options: those of its rounds so far are ``config.<rounds>.yaml``."""
@@ -323,7 +327,7 @@ class ConfigKeeper(SaveConfigCallback):
         strategy, folder = trainer.strategy, named_alike(RunFolder(trainer.default_root_dir), trainer)
         assert isinstance(strategy, FederatedStrategy)
         leads = strategy.disks.at(folder.path).leads
-        strategy.together(lambda: self._keep(folder.take(), trainer.world_size) if leads else None)
+        strategy.together(lambda: self._start(folder.take(), trainer.world_size) if leads else None)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 config = self.config.as_dict()

@@ -10,6 +10,7 @@ import re
 import reprlib
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -164,10 +165,13 @@ class RunFolder:
         return self.path / "starts.jsonl"
 
     def starts(self) -> list[dict[str, Any]]:
-        """By name what it holds; nothing of runs of earlier releases, or from Python."""
-        if not self.starts_file.is_file():
-            return []
-        return [json.loads(line) for line in self.starts_file.read_text(encoding="utf-8").splitlines()]
+        """By name what it holds, but of lines that were cut off; nothing of earlier releases' runs, or from Python."""
+        found = []
+        lines = self.starts_file.read_text("utf-8", "replace").splitlines() if self.starts_file.is_file() else []
+        for line in lines:
+            with suppress(ValueError):
+                found.append(dict(json.loads(line)))
+        return found
 
     def start(self, rounds: int, ranks: int) -> None:
         """Leave the launch's name and what it computes with: from now on it writes here.
@@ -178,8 +182,10 @@ class RunFolder:
         """
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         line = json.dumps({"at": at, "rounds": rounds, "ranks": ranks, **circumstances()})
-        with self.starts_file.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+        with self.starts_file.open("a+", encoding="utf-8", errors="replace") as file:
+            file.seek(0)
+            cut_off = file.read()[-1:] not in ("", "\n")  # as a process that is killed leaves it
+            file.write("\n" * cut_off + f"{line}\n")
         self.sign()
 
     def launch(self) -> str | None:

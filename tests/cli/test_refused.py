@@ -96,4 +96,5 @@ def test_a_root_at_home(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert ended.code == 0, ended.err
     run = RunFolder(only_run(tmp_path / "home" / "runs"))
     assert (run.summary().rounds, len(run.rounds())) == (2, 2)
+    assert [start["rounds"] for start in run.starts()] == [0, 1]
     assert not (ROOT / "~").exists()

@@ -278,6 +278,7 @@ def test_one_batch_and_all_of_them(rffl: Run, tmp_path: Path, given: str, one: b
     folder = only_run(tmp_path / "runs")
     checkpoint = ("--ckpt_path", folder / "checkpoints" / "last.ckpt")
     assert rffl("test", "--config", folder / "config.yaml", *checkpoint).code == 0
+    assert [path.parent for path in (tmp_path / "runs").rglob("starts.jsonl")] == [folder]  # a test trains nothing
     final = json.loads((folder / "summary.json").read_text())["final"]
     assert all((64 * accuracy).is_integer() for accuracy in final) == one
     (watched,) = (float(row["accuracy/max"]) for row in rows(folder / "metrics.csv"))

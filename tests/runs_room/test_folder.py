@@ -55,6 +55,12 @@ def test_every_start_leaves_what_it_computes_with(tmp_path: Path) -> None:
     assert (first["torch"], first["rffl_pl"]) == (torch.__version__, __version__)
     assert datetime.fromisoformat(first["at"]) <= datetime.fromisoformat(second["at"])
     assert len(run.launches()) == 2
+    with run.starts_file.open("a") as file:
+        file.write('{"at": "2026-')  # killed in the middle of a line
+    assert run.starts() == [first, second]
+    run.take().start(7, 1)
+    run.free()
+    assert [start["rounds"] for start in run.starts()] == [0, 6, 7]
 
 
 def test_every_launch_leaves_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def test_other_validation_examples_are_other_data() -> None:
     class Flipped(WithValidation):
         def load(self) -> Sources:
             found = super().load()
-            x, y = found.validation.tensors  # type: ignore[union-attr]
+            x, y = found.validation.tensors  # type: ignore[union-attr]  # a TensorDataset
             return replace(found, validation=TensorDataset(x, y.flip(0)))
 
     ours, others = (

@@ -96,7 +96,7 @@ def test_numbers_stand_where_they_are_and_intervals_are_the_tables(made: tuple[P
         assert [*lines] == ["RFFL", "FedAvg"]
         for server, points in lines.items():
             assert [x for x, _ in points] == [0.1, 0.2, 0.8]
-            bars = figure.axes[panel].containers[[*lines].index(server)].lines[2][0].get_segments()  # type: ignore[attr-defined]
+            bars = figure.axes[panel].containers[[*lines].index(server)].lines[2][0].get_segments()  # type: ignore[attr-defined]  # error bars
             for (rate, mean), bar in zip(points, bars, strict=True):
                 here = {"server": server, "rate": str(rate), "split": split, "measure": "accuracy_mean"}
                 values = [float(row["value"]) for row in rows if here.items() <= row.items()]
