@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
@@ -26,30 +26,12 @@ from rffl_pl.parameters import (
     trainable,
 )
 from rffl_pl.scaffold import Corrections
-from rffl_pl.schedule import OptimizerFactory, Schedule, loss_on, make_optimizer
+from rffl_pl.schedule import Examples, OptimizerFactory, Schedule, loss_on, make_optimizer
 from rffl_pl.stack import Stack, Turn
 
-Batches = Iterable[tuple[Tensor, Tensor]]
 LossOf = Callable[[Tensor, Tensor], Tensor]
 """Of inputs and classes."""
 Guard = Callable[[], AbstractContextManager[None]]
-
-
-class Examples(Protocol):
-    """A participant's training examples, e.g. `rffl_pl.datamodules.rounds.Shard`."""
-
-    def __len__(self) -> int:
-        """How many."""
-
-    @property
-    def batches(self) -> int:
-        """How many mini-batches a pass has."""
-
-    def epoch(self) -> Batches:
-        """Mini-batches of one pass, in an order drawn from the surrounding random stream."""
-
-    def in_order(self) -> Batches:
-        """Mini-batches of one pass in a fixed order."""
 
 
 class Cohort:
@@ -135,7 +117,7 @@ class Cohort:
 
         Args:
             examples: The training examples of those who train, by row.
-            schedule: Local epochs and learning-rate decay.
+            schedule: Local epochs or steps, and learning-rate decay.
             round_index: The round, counted from 0.
             seeds: Of their streams, by row.
             anchors: What the proximal terms draw to, by row; see `train`.
@@ -151,9 +133,9 @@ class Cohort:
             }
         turns = [self._turn(i, found, schedule, seeds[i], anchors.get(i)) for i, found in examples.items()]
         (initial,) = self._initial_rates[0]
-        rates = [initial * schedule.rate(round_index, epoch) for epoch in range(schedule.epochs)]
+        rates = [initial * schedule.rate(round_index, epoch) for epoch in range(schedule.passes)]
         if self.corrections is not None:
-            self._ways = {i: sum(rates) * found.batches for i, found in examples.items()}
+            self._ways = {i: sum(rates) * schedule.of(found).batches for i, found in examples.items()}
         losses = dict(zip(examples, self._stack.train(turns, rates), strict=True))
         for index, loss in losses.items():
             self._settle(index, loss, list(self.networks[index].buffers()))  # which a stack leaves as they are
@@ -177,7 +159,7 @@ class Cohort:
         Args:
             index: Row of the participant.
             examples: Its training examples.
-            schedule: Local epochs and learning-rate decay.
+            schedule: Local epochs or steps, and learning-rate decay.
             round_index: The round, counted from 0.
             seed: Seed of the participant's stream in this round.
             anchor: The weights ``[D]`` that the proximal term draws to; by default those before the round.
@@ -189,8 +171,8 @@ class Cohort:
         buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
         self._ways[index] = 0.0
         with random_stream(seed, self.weights.device), self._minimising(index, round_index) as minimised:
-            for epoch in range(schedule.epochs):
-                loss = self._train_epoch(index, examples.epoch(), schedule.rate(round_index, epoch), turn, *minimised)
+            for epoch in range(schedule.passes):
+                loss = self._train_epoch(index, schedule.rate(round_index, epoch), turn, *minimised)
             self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
             self._settle(index, loss, buffers)
         return float(loss)
@@ -252,7 +234,7 @@ class Cohort:
         return Turn(
             self.weights[index],
             self.optimizers[index],
-            examples,
+            schedule.of(examples),
             seed,
             schedule.proximal,
             before if anchor is None else anchor,
@@ -402,16 +384,14 @@ class Cohort:
         if self.corrections is not None:
             self.corrections.load_state_dict(index, _copied(state.get("scaffold", {}), self.weights.device))
 
-    def _train_epoch(
-        self, index: int, batches: Batches, rate: float, turn: Turn, loss_of: LossOf, guard: Guard
-    ) -> Tensor:
+    def _train_epoch(self, index: int, rate: float, turn: Turn, loss_of: LossOf, guard: Guard) -> Tensor:
         self.networks[index].train()
         optimizer = self.optimizers[index]
         for group, initial in zip(optimizer.param_groups, self._initial_rates[index], strict=True):
             group["lr"] = initial * rate
         total, count = torch.zeros((), device=self.weights.device), 0
         added: list[tuple[nn.Parameter, Tensor]] = []
-        for x, y in batches:
+        for x, y in turn.examples.epoch():
             y = y.to(self.weights.device, torch.int64, non_blocking=True)
             kept = [buffer.clone() for buffer in self.networks[index].buffers()] if len(y) == 1 else []
             try:

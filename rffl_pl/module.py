@@ -61,6 +61,9 @@ class FederatedModule(Configured, LightningModule):
             requires no gradient neither trains nor travels.
         optimizer: Makes a participant's optimizer; its state stays with the participant.
         local_epochs: Local epochs E per round.
+        local_steps: Mini-batches that everybody trains on in a round, however many examples it has: passes follow one
+            another, each in an order of its own, and the last one is cut off. It takes the place of ``local_epochs``,
+            and learning rates decay as with one local epoch. By default whole epochs.
         lr_decay: Factor on the learning rate, with every ``lr_decay_every``.
         lr_decay_every: ``epoch``, every local epoch (released code), or ``round`` (paper).
         loss: What a participant trains by, a module from class logits ``[B, C]`` and classes ``[B]`` to one number, say
@@ -114,6 +117,7 @@ class FederatedModule(Configured, LightningModule):
         *,
         optimizer: OptimizerCallable = torch.optim.SGD,
         local_epochs: int = 3,
+        local_steps: int | None = None,
         lr_decay: float = 0.977,
         lr_decay_every: Literal["epoch", "round"] = "epoch",
         loss: nn.Module | None = None,
@@ -140,7 +144,9 @@ class FederatedModule(Configured, LightningModule):
         self.federation = federation
         self.network = network
         self.optimizer = optimizer
-        self.schedule = Schedule(epochs=local_epochs, decay=lr_decay, decay_every=lr_decay_every, proximal=proximal)
+        self.schedule = Schedule(
+            epochs=local_epochs, steps=local_steps, decay=lr_decay, decay_every=lr_decay_every, proximal=proximal
+        )
         check_pull("--model.personal", personal)
         self.pull = personal
         self.scaffold = scaffold

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from rffl_pl.cohort import Cohort, Examples
+from rffl_pl.cohort import Cohort
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.judging import judge
 from rffl_pl.running import RunningStatistics
-from rffl_pl.schedule import Schedule
+from rffl_pl.schedule import Examples, Schedule
 from rffl_pl.servers import Consensus, Server, Verdict
 from rffl_pl.table import Table, of_server
 

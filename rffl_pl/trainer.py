@@ -36,7 +36,7 @@ UNFIT = (
 """Lightning's callbacks that change, tune or watch how the one model of a trainer is trained."""
 WHOLE_ROUNDS = {
     "limit_train_batches": (1, "for less or more training in it give --data.examples_per_participant or "
-                               "--model.local_epochs"),
+                               "--model.local_epochs or --model.local_steps"),
     "overfit_batches": (0, "for few examples to train on give --data.examples_per_participant"),
     "val_check_interval": (1, "for every how many rounds give --trainer.check_val_every_n_epoch"),
 }  # fmt: skip

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rffl_pl.cohort import Batches, Cohort, Examples
+from rffl_pl.cohort import Cohort
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
-from rffl_pl.schedule import Schedule
+from rffl_pl.schedule import Batches, Examples, Schedule
 
 CPU = torch.device("cpu")
 FEDERATION = Federation(participants=5, seed=3)
@@ -33,6 +34,9 @@ class Shuffled:
     def epoch(self) -> Batches:
         for part in torch.randperm(len(self.y)).split(self.batch_size):
             yield self.x[part], self.y[part]
+
+    def steps(self, count: int) -> Batches:
+        return islice(chain.from_iterable(self.epoch() for _ in range(count)), count)
 
     def in_order(self) -> Batches:
         return zip(self.x.split(self.batch_size), self.y.split(self.batch_size), strict=True)

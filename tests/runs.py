@@ -70,6 +70,7 @@ def federate(
     personal: float = 0.0,
     proximal: float = 0.0,
     scaffold: bool = False,
+    local_steps: int | None = None,
     optimizer: OptimizerCallable = lambda p: torch.optim.SGD(p, lr=0.1),
     **data: Any,
 ) -> FederatedModule:
@@ -90,6 +91,7 @@ def federate(
         personal=personal,
         proximal=proximal,
         scaffold=scaffold,
+        local_steps=local_steps,
         adversaries=list(attacks),
     )
     trainer = Trainer(

@@ -15,14 +15,14 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries.cast import Poisoned
-from rffl_pl.cohort import Cohort, Examples
+from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.models import MNISTCNN, Perceptron
 from rffl_pl.parameters import flat_parameters, layer_sizes
-from rffl_pl.schedule import Schedule
+from rffl_pl.schedule import Examples, Schedule
 from tests.cohorts import (
     CPU,
     FEDERATION,

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from rffl_pl.adversaries import LabelFlip
 from rffl_pl.callbacks import StandaloneReference
-from rffl_pl.cohort import Cohort, Examples
+from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules import Digits
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
@@ -28,7 +28,7 @@ from rffl_pl.parameters import flat_parameters
 from rffl_pl.rehearsal import check_memory
 from rffl_pl.runs import RunFolder
 from rffl_pl.scaffold import Corrections
-from rffl_pl.schedule import Schedule
+from rffl_pl.schedule import Examples, Schedule
 from rffl_pl.servers import (
     CFFL,
     IAFL,

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from rffl_pl.cohort import Cohort, Examples
+from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.schedule import Schedule
+from rffl_pl.schedule import Examples, Schedule
 from tests.cohorts import CPU, seeded, sgd
 
 

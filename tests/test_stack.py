@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from rffl_pl.cohort import Cohort, Examples
+from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.functional.streams import others_state, random_stream, untouched
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
-from rffl_pl.schedule import OptimizerFactory, Schedule
+from rffl_pl.schedule import Examples, OptimizerFactory, Schedule
 from rffl_pl.stack import Loss, Stack, Turn, refusal
 from tests.cli.folders import DIGITS, Run, weights
 from tests.cohorts import CPU, Shuffled, mlp, seeded, sgd

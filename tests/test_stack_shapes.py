@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from rffl_pl.cohort import Cohort, Examples
+from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.schedule import Schedule
+from rffl_pl.schedule import Examples, Schedule
 from rffl_pl.stack import refusal
 from tests.cohorts import CPU, seeded, sgd
 

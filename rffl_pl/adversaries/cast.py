@@ -12,11 +12,11 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
-from rffl_pl.cohort import Examples
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.federation import Federation
 from rffl_pl.fingerprints import left_alone, stays
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.schedule import Batches, Examples
 
 
 class Cast:
@@ -246,11 +246,18 @@ class Poisoned:
 
     def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
         """As the shard's, batch for batch."""
-        return (self.poison(x, y) for x, y in self.shard.epoch())
+        return self._poisoned(self.shard.epoch())
+
+    def steps(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """As the shard's, batch for batch."""
+        return self._poisoned(self.shard.steps(count))
 
     def in_order(self) -> Iterator[tuple[Tensor, Tensor]]:
         """As the shard's, batch for batch."""
-        return (self.poison(x, y) for x, y in self.shard.in_order())
+        return self._poisoned(self.shard.in_order())
+
+    def _poisoned(self, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+        return (self.poison(x, y) for x, y in batches)
 
 
 _DOWNLOAD = "download"

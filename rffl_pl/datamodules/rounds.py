@@ -55,6 +55,13 @@ class Shard:
             batches = tuple(batches[i] for i in torch.randperm(len(batches)).tolist())
         return Batches(self.reader, batches)
 
+    def steps(self, count: int) -> Batches:
+        """So many mini-batches, of passes as `epoch` draws them, one after another; the last one is cut off."""
+        order: list[Tensor] = []
+        while len(order) < count:
+            order += self.epoch().order
+        return Batches(self.reader, order[:count])
+
     def in_order(self) -> Batches:
         """One pass in a fixed order: as the examples were dealt, sentences by length."""
         return self.reader.batches(bucketed(self.reader.dataset, self.indices), self.batch_size)

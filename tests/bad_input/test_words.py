@@ -231,6 +231,8 @@ OPTIONS: dict[str, Row] = {
     "one data set is nobody's": (("--data.split", "OWN"), "its own part for --data.split OWN, but got one data set"),
     "local epochs": (("--model.local_epochs", 0), "--model.local_epochs to be at least 1, but got 0"),
     "local epochs without end": (("--model.local_epochs", HUGE), "--model.local_epochs to be at most 100000, but got"),
+    "no local steps": (("--model.local_steps", 0), "--model.local_steps to be at least 1, but got 0"),
+    "local steps without end": (("--model.local_steps", HUGE), "--model.local_steps to be at most 1000000, but got"),
     "a term that pushes away": (("--model.proximal", -1), "--model.proximal to be 0 or more and finite, but got -1.0"),
     "decay that grows": (("--model.lr_decay", 1e300), "--model.lr_decay to lie in (0, 1], but got 1e+300"),
     "no hidden": (("--model.network.hidden", 0), "--model.network.hidden to be at least 1, but got 0."),
