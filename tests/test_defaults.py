@@ -27,6 +27,7 @@ DEFAULTS: dict[Any, dict[str, Any]] = {
     servers.QFFL: {"q": 0.1},
     servers.RFFL: {"gamma": 0.5, "alpha": 0.95},
     servers.TERM: {"tilt": 1.0},
+    servers.NormBound: {"max_norm": None, "noise": 0.0},
     servers.TrimmedMean: {"trim": None},
 }
 

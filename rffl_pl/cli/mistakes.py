@@ -286,7 +286,7 @@ def _unknown_class(message: str) -> str | None:
     if key == "server" and given.lower() in KNOWN_AS:
         return f"Expected --server to be a class, but got {given}, which is {KNOWN_AS[given.lower()]} here."
     near = catalogue.nearest(given, known)
-    which = f"one of {', '.join(known)}" if len(known) < 24 and not near else "one of those that there are by its name"
+    which = f"one of {', '.join(known)}" if len(known) < 25 and not near else "one of those that there are by its name"
     which = f"{which}, or your own" if known else "your own"
     rest = f"{f'{near} Give' if near else '; give'} {which} as my_package.MyClass."
     return f"Expected --{key}{'.help' if asked else ''} to be a class, but got {given}{rest}"

@@ -20,6 +20,7 @@ from rffl_pl.servers.iafl import IAFL
 from rffl_pl.servers.krum import MultiKrum
 from rffl_pl.servers.median import Median
 from rffl_pl.servers.nnm import NNM
+from rffl_pl.servers.norm_bound import NormBound
 from rffl_pl.servers.q_ffl import QFFL
 from rffl_pl.servers.rffl import RFFL
 from rffl_pl.servers.sign_sgd import SignSGD
@@ -30,5 +31,5 @@ from rffl_pl.servers.trimmed_mean import TrimmedMean
 __all__ = [
     "AFL", "ARC", "CFFL", "CGSV", "IAFL", "NNM", "QFFL", "RFFL", "TERM", "Bucketing", "CenteredClipping", "Consensus",
     "DnC", "Evidence", "FLTrust", "FedAvg", "FedMGDA", "FedOpt", "FoolsGold", "GeometricMedian", "Median",
-    "MultiKrum", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
+    "MultiKrum", "NormBound", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
 ]  # fmt: skip

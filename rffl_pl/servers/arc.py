@@ -21,8 +21,8 @@ class ARC(Tolerant):
 
     Args:
         rule: What combines the clipped uploads: `NNM`, `MultiKrum`, `Median` (by default), `TrimmedMean`,
-            `GeometricMedian`, `CenteredClipping`, `DnC`, `FedAvg`, `FedMGDA`, `Bucketing`, or a `Consensus` of your
-            own.
+            `GeometricMedian`, `CenteredClipping`, `NormBound`, `DnC`, `FedAvg`, `FedMGDA`, `Bucketing`, or a
+            `Consensus` of your own.
         tolerated: Number f of bad uploads; by default ``--federation.tolerated``, and without it
             :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
 

@@ -20,7 +20,7 @@ from rffl_pl.servers.median import Median
 
 MIXABLE = (
     "ARC", "Bucketing", "CenteredClipping", "DnC", "FedAvg", "FedMGDA", "GeometricMedian", "Median", "MultiKrum", "NNM",
-    "TrimmedMean",
+    "NormBound", "TrimmedMean",
 )  # fmt: skip
 """The package's rules that go by what mixing leaves: histories, losses and signs are not mixed."""
 
@@ -35,8 +35,8 @@ class Mixing(Around):
     held: distances and weights follow from inner products, and blocks of coordinates are mixed one after another.
 
     Args:
-        rule: R: `MultiKrum`, `Median` (by default), `TrimmedMean`, `GeometricMedian`, `CenteredClipping`, `DnC`,
-            `FedAvg`, `FedMGDA`, another kind of mixing, or a `Consensus` of your own.
+        rule: R: `MultiKrum`, `Median` (by default), `TrimmedMean`, `GeometricMedian`, `CenteredClipping`, `NormBound`,
+            `DnC`, `FedAvg`, `FedMGDA`, another kind of mixing, or a `Consensus` of your own.
 
     Raises:
         UserError: Before the first round, if the rule is none that can be mixed for, or its own options do not fit.

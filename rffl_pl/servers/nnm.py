@@ -21,7 +21,8 @@ class NNM(Tolerant):
 
     Args:
         rule: What combines the mixed uploads: `MultiKrum`, `Median` (by default), `TrimmedMean`, `GeometricMedian`,
-            `CenteredClipping`, `DnC`, `FedAvg`, `FedMGDA`, `ARC`, `Bucketing`, or a `Consensus` of your own.
+            `CenteredClipping`, `NormBound`, `DnC`, `FedAvg`, `FedMGDA`, `ARC`, `Bucketing`, or a `Consensus` of your
+            own.
         tolerated: Number f of bad uploads; by default ``--federation.tolerated``, and without it
             :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
 

@@ -40,6 +40,7 @@ KINDS = [
     "krum",
     "median",
     "nnm",
+    "norm_bound",
     "q_ffl",
     "rffl",
     "rffl by halves",
@@ -53,7 +54,9 @@ def words(kind: str, name: str, *more: object) -> str:
     """A federation of five, two free-riders and one whose uploads are unfit or zeros, with uploads in small blocks."""
     attacks = ("--adversaries", "[]", "--adversaries+=FreeRider", "--adversaries+=tests.distributed.probe.Unfit")
     preset = ("--server.preset", "paper", "--server.alpha", 0.3) if kind.endswith(" paper") else ()
-    return line(kind, name, *attacks, *preset, "--trainer.callbacks+=tests.distributed.probe.SmallBlocks", *more)
+    noise = ("--server.noise", 0.1) if kind == "norm_bound" else ()
+    blocks = "--trainer.callbacks+=tests.distributed.probe.SmallBlocks"
+    return line(kind, name, *attacks, *preset, *noise, blocks, *more)
 
 
 def resumed(kind: str, name: str, folder: Path, half: str, *more: object) -> str:

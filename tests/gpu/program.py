@@ -38,6 +38,7 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "TrimmedMean",
         "GeometricMedian",
         "CenteredClipping",
+        "NormBound",
         "DnC",
         "NNM",
         "ARC",

@@ -34,6 +34,7 @@ from rffl_pl.servers import (
     GeometricMedian,
     Median,
     MultiKrum,
+    NormBound,
     Server,
     SignSGD,
     TrimmedMean,
@@ -75,6 +76,8 @@ RULES: dict[str, Callable[[], Server]] = {
     "geometric_median": GeometricMedian,
     "centered_clipping": CenteredClipping,
     "centered_clipping-0.5": lambda: CenteredClipping(radius=0.5),
+    "norm_bound": NormBound,
+    "norm_bound-0.5": lambda: NormBound(max_norm=0.5),
     "dnc": DnC,
     "fed_mgda": FedMGDA,
     "fed_mgda-1-0.5": lambda: FedMGDA(slack=1, length=0.5),
@@ -321,7 +324,16 @@ def test_order_of_participants_who_are_all_drawn() -> None:
 # FoolsGold, FedMGDA and FLTrust weigh directions, which move with a shift; Adam's steps have lengths of their own;
 # q-FFL with q > 0 divides by lengths; signs are signs; clipping is to lengths, or begins at a centre of 0.
 @rules(
-    "arc", "centered_clipping", "fed_mgda", "fed_opt-adam", "fltrust", "foolsgold", "q_ffl-0.1", "q_ffl-1", "sign_sgd"
+    "arc",
+    "centered_clipping",
+    "norm_bound",
+    "fed_mgda",
+    "fed_opt-adam",
+    "fltrust",
+    "foolsgold",
+    "q_ffl-0.1",
+    "q_ffl-1",
+    "sign_sgd",
 )
 def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     """The step does not move with a common shift of all uploads, or does not scale with them."""
@@ -339,6 +351,7 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     "trimmed_mean",
     "geometric_median",
     "centered_clipping",
+    "norm_bound",
     "fed_opt-adam",
     "fed_opt-momentum-nnm",
     "fltrust",

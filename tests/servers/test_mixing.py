@@ -27,6 +27,7 @@ from rffl_pl.servers import (
     GeometricMedian,
     Median,
     MultiKrum,
+    NormBound,
     SignSGD,
     TrimmedMean,
 )
@@ -41,6 +42,7 @@ INNER: dict[str, Callable[[], Consensus]] = {
     "krum": lambda: MultiKrum(byzantine=0, selected=1),
     "geometric_median": GeometricMedian,
     "centered_clipping": lambda: CenteredClipping(radius=0.5),
+    "norm_bound": lambda: NormBound(max_norm=0.5),
     "dnc": lambda: DnC(byzantine=1),
     "fedavg": FedAvg,
     "fed_mgda": lambda: FedMGDA(slack=0.2),

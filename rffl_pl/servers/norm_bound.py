@@ -1,0 +1,74 @@
+"""Norm bounding with noise (Sun et al. 2019, https://arxiv.org/abs/1911.07963)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError, check_number
+from rffl_pl.servers.base import Task
+from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.evidence import Evidence
+
+
+class NormBound(Consensus):
+    r"""The mean of uploads that are no longer than a bound, and noise.
+
+    .. math::
+        w \leftarrow w + \frac{1}{m} \sum_i u_i \min\left(1, \frac{B}{\|u_i\|}\right)
+            + \mathcal N\left(0, \left(\frac{z B}{m}\right)^2 I\right)
+
+    Uploads count alike, whatever examples are behind them. Without noise it is norm bounding; with little it is what is
+    known as weak differential privacy, against backdoors.
+
+    With a constant bound, and all of m participants asked in each of T rounds, the step of a round is a Gaussian
+    mechanism of noise multiplier z for whoever might have sent nothing, and the models of all rounds together are
+    :math:`(\varepsilon, \delta)`-differentially private, with :math:`\rho = T / (2 z^2)` and
+    :math:`\varepsilon = \rho + 2 \sqrt{\rho \ln(1/\delta)}` (Bun and Steinke 2016,
+    https://arxiv.org/abs/1605.02065), if the noise is drawn in secret. Here it is drawn from ``--seed_everything``,
+    which every participant knows, so that runs can be repeated: it shows what privacy costs and what noise withstands,
+    and protects nobody. Uploads reach the server as they are.
+
+    Args:
+        max_norm: B; by default the median of the round's lengths :math:`\|u_i\|`, of an even number the lower of the
+            middle two.
+        noise: The noise multiplier z of McMahan et al. 2018 (https://arxiv.org/abs/1710.06963), in multiples of what
+            one participant can move the mean by; 0 is without.
+
+    Raises:
+        UserError: If the bound is not positive, or the noise is negative or not finite.
+    """
+
+    by_coordinate: ClassVar[Sequence[str]] = ("model",)
+
+    def __init__(self, *, max_norm: float | None = None, noise: float = 0.0) -> None:
+        super().__init__()
+        if max_norm is not None and not 0 < max_norm < float("inf"):
+            raise UserError(f"Expected --server.max_norm to be a positive number, but got {max_norm}.")
+        check_number("--server.noise", noise, 0, 1e6)
+        self.max_norm = max_norm
+        self.noise = noise
+        self.steps_by_updates = noise == 0
+        self._seed = 0
+        self._deviation = 0.0
+
+    def start(self, task: Task) -> None:
+        super().start(task)
+        self._seed = task.seed
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        lengths = evidence.squared_norms.sqrt()
+        bound = float(lengths.median()) if self.max_norm is None else self.max_norm
+        self._deviation = self.noise * bound / len(lengths)
+        return (bound / lengths).clamp_max(1) / len(lengths)
+
+    def stride(self, combined: Tensor) -> Tensor:
+        if not self._deviation:
+            return combined
+        generator = torch.Generator().manual_seed((self._seed + self.round) % 2**63)
+        # Of all coordinates, on the CPU: the same whichever of them are here, and on whatever device.
+        noise = torch.randn(sum(self.layers), generator=generator)
+        return combined + self._deviation * self.coordinates.of(noise).to(combined)
