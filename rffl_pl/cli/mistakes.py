@@ -63,7 +63,13 @@ KNOWN_AS = {
     "signsgd-mv": "--server SignSGD",
     "q-ffl": "--server QFFL",
     "q-fedavg": "--server QFFL",
+    "normbounding": "--server NormBound",
+    "normclipping": "--server NormBound",
+    "dp-fedavg": "--server NormBound --server.max_norm 1 --server.noise 1",
 }
+
+# So many classes one sentence still names.
+MOST_NAMED = 30
 
 
 NO_CLASS = re.compile(
@@ -142,7 +148,8 @@ def _check_help(key: str, given: str, words: Sequence[str]) -> None:
             )
     if not given or given.startswith("--"):
         names = list(CLASSES[key]())
-        some = f"one of {', '.join(names)}" if 0 < len(names) < 24 else "its name, or your own as my_package.MyClass"
+        some = f"one of {', '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
+        some = some or "its name, or your own as my_package.MyClass"
         raise UserError(f"Expected a class behind --{key}.help, but got none; give {some}.")
 
 
@@ -286,7 +293,8 @@ def _unknown_class(message: str) -> str | None:
     if key == "server" and given.lower() in KNOWN_AS:
         return f"Expected --server to be a class, but got {given}, which is {KNOWN_AS[given.lower()]} here."
     near = catalogue.nearest(given, known)
-    which = f"one of {', '.join(known)}" if len(known) < 25 and not near else "one of those that there are by its name"
+    every = f"one of {', '.join(known)}" if len(known) <= MOST_NAMED else ""
+    which = every if every and not near else "one of those that there are by its name"
     which = f"{which}, or your own" if known else "your own"
     rest = f"{f'{near} Give' if near else '; give'} {which} as my_package.MyClass."
     return f"Expected --{key}{'.help' if asked else ''} to be a class, but got {given}{rest}"
