@@ -200,10 +200,27 @@ def test_mean_by_the_weights_of_the_uploads(kind: str) -> None:
         weights = verdict.weights.numpy()
         if kind == "arc":  # of what it clips it takes less, of the statistics as much
             weights = np.array(shards(5)) / sum(shards(5))
+        if kind == "fed_mgda":  # of a short upload it takes more, of the statistics the share of its direction
+            weights = weights * sent.double().norm(dim=1).numpy()
         expected = weights / weights.sum() @ np.stack([row.double().numpy() for row in values.values()])
         for index in range(5):
             np.testing.assert_allclose(cohort.statistics(index), expected, rtol=2e-5, err_msg=f"{kind} {seed}")
         assert cohort.statistics(0)[[7, 40]].tolist() == values[0][[7, 40]].tolist()
+
+
+@pytest.mark.parametrize("server", [FedMGDA, lambda: ARC(rule=FedMGDA(), tolerated=1), lambda: FedOpt(rule=FedMGDA())])
+def test_a_short_upload_does_not_bring_all_of_them(server: Callable[[], Server]) -> None:
+    """Directions count alike, and of the model's statistics nearly all are those of whose update is nothing."""
+    cohort, values = normed(), drawn(6)
+    dimension = cohort.weights.shape[1]
+    sent = uploads(5, dimension, 6)
+    sent /= sent.norm(dim=1, keepdim=True)
+    sent[1] *= 1e-6
+    values[1] = values[1] + 100
+    play(started(server(), dimension), cohort, values, sent)
+    others = torch.stack([values[i] for i in (0, 2, 3, 4)])
+    pulled = (cohort.statistics(0) - others.mean(0)) / 100
+    assert pulled.mean() < 0.4
 
 
 def test_entry_by_entry_where_the_rule_goes_so() -> None:

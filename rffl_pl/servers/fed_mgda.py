@@ -11,6 +11,7 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.functional.aggregation import least_norm_weights
 from rffl_pl.functional.contribution import pairwise_cosines
+from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 
@@ -26,7 +27,8 @@ class FedMGDA(Consensus):
         \lambda = \arg\min_{\lambda \in \Delta,\ |\lambda_i - 1/m| \le \epsilon}
         \Big\| \sum_i \lambda_i \frac{u_i}{\|u_i\|} \Big\|^2
 
-    Algorithm 1 of the paper, of m uploads. In float64, from inner products.
+    Algorithm 1 of the paper, of m uploads. In float64, from inner products. Running statistics of BatchNorm are
+    averaged by the shares :math:`\lambda_i`, whatever the lengths of the uploads.
 
     Args:
         slack: :math:`\epsilon`, how far a share may be from that of everybody. 0 is the mean of directions, 1 the
@@ -48,12 +50,18 @@ class FedMGDA(Consensus):
         if length is not None and not 0 < length < float("inf"):
             raise UserError(f"Expected --server.length to be a positive number, but got {length}.")
         self.slack, self.length = slack, length
+        self._shares = torch.empty(0)
 
     def weigh(self, evidence: Evidence) -> Tensor:
         lengths = evidence.squared_norms.sqrt()
         length = lengths.median() if self.length is None else self.length
         shares = least_norm_weights(pairwise_cosines(evidence.gram), self.slack)
-        return torch.where(lengths > 0, shares * length / lengths.clamp_min(1e-300), 0.0)  # mixed ones may cancel
+        weights = torch.where(lengths > 0, shares * length / lengths.clamp_min(1e-300), 0.0)  # mixed ones may cancel
+        self._shares = shares[weights != 0]
+        return weights
+
+    def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
+        return weighted_sum(statistics, self._shares / self._shares.sum())  # weights are the larger for short uploads
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
         shares = weights * evidence.squared_norms.sqrt()
