@@ -13,7 +13,8 @@ from rffl_pl.studies.tables import WORST, measured
 
 _LOWER = (
     "accuracy_spread", "gain_spread", "honest_removed", "attack_success", "backdoor_success", "adversary_final",
-    "adversary_gain", "adversary_over_initial", "taken", "taken_most", "taken_share", "loss", "bytes_up", "bytes_down",
+    "adversary_gain", "adversary_over_initial", "taken", "taken_most", "taken_share", "first_removal", "last_removal",
+    "loss", "bytes_up", "bytes_down",
 )  # fmt: skip
 """Measures of which less is better; of all others, users' own too, more is."""
 

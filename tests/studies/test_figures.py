@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -290,6 +291,28 @@ def test_the_worst_over_an_axis(rffl: Run, tmp_path: Path, made: tuple[Path, Row
     ]
     assert first["seeds"] == "2"
     assert float(first["mean"]) == pytest.approx(fmean(values))
+
+
+@pytest.mark.parametrize(
+    ("measure", "pick"), [("last_removal", max), ("first_removal", max), ("recall", min), ("smallest_gain", min)]
+)
+def test_which_way_is_worse(
+    rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows], measure: str, pick: Callable[[list[float]], float]
+) -> None:
+    """The soonest removal of an adversary passes for the worst, or the best of a measure does."""
+    file, rows, _ = made
+    results = tmp_path / "studies" / "made" / "results.csv"
+    results.write_text(results.read_text().replace("accuracy_mean", measure))
+    words = ("--worst", "rate", "--measure", measure, "--format", "csv", "--only", "server=RFFL", "--only", "split=UNI")
+    ended = rffl("study", file, "--root", tmp_path / "studies", "--table", "split", *words)
+    assert ended.code == 0, ended.err
+    here = {"server": "RFFL", "split": "UNI", "measure": "accuracy_mean"}
+    of_seeds = [
+        pick([float(row["value"]) for row in rows if (here | {"seed": seed}).items() <= row.items()])
+        for seed in ("1", "2", "3")
+    ]
+    (line,) = csv.DictReader(ended.out.splitlines())
+    assert float(line["mean"]) == pytest.approx(fmean(of_seeds))
 
 
 def test_worst_cases_of_nothing(rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows]) -> None:
