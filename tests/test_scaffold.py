@@ -35,6 +35,7 @@ from rffl_pl.servers import (
     NNM,
     QFFL,
     RFFL,
+    Bucketing,
     FedAvg,
     FedOpt,
     FoolsGold,
@@ -145,7 +146,24 @@ def test_steps_that_die_out() -> None:
     torch.testing.assert_close(weights, points.mean(0), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("server", "zeros"), [(FedAvg(), False), (IAFL(), False), (RFFL(), True)])
+class OwnHead(FedAvg):
+    """The last bias stays with its owner."""
+
+    gives_all = False
+
+    def kept(self, update: Tensor) -> Tensor:
+        return update - self.outgoing(update, {}, update)
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        sent = update.clone()
+        sent[-self.layers[-1] :] = 0
+        return sent
+
+
+@pytest.mark.parametrize(
+    ("server", "zeros"),
+    [(FedAvg(), False), (IAFL(), False), (RFFL(), True), (OwnHead(), True), (Bucketing(rule=OwnHead()), True)],
+)
 def test_what_a_zero_says(server: Server, zeros: bool) -> None:
     """An entry that a sparse reward left out is taken for one of a step, or the other way."""
     module = federate(server, rounds=2, scaffold=True)

@@ -32,6 +32,7 @@ class Around(Consensus):
         super().__init__()
         self.inner = rule
         self.whole = rule.whole
+        self.gives_all = self.gives_all and rule.gives_all
 
     def start(self, task: Task) -> None:
         super().start(task)

@@ -192,7 +192,7 @@ class Server(ParticipantSide, ABC):
     `rffl_pl.scaffold` reads the mean gradient off it, and diverges by steps that are longer or go by earlier rounds.
     """
 
-    gives_all: ClassVar[bool] = False
+    gives_all: bool = False
     """Whether everybody downloads every entry of a step, so that for `rffl_pl.scaffold` one of 0 was downloaded too.
 
     Not so where a layer stays with its owner.

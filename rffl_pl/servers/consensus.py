@@ -27,7 +27,7 @@ class Consensus(Server):
         current: Who has that model, ``[P]`` bool: everybody at first, then whoever was asked in the last round.
     """
 
-    gives_all: ClassVar[bool] = True
+    gives_all: bool = True
 
     keeps_model: ClassVar[bool] = False
     """Whether the rule needs the model also where nobody misses a round."""

@@ -48,7 +48,7 @@ class IAFL(Server):
 
     by_coordinate: ClassVar[Sequence[str]] = ("reference",)
 
-    gives_all: ClassVar[bool] = True
+    gives_all: bool = True
 
     def __init__(
         self, *, contributions: Sequence[float] | None = None, sharing: float = 0.0, recovery: float = 0.0
