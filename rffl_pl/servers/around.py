@@ -37,6 +37,7 @@ class Around(Consensus):
     def start(self, task: Task) -> None:
         super().start(task)
         self.check_rule()
+        self._check_methods(task)
         with _of_the_rule():
             self.inner.start(self.told(task))
         self.model, self.inner.model = self.inner.model, None  # if the rule has one, it is kept here
@@ -47,6 +48,21 @@ class Around(Consensus):
         Raises:
             UserError: If not.
         """
+
+    def _check_methods(self, task: Task) -> None:
+        """See that the rule, which may be a user's own, has nothing that nobody would ask it for.
+
+        Raises:
+            UserError: If it has.
+        """
+        kind, hands = type(self.inner), task.participation < 1 or self.inner.hands_models
+        for method in ("rule", "model_for") if hands else ("rule",):
+            if getattr(kind, method) is not getattr(Consensus, method):
+                raise UserError(
+                    f"Expected --server.rule to decide by weigh, combine and stride, which is all that it is asked for "
+                    f"there, but {kind.__name__} has a {method} of its own; leave that out, or give --server "
+                    f"{kind.__name__} alone."
+                )
 
     def told(self, task: Task) -> Task:
         """What the rule is told of its task: by default the same."""

@@ -58,6 +58,11 @@ CLASSES: Mapping[str, Row] = {
         ("--server", "tests.servers.test_pieces.Pasted"),
         "combine of --server Pasted to make every coordinate of what uploads have there alone",
     ),
+    "a verdict that nobody asks for": (
+        ("--server", "NNM", "--server.rule", f"{OWN}.Generous"),
+        "--server.rule to decide by weigh, combine and stride, which is all that it is asked for there, but Generous "
+        "has a rule of its own; leave that out, or give --server Generous alone.",
+    ),
     "frozen": (("--model.network", f"{OWN}.Frozen"), "parameters that train, all of them float32, but Frozen has none"),
     "double": (("--model.network", f"{OWN}.Double"), "parameters that train, all of them float32, but Double has 2"),
     "paired": (

@@ -23,6 +23,7 @@ from rffl_pl.servers import (
     Evidence,
     FedAvg,
     FedMGDA,
+    FedOpt,
     FoolsGold,
     GeometricMedian,
     Median,
@@ -30,6 +31,7 @@ from rffl_pl.servers import (
     NormBound,
     SignSGD,
     TrimmedMean,
+    Verdict,
 )
 from tests.functional.reference import close, uploads
 from tests.servers.tasks import assert_refused, shards, task, through_file
@@ -221,6 +223,37 @@ def test_clipping_golden() -> None:
     close(step_of(verdict), [(3 - 1 + 2 + 4 + 4) / 5])  # floor(2 * 4 / 5) = 1
     verdict = one_round(ARC(rule=FedAvg(), tolerated=2), rows, [1] * 5)
     close(step_of(verdict), [(3 - 1 + 2 + 3 + 3) / 5])  # floor(2 * 2 * 3 / 5)
+
+
+class Removing(FedAvg):
+    """Removes by lengths."""
+
+    def rule(self, evidence: Evidence) -> Verdict:
+        return super().rule(evidence)
+
+
+class Handing(FedAvg):
+    """Has somebody start from another model."""
+
+    hands_models = True
+
+    def model_for(self, participant: int) -> Tensor | None:
+        return super().model_for(participant)
+
+
+@pytest.mark.parametrize("kind", [NNM, Bucketing, FedOpt])
+def test_what_nobody_asks_for(kind: Callable[..., Consensus]) -> None:
+    """Whom a rule of one's own removes within another stays, and everybody starts from the model of all, in silence."""
+    for rule, method in ((Removing(), "rule"), (Handing(), "model_for")):
+        refused = partial(kind(rule=rule).start, task(shards(6), [4]))
+        assert_refused(refused, "--server.rule to decide by", f"but {type(rule).__name__} has a {method} of its own")
+    refused = partial(kind(rule=ARC(rule=Handing())).start, task(shards(6), [4]))
+    assert_refused(refused, "--server.rule.rule to decide by", "Handing has a model_for of its own")
+    rule = Handing()
+    rule.hands_models = False
+    kind(rule=rule).start(task(shards(6), [4]))  # where nobody ever starts from a server's model
+    some = partial(kind(rule=rule).start, task(shards(6), [4], participation=0.5))
+    assert_refused(some, "but Handing has a model_for of its own")
 
 
 def test_refused() -> None:
