@@ -30,6 +30,7 @@ class MultiKrum(Consensus):
 
     Where members miss rounds, P is the number of those that are asked in one, and f how many of *them* may be bad: a
     draw with more of them is not withstood. With uploads set aside or of zeros, f and m shrink to what the rest allows.
+    One or two have no scores and are all averaged, whatever m is.
     """
 
     by_coordinate: ClassVar[Sequence[str]] = ("model",)

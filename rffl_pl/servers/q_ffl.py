@@ -27,7 +27,8 @@ class QFFL(Consensus):
         w \leftarrow w + \frac{\sum_i p_i F_i^q u_i}{\sum_i p_i (q F_i^{q-1} L \|u_i\|^2 + F_i^q)}
 
     which are the paper's :math:`\Delta_i = F_i^q G_i` and :math:`h_i = q F_i^{q-1} \|G_i\|^2 + L F_i^q` of
-    :math:`G_i = -L u_i`, divided by L. q = 0 is the mean. In float64, with :math:`10^{-10}` added to every loss. Where
+    :math:`G_i = -L u_i`, divided by L. q = 0 is the mean. In float64, with :math:`10^{-10}` added to every loss; one
+    below 0, which a loss of one's own may be, counts as 0, and for q below 1 leaves next to nothing of the step. Where
     members miss rounds, the sums go over those that are asked: a high loss is only heard when its owner is.
 
     Args:
