@@ -22,7 +22,8 @@ from rffl_pl.callbacks.find import every, find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.callbacks.stopwatch import Stopwatch
-from rffl_pl.errors import GO_ON, UserError, ones_own
+from rffl_pl.errors import GO_ON, UserError, lost_a_rank, ones_own
+from rffl_pl.launch.meeting import last_word
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
@@ -31,6 +32,9 @@ from rffl_pl.runs.history import History
 from rffl_pl.runs.records import fitting, percent
 from rffl_pl.runs.summarise import defined, summarise
 from rffl_pl.strategy import FederatedStrategy
+
+_MOMENT = 2
+"""Seconds within which a launcher asks the other ranks to end once it has seen that one of them has."""
 
 
 class RunReport(Callback):
@@ -167,10 +171,10 @@ class RunReport(Callback):
             self._tell_how_to_go_on(trainer, pl_module, exception)
 
     def _tell_how_to_go_on(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        if not isinstance(exception, KeyboardInterrupt | Stopped) or trainer.state.fn != TrainerFn.FITTING:
+        how = _asked_to_end(exception) if trainer.state.fn == TrainerFn.FITTING else None
+        if how is None:
             return
         assert isinstance(pl_module, FederatedModule)
-        how = f"Stopped by {exception.signal}" if isinstance(exception, Stopped) else "Interrupted"
         if not trainer.is_global_zero:
             if launch.rank() >= launch.local_world_size():  # on another node than rank 0
                 launch.say(f"{how} after round {pl_module.round}; start all nodes again with --ckpt_path last.")
@@ -241,6 +245,19 @@ class RunReport(Callback):
             }
         )
         print(f"scores: {self.folder.scores_file}", flush=True)
+
+
+def _asked_to_end(exception: BaseException) -> str | None:
+    """How a rank that ends by an exception was asked to, it or one that is gone; None if something failed.
+
+    A rank that was asked alone ends, and its launcher has the others end: these find it gone a little earlier.
+    """
+    if isinstance(exception, Stopped):
+        return f"Stopped by {exception.signal}"
+    if isinstance(exception, KeyboardInterrupt):
+        return "Interrupted"
+    gone = lost_a_rank(exception) and last_word() is None  # who fails leaves a word, and tells it
+    return f"Stopped by {STOP.number.name}" if gone and STOP.comes(_MOMENT) else None
 
 
 def _limited(limit: float) -> list[str]:

@@ -111,6 +111,13 @@ class StopSignal:
             self._seen = self._seen or time.monotonic()
         return self.heard or self._seen
 
+    def comes(self, seconds: float) -> bool:
+        """Whether it has been heard, or is within so many seconds; for the main thread, while it is kept in mind."""
+        until = time.monotonic() + seconds
+        while self.heard is None and time.monotonic() < until:
+            time.sleep(0.05)
+        return self.heard is not None
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Keep the signal in mind, and raise nothing, for what must come to its end in a process that ends anyway."""

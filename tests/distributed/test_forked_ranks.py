@@ -98,6 +98,17 @@ def test_asked_to_end(tmp_path: Path, launcher: str) -> None:
 
 
 @pytest.mark.distributed
+def test_one_rank_that_ends_at_once(tmp_path: Path) -> None:
+    """The other finds it gone before it is asked to end itself, and nobody says a word of how to go on."""
+    words = (*SIGNALLED, "--trainer.callbacks.number", int(signal.SIGINT), "--ranks", 2)
+    ended = forked(1, *DIGITS, "--trainer.max_epochs", 3, *words, root=tmp_path)
+    assert ended.code == 130, ended.err
+    config = RunFolder.open(only_run(tmp_path)).config_file
+    how = f"go on with: rffl fit --config {config} --ckpt_path last --ranks 2\n"
+    assert ended.err.count(f"Stopped by SIGTERM after round 2; {how}") == 1
+
+
+@pytest.mark.distributed
 def test_the_launcher_alone_is_interrupted(tmp_path: Path) -> None:
     """As by `timeout -s INT`, or a supervisor: nothing happens. And what is said once is said by every rank."""
     to_whom = ("--trainer.callbacks.launcher", "true", "--trainer.callbacks.number", int(signal.SIGINT))
