@@ -97,7 +97,7 @@ class Run:
         """The folder in which training goes on, if the launch was restarted or ``--ckpt_path last`` is given.
 
         It is the last that was written to, whatever its name: users rename folders. Who gives a run's own
-        configuration, as who interrupts one is told, means that run and no later one.
+        configuration, as who interrupts one is told, means that run and no later one, wherever its folder is by now.
 
         Args:
             ckpt_path: What is gone on from, as the user says it.
@@ -112,10 +112,18 @@ class Run:
             found = ([run for run in ours if fit(run)] for fit in fits)
             written = {run: run.launch_file for run in next(filter(None, found), [])}
         if not written and ckpt_path == "last":  # also of a launch that ended before it wrote anywhere
-            meant = [run for run in runs if run.config_file.resolve() in configs]
+            meant = [run for run in runs if run.config_file.resolve() in configs] or self._moved(configs)
             checkpoints = {run: run.newest_checkpoint() for run in meant or runs}
             written = {run: checkpoint / RUN for run, checkpoint in checkpoints.items() if checkpoint is not None}
         return max(written, key=lambda run: (written[run].stat().st_mtime, run.path.name), default=None)
+
+    def _moved(self, configs: Sequence[Path]) -> list[RunFolder]:
+        """Runs that were begun under this name and root, and whose configurations and checkpoints lie elsewhere now."""
+        runs = [RunFolder(file.parent) for file in configs]
+        runs = [run for run in runs if run.config_file in configs and run.newest_checkpoint() is not None]
+        begun = [(run, run.config().get("run") or {}) for run in runs]
+        here = (str(Path(self.root).expanduser()), self.name)
+        return [run for run, its in begun if (str(Path(its.get("root", "")).expanduser()), its.get("name")) == here]
 
 
 _TRAINED = (

@@ -156,6 +156,24 @@ def test_last_is_what_was_written_last(tmp_path: Path) -> None:
     assert Options(name="none", root=str(tmp_path)).earlier("last", lambda run: True) is None
 
 
+def test_last_is_the_run_whose_configuration_is_given_wherever_it_lies(tmp_path: Path) -> None:
+    """A later one of its name is gone on with, or a new one begins, although the user has named a moved one."""
+    options = Options(name="digits", root=str(tmp_path / "runs"))
+    later = checkpointed(tmp_path / "runs" / "digits" / "later", 2)
+    moved = checkpointed(tmp_path / "kept", 1)
+    moved.config_file.write_text(yaml.safe_dump({"run": {"name": "digits", "root": str(tmp_path / "runs")}}))
+    found = options.earlier("last", configs=[moved.config_file])
+    assert found is not None
+    assert found.path == moved.path
+    template = Options(name="another", root=str(tmp_path / "runs"))
+    assert template.earlier("last", configs=[moved.config_file]) is None
+    copied = tmp_path / "copied.yaml"
+    shutil.copyfile(moved.config_file, copied)
+    found = options.earlier("last", configs=[copied])
+    assert found is not None
+    assert found.path == later.path
+
+
 def test_a_restart_is_of_the_run_that_the_launch_began_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several runs of one job; the last has no checkpoint yet."""
     monkeypatch.setenv("SLURM_JOB_ID", "mine")
