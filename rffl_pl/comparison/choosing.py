@@ -81,7 +81,7 @@ def at_hand(root: Path) -> Iterator[Result | UserError]:
 def _folders(above: Path, depth: int, *, cells: bool = False) -> Iterator[Path]:
     """Every run below a folder that trains or has trained, but cells of studies: those have studies to name them."""
     for path in sorted(path for path in above.iterdir() if path.is_dir()):
-        if RunFolder(path).metrics_file.is_file():
+        if is_trained(path):
             yield path
         elif depth > 1 and not is_run(path) and (cells or not (path / "lock").is_file()):  # which every cell has
             yield from _folders(path, depth - 1, cells=cells)

@@ -76,6 +76,14 @@ def test_runs_at_hand_however_deep(folders: list[Path], tmp_path: Path) -> None:
         assert [result.path for result in chosen([str(word)])[0]] == meant
 
 
+def test_a_run_that_has_its_result_alone(folders: list[Path], tmp_path: Path) -> None:
+    """Where metrics were not copied with it, it is missing below a folder, and nobody says so."""
+    whole, slim = (copy(folders[0], tmp_path / name / folders[0].name) for name in ("a", "b"))
+    (slim / "metrics.csv").unlink()
+    assert [one.path for one in at_hand(tmp_path) if not isinstance(one, UserError)] == [whole, slim]
+    assert names([tmp_path]) == ["a", "b"]
+
+
 def test_a_damaged_run_among_finished_ones(folders: list[Path], tmp_path: Path) -> None:
     """It is told and left out; alone it is refused, and so is what is no run."""
     broken = copy(folders[0], tmp_path / "broken" / folders[0].name)
