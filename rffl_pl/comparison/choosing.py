@@ -65,13 +65,15 @@ def at_hand(root: Path) -> Iterator[Result | UserError]:
     Raises:
         UserError: If there is none.
     """
-    folders = list(_folders(root, _DEPTH)) if root.is_dir() else []
+    folders: dict[Path, Path] = {}
+    for folder in _folders(root, _DEPTH) if root.is_dir() else ():
+        folders.setdefault(folder.resolve(), folder)  # once, whatever link leads there, as one to the latest
     if not folders:
         raise UserError(
             f"Expected runs below {root}/, but there are none here beside cells of studies; name a study, as "
             f"{root}/studies/digits, or folders, or train one: rffl fit --config digits.yaml."
         )
-    for folder in folders:
+    for folder in folders.values():
         try:
             yield read(folder)
         except UserError as mistake:

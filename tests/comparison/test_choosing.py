@@ -68,6 +68,7 @@ def test_runs_at_hand_however_deep(folders: list[Path], tmp_path: Path) -> None:
     runs = [copy(folders[0], tmp_path / name / folders[0].name) for name in ("a", "group/a", "group/b/c")]
     cell = copy(folders[0], tmp_path / "studies" / "cells" / "aa" / folders[0].name)
     (cell.parent / "lock").touch()
+    (tmp_path / "latest").symlink_to(runs[0])
     (tmp_path / "group" / "tested-test").mkdir()
     (tmp_path / "group" / "tested-test" / "config.yaml").touch()
     found = [one.path for one in at_hand(tmp_path) if not isinstance(one, UserError)]
