@@ -29,6 +29,7 @@ from rffl_pl.cli.checks import (
     constructed,
     naming_inner_options,
     tell_of_dropped,
+    tell_of_overlaid,
     tell_of_rate,
 )
 from rffl_pl.cli.limits import LimitedTrainer
@@ -131,6 +132,7 @@ class FederatedCLI(LightningCLI):
             self._tell_of_being_alone(federation.participants + federation.adversaries)
         self._tell_of_idle_attacks(federation.adversaries)
         if self.subcommand == "fit":
+            tell_of_overlaid(self.words)
             tell_of_rate(self.words)
             tell_of_dropped(self.words, self.config[self.subcommand])
             self._go_on()

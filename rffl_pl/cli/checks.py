@@ -114,6 +114,39 @@ def tell_of_rate(words: Sequence[str]) -> None:
         )
 
 
+def tell_of_overlaid(words: Sequence[str]) -> None:
+    """Warn of every option before the first configuration where one says something else: what stands later wins.
+
+    Args:
+        words: As they were typed, with configurations as files, each behind a ``--config``.
+    """
+    first = words.index("--config") if "--config" in words else 0
+    contents = [_content_of(word) for before, word in itertools.pairwise(words) if before == "--config"]
+    behind = {word.partition("=")[0] for word in words[first:]}
+    for word, following in itertools.pairwise(words[: first + 1]):
+        option, equals, value = word.partition("=")
+        value = value if equals else following
+        said = [one for one in (_said(content, option) for content in contents) if one is not None]
+        if word.startswith("--") and option not in behind and said and not _alike(value, said[-1]):
+            rank_zero_warn(
+                f"Nothing goes by {option} {value}: a configuration behind it says {said[-1]}; give options behind "
+                "every --config."
+            )
+
+
+def _said(content: Any, option: str) -> Any:
+    """What a configuration says of an option, of a class its name; None if nothing."""
+    for name in option.removeprefix("--").split("."):
+        inside = content if isinstance(content, dict) else {}
+        content = inside.get(name, (inside.get("init_args") or {}).get(name))
+    return content.get("class_path", content) if isinstance(content, dict) else content
+
+
+def _alike(typed: str, said: Any) -> bool:
+    """Whether a word is what a configuration says: a value, or a class by the end of its name; of lists it may be."""
+    return isinstance(said, list) or typed.lower() == str(said).lower() or typed == str(said).rpartition(".")[2]
+
+
 def _content_of(given: str) -> dict[str, Any]:
     content = yaml.safe_load(given if given.startswith("{") else Path(given).read_text(encoding="utf-8"))
     return content if isinstance(content, dict) else {}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
+from rffl_pl.cli.checks import tell_of_overlaid
 from rffl_pl.launch.fork import take_ranks
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, rows
@@ -169,6 +171,28 @@ def test_an_option_before_another_class_is_told_of(rffl: Run, words: tuple[objec
     ended = rffl(*DIGITS, "--trainer.max_epochs", 1, *words)
     assert ended.code == 0, ended.err
     assert (f"Nothing goes by {told}, which stands behind it, has no such option" in ended.err) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "told"),
+    [
+        (("--trainer.max_epochs", "1"), (), "--trainer.max_epochs 1: a configuration behind it says 30;"),
+        (("--trainer.max_epochs=30",), (), ""),
+        (("--trainer.max_epochs", "1"), ("--trainer.max_epochs=2",), ""),
+        (("--server=FedAvg", "--run.wandb", "false"), (), "--server FedAvg: a configuration behind it says rffl_pl."),
+        (("--server", "RFFL", "--adversaries", "[FreeRider]", "--run.root", "a: b: c"), (), ""),
+        (("--data.split", "UNI"), ("--config", "{data: {init_args: {split: CLA}}}"), "--data.split UNI: a configuration"),
+    ],
+)
+def test_an_option_before_the_configuration_is_told_of(
+    before: tuple[str, ...], behind: tuple[str, ...], told: str
+) -> None:
+    """The configuration wins in silence."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tell_of_overlaid(["fit", *before, "--config", "configs/digits.yaml", *behind])
+    assert len(caught) == bool(told)
+    assert all(str(one.message).startswith(f"Nothing goes by {told}") for one in caught)
 
 
 @pytest.mark.parametrize(
