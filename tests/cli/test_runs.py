@@ -181,7 +181,11 @@ def test_an_option_before_another_class_is_told_of(rffl: Run, words: tuple[objec
         (("--trainer.max_epochs", "1"), ("--trainer.max_epochs=2",), ""),
         (("--server=FedAvg", "--run.wandb", "false"), (), "--server FedAvg: a configuration behind it says rffl_pl."),
         (("--server", "RFFL", "--adversaries", "[FreeRider]", "--run.root", "a: b: c"), (), ""),
-        (("--data.split", "UNI"), ("--config", "{data: {init_args: {split: CLA}}}"), "--data.split UNI: a configuration"),
+        (
+            ("--data.split", "UNI"),
+            ("--config", "{data: {init_args: {split: CLA}}}"),
+            "--data.split UNI: a configuration",
+        ),
     ],
 )
 def test_an_option_before_the_configuration_is_told_of(
