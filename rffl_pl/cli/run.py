@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -115,7 +116,7 @@ class Run:
             meant = [run for run in runs if run.config_file.resolve() in configs] or self._moved(configs)
             checkpoints = {run: run.newest_checkpoint() for run in meant or runs}
             written = {run: checkpoint / RUN for run, checkpoint in checkpoints.items() if checkpoint is not None}
-        return max(written, key=lambda run: (written[run].stat().st_mtime, run.path.name), default=None)
+        return max(written, key=lambda run: (written[run].stat().st_mtime, *_named(run.path)), default=None)
 
     def _moved(self, configs: Sequence[Path]) -> list[RunFolder]:
         """Runs that were begun under this name and root, and whose configurations and checkpoints lie elsewhere now."""
@@ -124,6 +125,11 @@ class Run:
         begun = [(run, run.config().get("run") or {}) for run in runs]
         here = (str(Path(self.root).expanduser()), self.name)
         return [run for run, its in begun if (str(Path(its.get("root", "")).expanduser()), its.get("name")) == here]
+
+
+def _named(folder: Path) -> tuple[bool, str]:
+    """Of two folders of one moment a copy or a link, with a name that somebody gave it, is less than its run."""
+    return re.fullmatch(r"[\d_-]+", folder.name) is not None, folder.name
 
 
 _TRAINED = (

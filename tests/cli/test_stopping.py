@@ -145,11 +145,13 @@ def checkpointed(folder: Path, moment: float) -> RunFolder:
 
 
 def test_last_is_what_was_written_last(tmp_path: Path) -> None:
-    """Whatever users have made of the folders' names; of one moment's the last name."""
+    """Whatever users have made of the folders' names; of one moment's the last name, but no copy and no link."""
     checkpointed(tmp_path / "digits" / "baseline", 1)
+    checkpointed(tmp_path / "digits" / "2026-01-02_00-00-00_2.bak", 2)
     checkpointed(tmp_path / "digits" / "2026-01-02_00-00-00", 2)
     newest = checkpointed(tmp_path / "digits" / "2026-01-02_00-00-00_2", 2)
     (tmp_path / "digits" / "without").mkdir()
+    (tmp_path / "digits" / "latest").symlink_to(newest.path)
     found = Options(name="digits", root=str(tmp_path)).earlier("last", lambda run: True)
     assert found is not None
     assert found.path == newest.path
