@@ -79,7 +79,13 @@ class Evaluation:
         """
         logits = logits.clone()  # which is no tensor of inference, whose changes torch does not count
         for name in (name for name, (_, attack) in self.measures.items() if attack is None):
-            metric = self._fresh(name, logits.device)
+            with ones_own(
+                self.measures[name][0],
+                "--model.measures",
+                "be copied",
+                "have it call super().__init__() and keep nothing that cannot be copied",
+            ):
+                metric = self._fresh(name, logits.device)
             whole = left_alone(f"{name} of --model.measures to leave logits and classes as they are", logits, y)
             try:
                 with warnings.catch_warnings(), whole:

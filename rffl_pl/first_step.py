@@ -161,8 +161,12 @@ def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
         UserError: If it is no loss: parameters of its own would be trained by nobody, and what it keeps from batch to
             batch would hang on who shares a process.
     """
-    name, copied = type(loss).__name__, copy.deepcopy(loss)
-    counted = counts(copied)
+    name = type(loss).__name__
+    with ones_own(
+        loss, "--model.loss", "be copied", "have it call super().__init__() and keep nothing that cannot be copied"
+    ):
+        copied = copy.deepcopy(loss)
+        counted = counts(copied)
     if any(p.requires_grad for p in loss.parameters()):
         raise UserError(
             f"Expected --model.loss to have nothing to train, but {name} has parameters; have them be buffers, or "

@@ -78,6 +78,11 @@ class ReputationExchange(Callback):
             if not trainer.is_global_zero:
                 warnings.simplefilter("ignore")  # rank 0 says it
             self.server.start(pl_module.task())
+        if len(getattr(self.server, "members", ())) != pl_module.federation.total:
+            raise UserError(
+                f"Expected start of --server {type(self.server).__name__} to call super().start(task), but it does "
+                "not; have it do so first."
+            )
         if self._unstarted is not None:
             check_pieces(self._unstarted, pl_module.task())
         self._colluders, self._behind = {}, False

@@ -180,7 +180,8 @@ def sentence(error: BaseException) -> str:
     """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
     message = str(error)
     readings = [
-        _untyped, _abstract, _left_out, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option, _no_value,
+        _untyped, _abstract, _left_out, _no_group, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option,
+        _no_value,
     ]  # fmt: skip
     if "NestedArg(" in message and "Expected a <class 'bool'>" in message:  # of a class, which may also be true
         readings.insert(0, _no_such_option)
@@ -360,6 +361,13 @@ def _no_such_option(message: str) -> str | None:
         near = catalogue.nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
         rest = near or f"; {_help_of(key, package, name)}."
         return f"Expected --{key} {name} to have every option that is given, but got --{key}.{option[1]}{rest}"
+    if classes and (nested := _of_a_group(message)):
+        package, name = classes[-1]
+        key = _key(message)
+        return (
+            f"Expected --{key} {name} to have every option that is given, but got --{key}.{nested}; "
+            f"{_help_of(key, package, name)}."
+        )
     alone = re.search(r"(?:unrecognized arguments: |does not accept option ')((?:-*(\w+)\.\w+)?[^']*)", message, re.I)
     if alone is None:
         return None
@@ -370,6 +378,21 @@ def _no_such_option(message: str) -> str | None:
     if given.endswith((".yaml", ".yml")):
         near = f"; give --config {given}."
     return f"Expected options that there are, but got {given or 'an empty word'}{near}"
+
+
+def _no_group(message: str) -> str | None:
+    """What is said of an option of what is a number or a text."""
+    found = re.search(r"Got value: NestedArg\(key='([\w.]+)'", _innermost(message))
+    if found is None:
+        return None
+    return f"Expected --{_key(message)} to be a value, but got --{_key(message)}.{found[1]}; leave .{found[1]} out."
+
+
+def _of_a_group(message: str) -> str | None:
+    """The option of a group of options, which a dataclass in a constructor is, that has none of that name."""
+    typed = re.search(r"unrecognized arguments: --(\w+(?:\.\w+)+)", message)
+    written = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
+    return typed[1] if typed else ".".join(written.groups()) if written else None
 
 
 def _no_value(message: str) -> str | None:

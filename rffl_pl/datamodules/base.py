@@ -159,6 +159,11 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         measured = {"fit": "test", "validate": "val", "test": "test", "predict": "predict"}
         if stage not in measured:
             raise UserError(f"Expected setup of one of {', '.join(measured)}, but got {stage}; give setup('fit').")
+        if not hasattr(self, "_readers"):
+            raise UserError(
+                f"Expected the constructor of {type(self).__name__} to call super().__init__(federation, **kwargs), "
+                "but it does not; have it do so first."
+            )
         words.keep_private(isinstance(self.split, OWN))
         strategy = None if self.trainer is None else self.trainer.strategy
         # Alone, in a notebook, there is nobody else.

@@ -94,6 +94,11 @@ class Part:
         self._check_labels(indices, whole(y, f"{self.which} example", self.owner, indices))
 
     def _check_inputs(self, indices: Tensor, x: Tensor) -> None:
+        if x.requires_grad:  # a second mini-batch of them would go back through what made them, which is gone by then
+            raise UserError(
+                f"Expected inputs of {self.owner} to be numbers alone, but those of {self.which} example "
+                f"{int(indices[0])} require a gradient; make them under torch.no_grad(), or give x.detach()."
+            )
         if not x.is_floating_point() or all_finite(x):
             return
         unfit = ~x.flatten(1).isfinite().all(1) if x.dim() > 1 else ~x.isfinite()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -78,6 +78,8 @@ LOADED: dict[str, Any] = {
     "no test examples": lambda: Sources(train=GOOD, test=TensorDataset(X[:0], Y[:0])),
     "double precision": lambda: Sources(train=TensorDataset(X.double(), Y), test=TensorDataset(X.double(), Y)),
     "NaN": lambda: Sources(train=TensorDataset(X / 0 * 0, Y), test=GOOD),
+    "features of a network": lambda: Sources(train=TensorDataset(nn.Linear(2, 2)(X), Y), test=GOOD),
+    "features one by one": lambda: Sources(train=GOOD, test=Labelled(lambda i: (nn.Linear(2, 2)(X[i]), i % 2))),
     "a class too many": lambda: Sources(train=TensorDataset(X, Y + 1), test=GOOD),
     "half a class": lambda: Sources(train=TensorDataset(X, Y + 0.5), test=GOOD),
     "three tensors": lambda: Sources(train=TensorDataset(X, Y, Y), test=GOOD),
@@ -106,6 +108,13 @@ class Data(FederatedDataModule):
     def load(self) -> Sources:
         loaded: Sources = LOADED[self.what]()
         return loaded
+
+
+class Alone(Data):
+    """Has nobody told that it is a data module."""
+
+    def __init__(self, federation: Any, **kwargs: Any) -> None:
+        self.what = "all that is needed"
 
 
 class Narrow(FederatedDataModule):
@@ -275,6 +284,16 @@ class Wrong(nn.Module):
         return (logits.argmax(1) != y).float().mean()
 
 
+class Unlike(nn.Module):
+    """Calls no constructor of torch's."""
+
+    def __init__(self) -> None:
+        self.power = 2.0
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits, y) ** self.power
+
+
 class Several(nn.Module):
     """A loss that gives more than a number."""
 
@@ -305,6 +324,19 @@ class Eleventh(_Measure):
 
     def update(self, logits: Tensor, y: Tensor) -> None:
         self.seen = self.seen + logits[:, 10].sum()
+
+
+class Unborn(Metric):
+    """Calls no constructor of torchmetrics'."""
+
+    def __init__(self) -> None:
+        pass
+
+    def update(self, logits: Tensor, y: Tensor) -> None:
+        pass
+
+    def compute(self) -> Any:
+        return torch.zeros(())
 
 
 class Every(_Measure):
@@ -363,6 +395,28 @@ class Starting(FedAvg):
 
     def start(self, task: Task) -> None:
         raise KeyError("x")
+
+
+class Beginning(Consensus):
+    """Begins without its base."""
+
+    def start(self, task: Task) -> None:
+        self.asked = task.asked
+
+
+@dataclass
+class Lengths:
+    """Options of a rule that belong together."""
+
+    most: float = 1.0
+
+
+class Grouped(Consensus):
+    """Has its options in a group; nothing is wrong with it."""
+
+    def __init__(self, *, lengths: Lengths = Lengths(), classes: int = 10) -> None:  # noqa: B008  # as users write it
+        super().__init__()
+        self.lengths, self.classes = lengths, classes
 
 
 class Weighing(Consensus):

@@ -38,6 +38,8 @@ LOADED = {
     "no examples": "Data to have training examples, but there is none",
     "no test examples": "Data to have test examples, but there is none",
     "NaN": "finite inputs of Data, but training example 0 has NaN or infinity",
+    "features of a network": "but those of training example 0 require a gradient; make them under torch.no_grad(), or",
+    "features one by one": "inputs of Data to be numbers alone, but those of test example 0 require a gradient",
     "a class too many": "labels of Data to lie in 0 .. 1, but training example",
     "half a class": "labels of Data to be whole numbers, but training example 0",
     "three tensors": "training examples of Data to be pairs (x, y), but its TensorDataset has 3",
@@ -89,6 +91,7 @@ CLASSES: Mapping[str, Row] = {
     "averaged": (("--model.loss", f"{OWN}.Averaged"), "Averaged to keep nothing from batch to batch, but mean changes"),
     "warming": (("--model.loss", f"{OWN}.Warming"), "Warming to keep nothing from batch to batch, but batches changes"),
     "wrong": (("--model.loss", f"{OWN}.Wrong"), "--model.loss Wrong to give one number for a batch, which logits can"),
+    "unlike": (("--model.loss", f"{OWN}.Unlike"), f"--model.loss {OWN}.Unlike to be copied, but AttributeError"),
     "several": (("--model.loss", f"{OWN}.Several"), "can be trained by, but got tuple."),
     "every loss": (
         ("--model.loss", "torch.nn.CrossEntropyLoss", "--model.loss.reduction", "none"),
@@ -108,6 +111,15 @@ CLASSES: Mapping[str, Row] = {
     "nearly an attack": (("--adversaries", f"[{OWN}.Atacking]"), f"has no Atacking; did you mean {OWN}.Attacking"),
     "without a rule": (("--server", f"{OWN}.Unwritten"), f"{OWN}.Unwritten has no rule; write it."),
     "starting": (("--server", f"{OWN}.Starting"), f"--server {OWN}.Starting to start, but KeyError: 'x' (own.py, line"),
+    "beginning": (("--server", f"{OWN}.Beginning"), "start of --server Beginning to call super().start(task), but it"),
+    "an option of no group": (
+        ("--server", f"{OWN}.Grouped", "--server.lengths.moast", 2),
+        f"have every option that is given, but got --server.lengths.moast; see `rffl fit --server.help {OWN}.Grouped`.",
+    ),
+    "an option of a group of none": (
+        ("--server", f"{OWN}.Grouped", "--server.classes.most", 2),
+        "--server.classes to be a value, but got --server.classes.most; leave .most out.",
+    ),
     "an option of none": (("--server", f"{OWN}.Silent", "--server.k", 1), f"see `rffl fit --server.help {OWN}.Silent`"),
     "no such class": (("--model.network", f"{OWN}.Nope"), f"--model.network to be a class, but got {OWN}.Nope"),
     "particular": (("--server", f"{OWN}.Particular", "--server.k", 0), "but ValueError: k is too small (own.py, line"),
@@ -138,6 +150,7 @@ MEASURES: dict[str, Row] = {
     ),
     "another task": (("torchmetrics.MeanSquaredError",), "but mean_squared_error fails: RuntimeError: "),
     "eleventh": ((f"{OWN}.Eleventh",), "but eleventh fails: IndexError: "),
+    "unborn": ((f"{OWN}.Unborn",), "Unborn to be copied, but AttributeError: "),
     "every": ((f"{OWN}.Every",), "--model.measures to give one number, but every gives [10]; have it average."),
     "taken": ((f"{OWN}.Reputation",), "names of their own, but reputation is what something else is called; leave"),
 }
@@ -164,6 +177,21 @@ def test_data_that_passes_no_options_on(rffl: Run, here: Path) -> None:
     """What is offered instead is the option that was given."""
     ended = rffl(*DATA, "--data", f"{OWN}.Narrow", "--data.split", "UNI")
     assert_refused(ended, "take --data.split, as what it derives from does, but its constructor passes no **kwargs on")
+
+
+def test_data_whose_constructor_begins_nothing(rffl: Run, here: Path) -> None:
+    """An attribute of ours that is missing says nothing to whoever forgot a call."""
+    ended = rffl(*DATA, "--data", f"{OWN}.Alone")
+    assert_refused(ended, "the constructor of Alone to call super().__init__(federation, **kwargs), but it does not")
+    assert below(here) == set()
+
+
+def test_an_option_of_no_group_in_a_file(rffl: Run, here: Path, tmp_path: Path) -> None:
+    """It is named as in a file, or by what its group alone calls it."""
+    file = tmp_path / "own.yaml"
+    file.write_text(f"server: {{class_path: {OWN}.Grouped, init_args: {{lengths: {{moast: 2}}}}}}")
+    ended = rffl(*FIT, "--config", file)
+    assert_refused(ended, "--server Grouped to have every option that is given, but got --server.lengths.moast; see")
 
 
 def test_a_loss_that_mixes_up_examples_and_classes(rffl: Run, here: Path) -> None:
