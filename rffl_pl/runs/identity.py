@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,9 @@ from rffl_pl.runs.settings import optimizer_settings
 Identity = dict[str, dict[str, str]]
 
 _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
+
+_FROZEN_ALONE = re.compile(r"model: \S+ is (\S+) frozen \w+ there and \1 frozen \w+ here")
+"""A difference in the values alone of what does not train, a backbone that is read from a file say."""
 
 
 def identity(network: nn.Module, federation: Federation, data: dict[str, str], optimizer: Optimizer) -> Identity:
@@ -65,10 +69,12 @@ def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:
         if here[group].get(key) != saved[group].get(key)
     ]
     if differences:
+        frozen = all(_FROZEN_ALONE.fullmatch(one) for one in differences)
+        remedy = "give the network the frozen weights that the run began with, which no checkpoint holds"
         more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
         raise UserError(
             f"Expected the checkpoint at --ckpt_path to be of this run, but {'; '.join(differences[:3])}{more}; "
-            "give the config.yaml that lies beside it."
+            f"{remedy if frozen else 'give the config.yaml that lies beside it'}."
         )
 
 

@@ -42,6 +42,17 @@ def test_frozen_parameters_are_compared_by_value() -> None:
     check_identity(of(adapter(1.0, frozen=False)), of(adapter(2.0, frozen=False)), training=False)
 
 
+def test_what_is_to_be_given_where_frozen_parameters_differ() -> None:
+    """The run's own configuration, which was given, names a file whose weights are others by now."""
+    with pytest.raises(UserError, match=r"here; give the network the frozen weights that the run began with, which no"):
+        check_identity(of(adapter(1.0)), of(adapter(2.0)), training=False)
+    saved, here = of(adapter(1.0)), of(adapter(2.0))
+    here["model"]["1.weight"] = "5x4"
+    for other in (here, of(nn.Sequential(nn.Linear(3, 5).requires_grad_(False), nn.Linear(5, 2)))):
+        with pytest.raises(UserError, match=r"give the config\.yaml that lies beside it"):
+            check_identity(saved, other, training=False)
+
+
 def test_freezing_is_a_difference() -> None:
     """What was trained there and is frozen here is not the same federation."""
     with pytest.raises(UserError, match=r"0\.weight is 4x3 there and 4x3 frozen"):
