@@ -81,7 +81,12 @@ class Machine:
         """Let the workers' server import what they need, while this process imports it too."""
         if self.jobs > 1:
             multiprocessing.set_forkserver_preload(["rffl_pl.cli.arguments", "rffl_pl.studies.play"])
-            forkserver.ensure_running()
+            # Ctrl-C reaches the server too, which would tell of it by a traceback; it ends with this process.
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            try:
+                forkserver.ensure_running()
+            finally:
+                signal.signal(signal.SIGINT, before)
 
     def packs(self, cells: Sequence[Cell]) -> list[list[Cell]]:
         """The cells, with those together that train together."""
@@ -263,7 +268,7 @@ class Session:
                 if self.study.curves:
                     rounds = run.rounds()
                     curves += results.curves_of(self.study, cell, rounds)
-                    self.measured.update(name for entry in rounds for name in entry.measures)
+                    self.measured.update(name for entry in rounds for name in (*entry.measures, *entry.numbers))
         if self.study.curves and finished:
             results.keep_curves(self.study, self.file, curves, finished)
         count = results.keep(self.study, self.file, rows) if rows else 0

@@ -54,10 +54,16 @@ def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) ->
 
 
 def curves_of(study: Study, cell: Cell, rounds: Sequence[Round]) -> Iterator[Row]:
-    """The rows of every round of a finished cell, one per measure and participant that has a finite value."""
+    """The rows of every round of a finished cell, one per measure and participant that has a finite value.
+
+    A number that a callback has of the round is of all.
+    """
     for entry in rounds:
         for name in study.curves:
-            for participant, number in enumerate(entry.measures.get(name, [])):
+            measured: Iterable[tuple[int | str, float]] = enumerate(entry.measures.get(name, []))
+            if name not in entry.measures and name in entry.numbers:
+                measured = [("", entry.numbers[name])]
+            for participant, number in measured:
                 if math.isfinite(number):
                     about = _about(study.name, cell) | {"round": entry.number}
                     yield _row(about, participant, entry.honest, name, number)

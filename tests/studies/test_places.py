@@ -123,6 +123,27 @@ def test_a_round_that_diverged(tmp_path: Path) -> None:
     assert [row["value"] for row in rows(tmp_path / "results.curves.csv")] == ["0.5"]
 
 
+def test_a_number_of_a_callback_in_every_round(rffl: Run, tmp_path: Path) -> None:
+    """An index of one's own that `metrics.csv` has is none of the study's measures, which says so after all cells."""
+    text = TEXT.replace("name: both\nbase: ", "name: both\nbase: --trainer.callbacks+=tests.studies.seen.Least ")
+    file = study(tmp_path, text.replace("curves: [", "curves: [least, "))
+    words = ("study", file, "--root", tmp_path, "--reduced", "--only", "server=RFFL", "--only", "split=UNI")
+    ended = rffl(*words)
+    assert ended.code == 0, ended.err
+    assert "curves" not in ended.err
+    curves = rows(tmp_path / "both-reduced" / "results.curves.csv")
+    least = [row for row in curves if row["measure"] == "least"]
+    assert [(row["round"], row["participant"], row["role"]) for row in least] == [("1", "", "all"), ("2", "", "all")]
+    for row in least:
+        everybody = [r for r in curves if (r["round"], r["measure"], r["role"]) == (row["round"], "accuracy", "honest")]
+        assert float(row["value"]) == pytest.approx(min(float(r["value"]) for r in everybody))
+    shown = rffl(*words, "--measure", "least", "--table", "round", "server", "--format", "csv")
+    assert shown.code == 0, shown.err
+    assert len(shown.out.splitlines()) == 3
+    refused = rffl(*words, "--measure", "least", "--table", "round", "participant")
+    assert "Expected --measure to be one that participants have (accuracy, reputation), but got least" in refused.err
+
+
 def test_a_configuration_by_either_spelling(tmp_path: Path) -> None:
     """Edited, a file that `--config=` names would pass off what was run before for what it says now."""
     file = tmp_path / "mine.yaml"
