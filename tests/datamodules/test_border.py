@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from rffl_pl.datamodules import FederatedDataModule, Sources
@@ -330,6 +331,29 @@ def test_an_example_that_cannot_be_read(num_workers: int, together: bool) -> Non
     reader.close()
     if not num_workers:
         assert isinstance(caught.value.__cause__.__cause__, OSError)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_sequences_that_their_dataset_pads(num_workers: int) -> None:
+    """One that makes its batches itself pads each to its longest; one by one they are of unlike length."""
+
+    class Sequences(Plain):
+        def __getitem__(self, index: int) -> Any:
+            return torch.full((1 + index % 5,), float(index)), index % CLASSES
+
+        def __getitems__(self, indices: list[int]) -> Any:
+            x, y = zip(*(self[i] for i in indices), strict=True)
+            return list(zip(pad_sequence(x, batch_first=True), y, strict=True))
+
+    dataset = Sequences(TRAIN)
+    data = with_part("train", dataset)
+    data.setup("fit")
+    reader = Reader(dataset, num_workers, data._parts["training"].check)
+    (short, _), (long, y) = reader.batches(torch.tensor([0, 5, 4, 1]), 2)
+    reader.close()
+    assert short.tolist() == [[0.0], [5.0]]
+    assert long.tolist() == [[4.0] * 5, [1.0, 1.0, 0.0, 0.0, 0.0]]
+    assert y.tolist() == [4 % CLASSES, 1 % CLASSES]
 
 
 @pytest.mark.parametrize(("order", "named"), [([13, 4, 5], 13), ([4, 13], None), ([4, 13, 5], 13)])
