@@ -343,7 +343,7 @@ def test_sequences_that_their_dataset_pads(num_workers: int) -> None:
 
         def __getitems__(self, indices: list[int]) -> Any:
             x, y = zip(*(self[i] for i in indices), strict=True)
-            return list(zip(pad_sequence(x, batch_first=True), y, strict=True))
+            return list(zip(pad_sequence(list(x), batch_first=True), y, strict=True))
 
     dataset = Sequences(TRAIN)
     data = with_part("train", dataset)
