@@ -78,7 +78,7 @@ class ReputationExchange(Callback):
             if not trainer.is_global_zero:
                 warnings.simplefilter("ignore")  # rank 0 says it
             self.server.start(pl_module.task())
-        if len(getattr(self.server, "members", ())) != pl_module.federation.total:
+        if len(getattr(self.server, "members", ())) != len(pl_module.data.shard_sizes):
             raise UserError(
                 f"Expected start of --server {type(self.server).__name__} to call super().start(task), but it does "
                 "not; have it do so first."
