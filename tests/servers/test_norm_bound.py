@@ -94,6 +94,7 @@ def test_behind_mixing() -> None:
     assert float((noisy - plain).std()) == pytest.approx(3.0 * 0.5 / 6, rel=0.03)
 
 
+@pytest.mark.slow
 def test_on_two_ranks_that_share_the_server(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Other noise where a rank has some of the coordinates, or after an interruption."""
     assert rffl(*RUN, "--run.root", tmp_path / "whole").code == 0
