@@ -81,12 +81,7 @@ class Machine:
         """Let the workers' server import what they need, while this process imports it too."""
         if self.jobs > 1:
             multiprocessing.set_forkserver_preload(["rffl_pl.cli.arguments", "rffl_pl.studies.play"])
-            # Ctrl-C reaches the server too, which would tell of it by a traceback; it ends with this process.
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-            try:
-                forkserver.ensure_running()
-            finally:
-                signal.signal(signal.SIGINT, before)
+            forkserver.ensure_running()
 
     def packs(self, cells: Sequence[Cell]) -> list[list[Cell]]:
         """The cells, with those together that train together."""

@@ -5,10 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
-import subprocess
-import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +15,6 @@ from rffl_pl.studies.cells import Cell
 from rffl_pl.studies.pack import together
 from tests.cli.folders import Run
 from tests.cli.test_stopping import files_of_at_most
-from tests.conftest import ROOT
 from tests.interruption import PowerCut
 from tests.studies.files import DIGITS, rows, study
 
@@ -88,35 +83,3 @@ def test_a_file_system_without_locks(rffl: Run, tmp_path: Path, monkeypatch: pyt
     ended = rffl("study", study(tmp_path, text, "one.yaml"), "--root", tmp_path / "studies")
     assert ended.code == 0, ended.err
     assert {row["what"] for row in rows(tmp_path / "studies" / "one" / "results.csv")} == {"fine"}
-
-
-def test_ctrl_c_while_workers_are_warmed() -> None:
-    """The server that workers are forked from imports for seconds, and would tell of it by a traceback."""
-    program = """
-import time
-from multiprocessing import forkserver
-from pathlib import Path
-from rffl_pl.cli.session import Machine
-Machine.given(Path("cells"), print, 2, None, 1).warm()
-try:
-    print(forkserver._forkserver._forkserver_pid, flush=True)
-    time.sleep(60)
-except KeyboardInterrupt:
-    print("heard")
-"""
-    command = [sys.executable, "-c", program]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True, start_new_session=True
-    ) as started:
-        assert started.stdout is not None
-        try:
-            maps = Path("/proc", started.stdout.readline().strip(), "maps")
-            until = time.monotonic() + 60
-            while "libtorch" not in maps.read_text():  # it imports
-                assert time.monotonic() < until
-                time.sleep(0.01)
-            os.killpg(started.pid, signal.SIGINT)
-            out, err = started.communicate(timeout=60)  # until the server has ended too
-        finally:
-            started.kill()
-    assert (out, err) == ("heard\n", "")
