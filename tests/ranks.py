@@ -12,14 +12,15 @@ import runpy
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 from torch.distributed import TCPStore
 
-from tests.conftest import ROOT, Ended
+from tests.cli.folders import assert_same_bits
+from tests.conftest import ROOT, Ended, only_run
 
 PRELOADED = ["rffl_pl.cli.arguments", "rffl_pl.studies.play"]
 """As `rffl study` has it: one server of a process serves both."""
@@ -57,6 +58,28 @@ def forked(
         code = _ended(processes, time.monotonic() + timeout, grace)
         out, err = ("".join(path.with_suffix(kind).read_text() for path in said) for kind in (".out", ".err"))
     return Ended(code, out, err)
+
+
+def assert_goes_on(rffl: Callable[..., Ended], run: Sequence[object], folder: Path, *more: object) -> Path:
+    """A run of three rounds has the same bits whole in one process as when two ranks go on with two rounds of it.
+
+    Args:
+        rffl: Runs a command line.
+        run: Its words.
+        folder: Where the runs lie, below ``whole``, ``begun`` and ``on``.
+        more: What the two ranks are told besides.
+
+    Returns:
+        The checkpoint that they go on from.
+    """
+    for name, words in (("whole", ()), ("begun", ("--trainer.max_epochs", 2))):
+        ended = rffl(*run, *words, "--run.root", folder / name)
+        assert ended.code == 0, ended.err
+    checkpoint = only_run(folder / "begun") / "checkpoints" / "last.ckpt"
+    ended = forked(2, *run, *more, "--ckpt_path", checkpoint, root=folder / "on")
+    assert ended.code == 0, ended.err
+    assert_same_bits(only_run(folder / "whole"), only_run(folder / "on"))
+    return checkpoint
 
 
 def _environment(rank: int, ranks: int, port: int, folder: str) -> dict[str, str]:

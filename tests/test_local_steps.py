@@ -24,7 +24,7 @@ from rffl_pl.servers import FedAvg
 from tests.cli.folders import assert_same_bits
 from tests.cohorts import CPU, FEDERATION, adam, batchnorm, dropout, examples, mlp, momentum, sgd, train_round
 from tests.conftest import QUICK, Ended, only_run
-from tests.ranks import forked
+from tests.ranks import assert_goes_on
 from tests.runs import federate
 
 RUN = (
@@ -138,12 +138,7 @@ def test_everybody_takes_as_many(tmp_path: Path) -> None:
 
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Other bits on two ranks, or what a round goes through hangs on how it began."""
-    assert rffl(*RUN, "--run.root", tmp_path / "whole").code == 0
-    assert rffl(*RUN, "--trainer.max_epochs", 2, "--run.root", tmp_path / "begun").code == 0
-    checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
-    ended = forked(2, *RUN, "--ckpt_path", checkpoint, root=tmp_path / "on")
-    assert ended.code == 0, ended.err
-    assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
+    checkpoint = assert_goes_on(rffl, RUN, tmp_path)
     other = rffl(*RUN, "--model.local_steps", 5, "--ckpt_path", checkpoint, "--run.root", tmp_path / "other")
     assert other.code == 0
     assert "--model.local_steps 4 -> 5" in other.err

@@ -26,9 +26,8 @@ from rffl_pl.parameters import flat_parameters
 from rffl_pl.rehearsal import check_memory
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import RFFL, FedAvg, Standalone
-from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, Ended, only_run
-from tests.ranks import forked
+from tests.ranks import assert_goes_on
 from tests.runs import Diary, digits, federate, whole
 
 RUN = (
@@ -200,12 +199,7 @@ def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> N
         *RUN, "--model.personal", PULL, "--model.optimizer.momentum", 0.5, "--federation.participation", 0.7,
         "--server.removal_from", 1, "--server.alpha", 0, "--server.similarity", "leave_one_out",
     )  # fmt: skip
-    assert rffl(*run, "--run.root", tmp_path / "whole").code == 0
-    assert rffl(*run, "--trainer.max_epochs", 2, "--run.root", tmp_path / "begun").code == 0
-    checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
-    ended = forked(2, *run, "--ckpt_path", checkpoint, root=tmp_path / "on")
-    assert ended.code == 0, ended.err
-    assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
+    assert_goes_on(rffl, run, tmp_path)
     assert not all(RunFolder.open(only_run(tmp_path / "begun")).rounds()[-1].members)  # who is removed goes on
 
 

@@ -45,10 +45,9 @@ from rffl_pl.servers import (
     Verdict,
 )
 from rffl_pl.servers.evidence import Evidence
-from tests.cli.folders import assert_same_bits
 from tests.cohorts import CPU, batchnorm, examples, mlp, sgd
 from tests.conftest import QUICK, Ended, only_run
-from tests.ranks import forked
+from tests.ranks import assert_goes_on
 from tests.runs import digits, federate
 
 RUN = (
@@ -268,12 +267,7 @@ def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> N
         *RUN, "--federation.participation", 0.7, "--server.removal_from", 1, "--server.alpha", 0,
         "--server.similarity", "leave_one_out",
     )  # fmt: skip
-    assert rffl(*run, "--run.root", tmp_path / "whole").code == 0
-    assert rffl(*run, "--trainer.max_epochs", 2, "--run.root", tmp_path / "begun").code == 0
-    checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
-    ended = forked(2, *run, "--exchange", "sharded", "--ckpt_path", checkpoint, root=tmp_path / "on")
-    assert ended.code == 0, ended.err
-    assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
+    checkpoint = assert_goes_on(rffl, run, tmp_path, "--exchange", "sharded")
     without = (*RUN[:-2], *run[len(RUN) :], "--ckpt_path", checkpoint, "--run.root", tmp_path / "without")
     assert rffl(*without).code == 0  # and without them it goes on as others do
     first, last = (RunFolder.open(only_run(tmp_path / name)).summary().final for name in ("whole", "without"))

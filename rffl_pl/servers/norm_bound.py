@@ -24,10 +24,10 @@ class NormBound(Consensus):
     Uploads count alike, whatever examples are behind them. Without noise it is norm bounding; with little it is what is
     known as weak differential privacy, against backdoors.
 
-    With a constant bound, and all of m participants asked in each of T rounds, the step of a round is a Gaussian
-    mechanism of noise multiplier z for whoever might have sent nothing, and the models of all rounds together are
-    :math:`(\varepsilon, \delta)`-differentially private, with :math:`\rho = T / (2 z^2)` and
-    :math:`\varepsilon = \rho + 2 \sqrt{\rho \ln(1/\delta)}` (Bun and Steinke 2016,
+    With a constant bound and m uploads in each of T rounds, another upload in place of somebody's moves the mean by
+    :math:`2 B / m` at most, so that the models of all rounds together are
+    :math:`(\varepsilon, \delta)`-differentially private for whoever might have sent others, with
+    :math:`\rho = 2 T / z^2` and :math:`\varepsilon = \rho + 2 \sqrt{\rho \ln(1/\delta)}` (Bun and Steinke 2016,
     https://arxiv.org/abs/1605.02065), if the noise is drawn in secret. Here it is drawn from ``--seed_everything``,
     which every participant knows, so that runs can be repeated: it shows what privacy costs and what noise withstands,
     and protects nobody. Uploads reach the server as they are.
@@ -35,8 +35,8 @@ class NormBound(Consensus):
     Args:
         max_norm: B; by default the median of the round's lengths :math:`\|u_i\|`, of an even number the lower of the
             middle two.
-        noise: The noise multiplier z of McMahan et al. 2018 (https://arxiv.org/abs/1710.06963), in multiples of what
-            one participant can move the mean by; 0 is without.
+        noise: The noise multiplier z of McMahan et al. 2018 (https://arxiv.org/abs/1710.06963), in multiples of the
+            most that one upload brings to the mean; 0 is without.
 
     Raises:
         UserError: If the bound is not positive, or the noise is negative or not finite.
@@ -63,7 +63,7 @@ class NormBound(Consensus):
         lengths = evidence.squared_norms.sqrt()
         bound = float(lengths.median()) if self.max_norm is None else self.max_norm
         self._deviation = self.noise * bound / len(lengths)
-        return (bound / lengths).clamp_max(1) / len(lengths)
+        return torch.where(lengths > bound, bound / lengths, 1.0) / len(lengths)  # mixed ones may cancel
 
     def stride(self, combined: Tensor) -> Tensor:
         if not self._deviation:

@@ -12,11 +12,10 @@ import pytest
 import torch
 
 from rffl_pl.errors import UserError
-from rffl_pl.servers import NNM, NormBound
-from tests.cli.folders import assert_same_bits
-from tests.conftest import QUICK, Ended, only_run
+from rffl_pl.servers import NNM, Bucketing, NormBound
+from tests.conftest import QUICK, Ended
 from tests.functional.reference import close, uploads
-from tests.ranks import forked
+from tests.ranks import assert_goes_on
 from tests.runs import federate
 from tests.servers.tasks import assert_refused, shards, task
 from tests.servers.test_consensus import every_size, one_round, started, step_of
@@ -94,15 +93,17 @@ def test_behind_mixing() -> None:
     assert float((noisy - plain).std()) == pytest.approx(3.0 * 0.5 / 6, rel=0.03)
 
 
+def test_what_mixing_cancels() -> None:
+    """A mean of nothing, which has no length, ends a run as a weight that is not finite."""
+    rows = torch.ones(1, 53)  # whose inner products are exact
+    step = step_of(one_round(Bucketing(rule=NormBound(noise=1.0)), torch.cat([rows, -rows])))
+    assert not step.any()
+
+
 @pytest.mark.slow
 def test_on_two_ranks_that_share_the_server(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Other noise where a rank has some of the coordinates, or after an interruption."""
-    assert rffl(*RUN, "--run.root", tmp_path / "whole").code == 0
-    assert rffl(*RUN, "--trainer.max_epochs", 2, "--run.root", tmp_path / "begun").code == 0
-    checkpoint = only_run(tmp_path / "begun") / "checkpoints" / "last.ckpt"
-    ended = forked(2, *RUN, "--exchange", "sharded", "--ckpt_path", checkpoint, root=tmp_path / "on")
-    assert ended.code == 0, ended.err
-    assert_same_bits(only_run(tmp_path / "whole"), only_run(tmp_path / "on"))
+    assert_goes_on(rffl, RUN, tmp_path, "--exchange", "sharded")
 
 
 @pytest.mark.parametrize(
