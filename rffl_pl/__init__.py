@@ -15,8 +15,8 @@ _ROOMS = {
     "OmniscientAdversary OnOff Replay Rescale SignRandom Situation Sybil ValueInvert",
     "callbacks": "EndTogether Interruption PredictionWriter ReputationExchange RoundCallback RoundCheckpoint "
     "RoundProgress RunReport StandaloneReference",
-    "datamodules": "CIFAR10 CIFAR100 EMNIST MNIST MR SST SVHN Digits FashionMNIST FederatedDataModule HFDataset HFText "
-    "ImageFolder Sources Split TextDataModule TextFile Texts",
+    "datamodules": "Augmentation CIFAR10 CIFAR100 CropFlip EMNIST MNIST MR SST SVHN Digits FashionMNIST "
+    "FederatedDataModule HFDataset HFText ImageFolder Sources Split TextDataModule TextFile Texts",
     "datamodules.splits": "CLA DIR MIX OWN POW Pool SHARDS UNI",
     "errors": "UserError",
     "federation": "Federation",

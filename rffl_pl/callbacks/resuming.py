@@ -30,7 +30,10 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
     return settings | {"torch": str(torch.__version__)}
 
 
-_SINCE = ("--model.loss", "--model.objective", "--federation.coalition", "--federation.tolerated")
+_SINCE = (
+    "--model.loss", "--model.objective", "--model.local_steps", "--federation.coalition", "--federation.tolerated",
+    "--data.augment",
+)  # fmt: skip
 """What checkpoints have not always said, since there was no choice."""
 
 

@@ -69,8 +69,9 @@ class StandaloneReference(Callback):
         if self.enabled:  # now: while the run lasts somebody may write on
             layers = [*pl_module.network.modules(), *(pl_module.loss.modules() if pl_module.loss else ())]
             kinds = {type(layer) for layer in layers}
-            data = (type(pl_module.data), type(pl_module.data.split))
-            self._sources = sources([*kinds, *map(type, pl_module.cohort.optimizers), *data])
+            data = pl_module.data
+            theirs = map(type, (data, data.split, *([data.augment] if data.augment else ())))
+            self._sources = sources([*kinds, *map(type, pl_module.cohort.optimizers), *theirs])
         if over(trainer, pl_module):
             self.on_train_end(trainer, pl_module)
 

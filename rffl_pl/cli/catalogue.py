@@ -16,6 +16,7 @@ KINDS = {  # what `rffl list` lists: where its classes live, and what all of the
     "adversaries": ("adversaries", "Adversary"),
     "datamodules": ("datamodules", "FederatedDataModule"),
     "splits": ("datamodules", "Split"),
+    "augmentations": ("datamodules", "Augmentation"),
     "networks": ("models", "Module"),
 }
 

@@ -19,6 +19,7 @@ CHOICES = {  # what completes the word behind an option
     "--adversaries+": "adversaries",
     "--data": "datamodules",
     "--data.split": "splits",
+    "--data.augment": "augmentations",
     "--model.network": "networks",
     "--config": "configs",
     "-c": "configs",

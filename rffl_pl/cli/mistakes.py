@@ -38,6 +38,7 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "adversaries": lambda: catalogue.listed("adversaries"),
     "data": lambda: catalogue.listed("datamodules"),
     "data.split": lambda: catalogue.listed("splits"),
+    "data.augment": lambda: catalogue.listed("augmentations"),
     "model.network": lambda: catalogue.listed("networks"),
     "model.loss": lambda: [name for name in _public(torch.nn) if name.endswith("Loss")],
     "model.objective": lambda: (),  # all are somebody's own
@@ -109,7 +110,12 @@ KINDS = {
 _BASES = {"Optimizer": "--{} SGD", "Callback": "--{}+=EarlyStopping"}
 
 # What takes a class that is an option of another one's.
-_OUTER = {"data.split": "--data Digits ", "server.rule": "--server NNM ", "server.optimizer": "--server FedOpt "}
+_OUTER = {
+    "data.split": "--data Digits ",
+    "data.augment": "--data CIFAR10 ",
+    "server.rule": "--server NNM ",
+    "server.optimizer": "--server FedOpt ",
+}
 
 # The groups of options that belong to one class.
 GROUPS: dict[str, type] = {
@@ -140,7 +146,7 @@ def check_words(words: Sequence[str]) -> None:
 def _check_help(key: str, given: str, words: Sequence[str]) -> None:
     """See that help is asked for of a class, behind that which takes it."""
     outer = key.partition(".")[0]
-    if key in ("data.split", "server.rule", "server.optimizer"):
+    if key in _OUTER:
         typed = any(word.partition("=")[0] == f"--{outer}" for word in words)
         if not typed:
             raise UserError(
@@ -258,10 +264,12 @@ def _abstract(message: str) -> str | None:
     optimizer = "class_path='torch.optim.Optimizer'" in message and "required: defaults" in message
     if "is abstract" not in message and not optimizer:
         return None
-    given = "Optimizer" if optimizer else _given(message)
-    if lacking := _abstract_methods(given):
+    abstract = re.search(r"but ([\w.]+) is abstract", message)
+    given = "Optimizer" if optimizer else abstract[1] if abstract else _given(message)
+    unnamed = given == _ANOTHER or "NestedArg(" in _innermost(message)  # an option of a class alone
+    if not unnamed and (lacking := _abstract_methods(given)):
         return f"Expected --{_key(message)} to be a class that can be made, but {given} has no {lacking}; write it."
-    what = "none is named" if given == _ANOTHER else f"{given} is abstract"
+    what = "none is named" if unnamed else f"{given} is abstract"
     return (
         f"Expected --{_key(message)} to be a class that can be made, but {what}; name a class first, or put --config "
         "before the options that change it."

@@ -1,5 +1,6 @@
 """One file per data set; the base class turns any map-style dataset of (x, y) into a federation's shards."""
 
+from rffl_pl.datamodules.augmenting import Augmentation, CropFlip
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.cifar10 import CIFAR10, CIFAR100
 from rffl_pl.datamodules.digits import Digits
@@ -17,6 +18,6 @@ from rffl_pl.datamodules.text_file import TextFile
 
 __all__ = [
     "CIFAR10", "CIFAR100", "CLA", "DIR", "EMNIST", "MIX", "MNIST", "MR", "OWN", "POW", "SHARDS", "SST", "SVHN", "UNI",
-    "Digits", "FashionMNIST", "FederatedDataModule", "HFDataset", "HFText", "ImageFolder", "Pool", "Sources", "Split",
-    "TextDataModule", "TextFile", "Texts",
+    "Augmentation", "CropFlip", "Digits", "FashionMNIST", "FederatedDataModule", "HFDataset", "HFText", "ImageFolder",
+    "Pool", "Sources", "Split", "TextDataModule", "TextFile", "Texts",
 ]  # fmt: skip

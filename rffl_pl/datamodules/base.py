@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rffl_pl.configured import Configured
+from rffl_pl.datamodules.augmenting import Augmentation, check_augment
 from rffl_pl.datamodules.border import Part, tensors_of
 from rffl_pl.datamodules.inputs import digest_of_inputs, spread
 from rffl_pl.datamodules.measuring import Measuring
@@ -32,6 +33,7 @@ from rffl_pl.datamodules.splits import DIR, OWN, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
+from rffl_pl.functional.streams import Stream
 from rffl_pl.launch import words
 
 Watch = Literal["validation", "test"]
@@ -58,6 +60,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         watch: What accuracies are measured on during training: ``validation`` or ``test`` (for curves to compare
             with published ones; nothing is ever selected by them).
         batch_size: Examples per local mini-batch.
+        augment: Changes training examples at random whenever they are trained on: `CropFlip`, or a class of your own.
         eval_batch_size: Examples per batch of validation, test and prediction.
         measurements: At most so many pairs of a participant and an example are measured at a time: with more, all
             participants are measured on the same share of the examples, drawn once, and the run says so; after a
@@ -104,6 +107,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         validation: float = 0.1,
         watch: Watch = "validation",
         batch_size: int = 32,
+        augment: Augmentation | None = None,
         eval_batch_size: int = 64,
         measurements: int | None = 250_000,
         num_workers: int = 0,
@@ -135,6 +139,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.validation_share = validation
         self.watch = watch
         self.batch_size = batch_size
+        self.augment = augment
         self.eval_batch_size = eval_batch_size
         self.measurements = measurements
         self.num_workers = num_workers
@@ -175,6 +180,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             self._told = by_participant(chain.from_iterable(everybodys(mine)), self.federation.total)
             self.shards = [torch.arange(holding.examples) for holding in self._told["training"]]
         together(partial(self._check_limit, measured[stage]))
+        if stage == "fit":
+            together(self._check_augment)
 
     def _set_up(self) -> None:
         if self.mistake is not None:
@@ -217,6 +224,11 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         labels = self._parts["training"].labels
         return [len(labels[shard].unique()) for shard in self.shards]
 
+    def settings(self, prefix: str = "") -> dict[str, str]:
+        """As of everything configured, with what changes training examples."""
+        changes = {} if self.augment is None else self.augment.settings(f"{prefix}.augment")
+        return super().settings(prefix) | changes
+
     def identity(self) -> dict[str, str]:
         """What a checkpoint of this data must agree with, and other ranks: of inputs too, where they lie in memory."""
         facts = {
@@ -254,7 +266,9 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def train_dataloader(self) -> RoundLoader:
         """One item per epoch: the shards of the participants that this rank hosts."""
-        return RoundLoader({i: Shard(self._reader_of(i), self.shards[i], self.batch_size) for i in self.hosted})
+        return RoundLoader(
+            {i: Shard(self._reader_of(i), self.shards[i], self.batch_size, self.augment) for i in self.hosted}
+        )
 
     def val_dataloader(self) -> Evaluated:
         """What is watched during training; of what does not all fit ``measurements``, half as much as at the end."""
@@ -459,6 +473,13 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             f"Expected class_names of {type(self).__name__} to be a list of {self.num_classes} different texts, one "
             f"for each class, or empty, but got {got}."
         )
+
+    def _check_augment(self) -> None:
+        """See that training examples can be changed as is asked for."""
+        if self.augment is not None:
+            with Stream(0):  # a dataset may draw at random
+                x, _ = self.example(self.hosted[0])
+            check_augment(self.augment, torch.cat([x, x]))
 
     def _check_limit(self, which: str) -> None:
         """See that something is left of what is asked for, final accuracies after training: they are measured last.

@@ -7,13 +7,14 @@ sees exactly one per epoch, and the mini-batches are drawn inside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from rffl_pl.datamodules.augmenting import Augmentation, Augmented
 from rffl_pl.datamodules.reading import Batches, Reader
 from rffl_pl.datamodules.sentences import Sentences
 
@@ -30,11 +31,18 @@ class Shard:
         source: A map-style dataset of (x, y), or a reader of one that shards share.
         indices: The participant's examples in it.
         batch_size: Examples per mini-batch.
+        augment: Changes them whenever they are trained on.
     """
 
-    def __init__(self, source: Dataset[Any] | Reader, indices: Tensor, batch_size: int) -> None:
+    def __init__(
+        self,
+        source: Dataset[Any] | Reader,
+        indices: Tensor,
+        batch_size: int,
+        augment: Augmentation | None = None,
+    ) -> None:
         self.reader = source if isinstance(source, Reader) else Reader(source)
-        self.indices, self.batch_size = indices, batch_size
+        self.indices, self.batch_size, self.augment = indices, batch_size, augment
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -49,22 +57,29 @@ class Shard:
 
         Sentences are shuffled, put into batches of like length, and the batches shuffled.
         """
-        order = self.indices[torch.randperm(len(self.indices))]
-        batches = bucketed(self.reader.dataset, order).split(self.batch_size)
-        if isinstance(self.reader.dataset, Sentences):
-            batches = tuple(batches[i] for i in torch.randperm(len(batches)).tolist())
-        return Batches(self.reader, batches)
+        return self._trained_on(self._order())
 
     def steps(self, count: int) -> Batches:
         """So many mini-batches, of passes as `epoch` draws them, one after another; the last one is cut off."""
         order: list[Tensor] = []
         while len(order) < count:
-            order += self.epoch().order
-        return Batches(self.reader, order[:count])
+            order += self._order()
+        return self._trained_on(order[:count])
 
     def in_order(self) -> Batches:
-        """One pass in a fixed order: as the examples were dealt, sentences by length."""
+        """One pass in a fixed order: as the examples were dealt, sentences by length; as they are."""
         return self.reader.batches(bucketed(self.reader.dataset, self.indices), self.batch_size)
+
+    def _order(self) -> list[Tensor]:
+        """The examples of every mini-batch of one pass."""
+        order = self.indices[torch.randperm(len(self.indices))]
+        batches = list(bucketed(self.reader.dataset, order).split(self.batch_size))
+        if isinstance(self.reader.dataset, Sentences):
+            batches = [batches[i] for i in torch.randperm(len(batches)).tolist()]
+        return batches
+
+    def _trained_on(self, order: Sequence[Tensor]) -> Batches:
+        return Batches(self.reader, order) if self.augment is None else Augmented(self.reader, order, self.augment)
 
 
 class RoundLoader:

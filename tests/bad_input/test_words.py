@@ -54,6 +54,24 @@ OPTIONS: dict[str, Row] = {
     "a section as a number": (("--federation", 3), "--federation to be names with values, but got 3"),
     "batch size in words": (("--data.batch_size", "x"), "--data.batch_size to be a whole number, but got x."),
     "examples in words": (("--data.examples_per_participant", "x"), "--data.examples_per_participant to be a whole"),
+    "a misspelt augmentation": (("--data.augment", "Cropflip"), "be a class, but got Cropflip; did you mean CropFlip?"),
+    "an option of no augmentation": (("--data.augment.padding", 2), "--data.augment to be a class that can be made, b"),
+    "unknown key of an augmentation": (
+        ("--data.augment", "CropFlip", "--data.augment.pading", 2),
+        "but got --data.augment.pading; did you mean --data.augment.padding?",
+    ),
+    "an augmentation too wide": (
+        ("--data.augment", "CropFlip", "--data.augment.padding", HUGE),
+        "--data.augment.padding to be at most 4096, but got 1e+09; try 4.",
+    ),
+    "an augmentation of nothing": (
+        ("--data.augment", "CropFlip", "--data.augment.padding", 0, "--data.augment.flip", "false"),
+        "move images or to mirror them, but got padding 0 and flip false; leave --data.augment out",
+    ),
+    "a transform of torchvision": (
+        ("--data.augment", "torchvision.transforms.v2.RandomRotation"),
+        "to be a class derived from Augmentation, but got torchvision.transforms.v2.RandomRotation, which is none",
+    ),
     "alpha of a split in words": (
         ("--data.split", "DIR", "--data.split.alpha", "x"),
         "--data.split.alpha to be a number, but got x.",

@@ -258,7 +258,7 @@ def test_shards_beside_adversaries() -> None:
 def test_how_many_are_watched(most: int, tested: int, watched: int) -> None:
     """After a round as many as in the end, or fewer than all where there is room for just all."""
     federation = Federation(participants=8, adversaries=2)
-    small = {"examples_per_participant": 3, "adversary_examples": 3}
+    small: dict[str, Any] = {"examples_per_participant": 3, "adversary_examples": 3}
     data = ready(InMemory(federation, split="UNI", measurements=most, watch="test", **small))
     assert len(contents(data.test_dataloader())) == tested
     assert len(contents(data.val_dataloader())) == watched
