@@ -21,6 +21,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.cli import catalogue
 from rffl_pl.cli.login import wandb_url
+from rffl_pl.cli.options import OUTER
 from rffl_pl.cli.own import why_not
 from rffl_pl.cli.run import Run
 from rffl_pl.errors import UserError
@@ -109,14 +110,6 @@ KINDS = {
 # What stands for a class that nobody named, and how one is named.
 _BASES = {"Optimizer": "--{} SGD", "Callback": "--{}+=EarlyStopping"}
 
-# What takes a class that is an option of another one's.
-_OUTER = {
-    "data.split": "--data Digits ",
-    "data.augment": "--data CIFAR10 ",
-    "server.rule": "--server NNM ",
-    "server.optimizer": "--server FedOpt ",
-}
-
 # The groups of options that belong to one class.
 GROUPS: dict[str, type] = {
     "federation": Federation,
@@ -145,18 +138,14 @@ def check_words(words: Sequence[str]) -> None:
 
 def _check_help(key: str, given: str, words: Sequence[str]) -> None:
     """See that help is asked for of a class, behind that which takes it."""
-    outer = key.partition(".")[0]
-    if key in _OUTER:
-        typed = any(word.partition("=")[0] == f"--{outer}" for word in words)
-        if not typed:
-            raise UserError(
-                f"Expected --{outer} before --{key}.help, but got none; give {_OUTER[key]}--{key}.help {given}."
-            )
     if not given or given.startswith("--"):
         names = list(CLASSES[key]())
         some = f"one of {', '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
         some = some or "its name, or your own as my_package.MyClass"
         raise UserError(f"Expected a class behind --{key}.help, but got none; give {some}.")
+    outer = key.partition(".")[0]
+    if key in OUTER and not any(word.partition("=")[0] == f"--{outer}" for word in words):
+        raise UserError(f"Expected --{outer} before --{key}.help, but got none; give {OUTER[key]}--{key}.help {given}.")
 
 
 def mistake_behind(error: BaseException) -> BaseException | None:
@@ -245,7 +234,7 @@ def _left_out(message: str) -> str | None:
 
 def _help_of(key: str, package: str, name: str) -> str:
     """Where a class's options are listed, behind the one that it is an option of."""
-    return f"see `rffl fit {_OUTER.get(key, '')}--{key}.help {_as_typed(package, name)}`"
+    return f"see `rffl fit {OUTER.get(key, '')}--{key}.help {_as_typed(package, name)}`"
 
 
 def _untyped(message: str) -> str | None:

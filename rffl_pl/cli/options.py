@@ -37,6 +37,15 @@ _SAID = {
     "ckpt_path": "Whose models: the checkpoints of a run, its last.ckpt or its folder.",
 }
 """What Lightning says in words of its own, or nobody does."""
+OUTER = {
+    "data.split": "--data Digits ",
+    "data.augment": "--data CIFAR10 ",
+    "server.rule": "--server NNM ",
+    "server.optimizer": "--server FedOpt ",
+}
+"""What takes a class that is an option of another one's."""
+_INNER = {key.rpartition(".")[2]: key for key in OUTER}
+"""The options of such a class begin so where the parser shows its help, as if they were nobody's."""
 _SYMBOLS = {
     "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "leftarrow": "←", "cdot": "·", "sum": "Σ", "|": "‖",
 }  # fmt: skip
@@ -46,8 +55,9 @@ _SYMBOLS = {
 class Parser(LightningArgumentParser):
     """Lightning's, whose help is plain; that of a class begins with what it is, for no command is of it alone."""
 
-    def __init__(self, *args: Any, usage: str | None = SUPPRESS, **kwargs: Any) -> None:
-        super().__init__(*args, **{"usage": usage, "formatter_class": PlainHelp} | kwargs)
+    def __init__(self, *args: Any, usage: str | None = SUPPRESS, description: str | None = None, **kwargs: Any) -> None:
+        said = {"usage": usage, "formatter_class": PlainHelp, "description": _as_typed(description or "") or None}
+        super().__init__(*args, **said | kwargs)
         self.shown: list[Any] = []
         """The groups that help shows, in its order; none for all as they are."""
 
@@ -70,6 +80,9 @@ class PlainHelp(DefaultHelpFormatter):
 
     def _format_action(self, action: Action) -> str:
         return "" if action.dest.startswith("data.federation") else super()._format_action(action)
+
+    def _format_action_invocation(self, action: Action) -> str:
+        return _as_typed(super()._format_action_invocation(action))
 
     def start_section(self, heading: str | None) -> None:
         """Begin a group of options."""
@@ -100,6 +113,11 @@ def described(command: str) -> dict[str, str]:
         "usage": f"rffl {command} [--ranks R] [options]",
         "description": f"{what[0].upper()}{what[1:]}, for instance by: {example}",
     }
+
+
+def _as_typed(text: str) -> str:
+    """Options of an inner class with the outer one before them: ``--data.split.alpha`` of ``--split.alpha``."""
+    return re.sub(rf"--({'|'.join(_INNER)})(?=\.)", lambda found: f"--{_INNER[found[1]]}", text)
 
 
 def plain(text: str) -> str:

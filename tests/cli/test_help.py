@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,23 @@ def test_the_options_are_those_of_a_federation_first(rffl: Run) -> None:
     assert "μ / 2 ‖w - w^t‖^2 is added" in one
     assert not any(mark in one for mark in (":math:", "``", "torch.nn.ReLU", "Linked arguments", "torchmetrics.text"))
     assert "usage: rffl predict " in rffl("predict", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("outer", "option", "inner"),
+    [
+        ("NNM", "--server.rule", "TrimmedMean"),
+        ("FedOpt", "--server.optimizer", "Adam"),
+        ("Digits", "--data.split", "DIR"),
+        ("CIFAR10", "--data.augment", "CropFlip"),
+    ],
+)
+def test_the_options_of_an_inner_class(rffl: Run, tmp_path: Path, outer: str, option: str, inner: str) -> None:
+    """They are shown as they are typed."""
+    words = (option.partition(".")[0], outer, f"{option}.help", inner)
+    shown = rffl("fit", "--run.root", tmp_path, *words).out
+    assert shown.startswith(f"Help for {option}.help=")
+    assert {*re.findall(r"^  (--[\w.]+)\.\w+", shown, re.MULTILINE)} == {option}
 
 
 def test_the_options_of_a_class(rffl: Run, tmp_path: Path) -> None:
