@@ -17,10 +17,8 @@ ALONE = ("--federation.adversaries", 0, "--adversaries", "[]")
 FAST = ("--model.lr_decay", 0.85, "--trainer.max_epochs", 70, "--trainer.check_val_every_n_epoch", 70)
 
 
-@pytest.mark.parametrize(
-    "company",
-    [pytest.param(ALONE, marks=pytest.mark.slow, id="the honest alone"), pytest.param((), id="with a free-rider")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("company", [ALONE, ()], ids=["the honest alone", "with a free-rider"])
 def test_nobody_honest_is_removed_by_noise(rffl: Run, tmp_path: Path, company: tuple[object, ...]) -> None:
     """With every honest participant silent its reputation stays where it was, and each is told of once."""
     ended = rffl("fit", "--config", "configs/digits.yaml", *QUICK, *company, *FAST)

@@ -160,6 +160,7 @@ exclude:
         assert (run.parent / "log.txt").read_text().count("run folder: ") == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_pack_goes_on(rffl: Run, tmp_path: Path) -> None:
     """Every cell where it was; and the process answers signals as before."""
     cells = "rffl: '', fedavg: --server FedAvg, median: --server Median"
