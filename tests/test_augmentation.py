@@ -49,6 +49,31 @@ class Noise(Augmentation):
         return x.add_(0.3 * torch.randn_like(x) + 0.1 * random.random() + 0.1 * float(np.random.rand()))
 
 
+class Counting(Augmentation):
+    """Remembers how often it was called, or draws from a stream of its own."""
+
+    def __init__(self, what: str) -> None:
+        self.calls, self.stream = 0, torch.Generator()
+        self.what = what
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.what == "calls":
+            self.calls += 1
+            return x + self.calls
+        return x + torch.rand(1, generator=self.stream)
+
+
+class Learnt(Augmentation):
+    """A layer, whose outputs would want a gradient, and what is prepared when it is first called."""
+
+    def __init__(self) -> None:
+        self.layer, self.prepared = nn.Linear(8, 8), False
+
+    def __call__(self, x: Tensor) -> Any:
+        self.prepared = True
+        return self.layer(x)
+
+
 class Wrong(Augmentation):
     """Does what it is told to."""
 
@@ -183,6 +208,11 @@ def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> N
         (Wrong(lambda x: None), "but got NoneType; return such a tensor"),
         (Wrong(lambda x: x / 0), "to make finite inputs, but got NaN or infinity; mend it"),
         (Wrong(lambda x: int("a")), r"Wrong to change inputs .2, 1, 8, 8., but ValueError: invalid .*test_augment"),
+        (
+            Counting("calls"),
+            "Counting to stay as it is made, since it serves all participants .*, but its calls changes",
+        ),
+        (Counting("stream"), "to stay as it is made, .*, but its stream changes; have it draw from the surrounding"),
         (CropFlip, "--data.augment to be an Augmentation that is made, CropFlip.. or one of your own, but got <class"),
         ("CropFlip", "that is made, CropFlip.. or one of your own, but got CropFlip"),
     ],
@@ -193,6 +223,13 @@ def test_refused_before_training(augment: Any, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         data.setup("fit")
     data.setup("test")  # for which it does not matter
+
+
+def test_a_layer_of_ones_own() -> None:
+    """Its weights are nobody's to train."""
+    data = Digits(Federation(participants=2), augment=Learnt(), examples_per_participant=20)
+    data.setup("fit")
+    assert not any(x.requires_grad for x, _ in next(iter(data.train_dataloader()))[0].epoch())
 
 
 def test_no_images() -> None:

@@ -70,7 +70,7 @@ class StandaloneReference(Callback):
             layers = [*pl_module.network.modules(), *(pl_module.loss.modules() if pl_module.loss else ())]
             kinds = {type(layer) for layer in layers}
             data = pl_module.data
-            theirs = map(type, (data, data.split, *([data.augment] if data.augment else ())))
+            theirs = map(type, (data, data.split, *([] if data.augment is None else [data.augment])))
             self._sources = sources([*kinds, *map(type, pl_module.cohort.optimizers), *theirs])
         if over(trainer, pl_module):
             self.on_train_end(trainer, pl_module)

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.reading import Batch, Batches, Reader
 from rffl_pl.errors import UserError, check_number, ones_own
+from rffl_pl.fingerprints import stays
 from rffl_pl.functional.streams import Stream
 
 OPTION = "--data.augment"
@@ -22,8 +23,9 @@ class Augmentation(Configured, ABC):
     """Changes training examples at random. Your own is a subclass with `__call__`.
 
     It is called with every mini-batch of local training, which draws anew each time, from torch's, NumPy's or Python's
-    own streams: they are the participant's and the round's, the same on any number of ranks. What is validated, tested
-    or predicted, what a server trains on itself, and what q-FFL weighs losses by stays as it is.
+    own streams: they are the participant's and the round's, the same on any number of ranks. One object serves all
+    participants of a process, and keeps nothing from one call to the next. What is validated, tested or predicted, what
+    a server trains on itself, and what q-FFL weighs losses by stays as it is.
     """
 
     _group: ClassVar[str] = OPTION
@@ -109,7 +111,7 @@ def changed(augment: Augmentation, x: Tensor) -> Tensor:
         UserError: If it fails, or what it makes are no such inputs.
     """
     kind, shape, dtype = type(augment), x.shape, x.dtype
-    with ones_own(augment, OPTION, f"change inputs {list(shape)}"):
+    with torch.no_grad(), ones_own(augment, OPTION, f"change inputs {list(shape)}"):
         found = augment(x)
     if not isinstance(found, Tensor) or found.shape != shape or found.dtype != dtype:
         got = f"{list(found.shape)} {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
@@ -124,7 +126,7 @@ def check_augment(augment: Augmentation | None, x: Tensor) -> None:
     """Try an augmentation on inputs ``[B, ...]``, which may be changed.
 
     Raises:
-        UserError: If it is none, or does not take them.
+        UserError: If it is none, does not take them, or remembers what it did.
     """
     if augment is None:
         return
@@ -132,11 +134,11 @@ def check_augment(augment: Augmentation | None, x: Tensor) -> None:
         raise UserError(
             f"Expected {OPTION} to be an Augmentation that is made, CropFlip() or one of your own, but got {augment}."
         )
+    kind = type(augment)
+    called = f"{OPTION} {kind.__module__}.{kind.__qualname__}"
     with Stream(0):
-        found = changed(augment, x)
+        found = changed(augment, x)  # the first time it may prepare something for good
+        with stays(called, augment, "have it draw from the surrounding streams, and keep nothing"):
+            changed(augment, found.clone())
     if found.is_floating_point() and not found.isfinite().all():
-        kind = type(augment)
-        raise UserError(
-            f"Expected {OPTION} {kind.__module__}.{kind.__qualname__} to make finite inputs, but got NaN or infinity; "
-            "mend it."
-        )
+        raise UserError(f"Expected {called} to make finite inputs, but got NaN or infinity; mend it.")
