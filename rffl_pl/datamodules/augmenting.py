@@ -25,7 +25,7 @@ class Augmentation(Configured, ABC):
     It is called with every mini-batch of local training, which draws anew each time, from torch's, NumPy's or Python's
     own streams: they are the participant's and the round's, the same on any number of ranks. One object serves all
     participants of a process, and keeps nothing from one call to the next. What is validated, tested or predicted, what
-    a server trains on itself, and what q-FFL weighs losses by stays as it is.
+    a server trains on itself, and what the losses are of that it weighs by stays as it is.
     """
 
     _group: ClassVar[str] = OPTION
