@@ -84,6 +84,7 @@ def flatten(state: Any) -> Any:
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ranks_and_checkpoints_do_not_matter(tmp_path: Path) -> None:
     """Four rounds in one process, and two on four ranks followed by two on two ranks, end in the same bits."""

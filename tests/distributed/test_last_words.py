@@ -41,7 +41,7 @@ def errors(said: str) -> list[str]:
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        ("tests.own_node", [f"Error: {CUT}", f"Error: Rank 1 on {HOST}: {CUT}"]),
+        pytest.param("tests.own_node", [f"Error: {CUT}", f"Error: Rank 1 on {HOST}: {CUT}"], marks=pytest.mark.slow),
         ("rffl_pl", [f"Error: {CUT}"]),
     ],
 )

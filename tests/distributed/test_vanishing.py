@@ -39,6 +39,7 @@ def test_one_rank_that_is_asked_to_end_ends_all(tmp_path: Path) -> None:
     assert not run.summary_file.exists()
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_stopped_is_given_up(tmp_path: Path) -> None:
     """The others say which one and in which round, and end; the last round's checkpoint is whole."""
     stopped = (*SIGNALLED, "--trainer.callbacks.number", int(signal.SIGSTOP), "--run.patience", 10)
