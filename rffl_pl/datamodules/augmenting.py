@@ -122,18 +122,24 @@ def changed(augment: Augmentation, x: Tensor) -> Tensor:
     return found
 
 
-def check_augment(augment: Augmentation | None, x: Tensor) -> None:
-    """Try an augmentation on inputs ``[B, ...]``, which may be changed.
+def check_made(augment: object) -> None:
+    """See that something is an augmentation, if it is anything.
 
     Raises:
-        UserError: If it is none, does not take them, or remembers what it did.
+        UserError: If it is not.
     """
-    if augment is None:
-        return
-    if not isinstance(augment, Augmentation):
+    if augment is not None and not isinstance(augment, Augmentation):
         raise UserError(
             f"Expected {OPTION} to be an Augmentation that is made, CropFlip() or one of your own, but got {augment}."
         )
+
+
+def check_augment(augment: Augmentation, x: Tensor) -> None:
+    """Try an augmentation on inputs ``[B, ...]``, which may be changed.
+
+    Raises:
+        UserError: If it does not take them, or remembers what it did.
+    """
     kind = type(augment)
     called = f"{OPTION} {kind.__module__}.{kind.__qualname__}"
     with Stream(0):

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rffl_pl.configured import Configured
-from rffl_pl.datamodules.augmenting import Augmentation, check_augment
+from rffl_pl.datamodules.augmenting import Augmentation, check_augment, check_made
 from rffl_pl.datamodules.border import Part, tensors_of
 from rffl_pl.datamodules.inputs import digest_of_inputs, spread
 from rffl_pl.datamodules.measuring import Measuring
@@ -130,6 +130,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 "--data.watch test."
             )
         check_alpha("--data.dirichlet_alpha", dirichlet_alpha)
+        check_made(augment)
         self.federation = federation
         self.split = named(split)
         if isinstance(self.split, DIR) and self.split.alpha is None:

@@ -91,8 +91,8 @@ OPTIONS: dict[str, Row] = {
         "--model.loss.weight to be a list of numbers, but got [1, 'x'].",
     ),
     "an objective by its name": (
-        ("--model.objective", "Moon"),
-        "--model.objective to be a class, but got Moon; give your own as my_package.MyClass.",
+        ("--model.objective", "Contrast"),
+        "--model.objective to be a class, but got Contrast; give your own as my_package.MyClass.",
     ),
     "an objective that is none": (
         ("--model.objective", "torch.nn.Linear"),
