@@ -18,6 +18,7 @@ from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies import Study, contributions, results, tables
 from rffl_pl.studies.settings import left_out, of_today, remedy
 from rffl_pl.studies.study import COALITION, COLUMNS, CURVE_COLUMNS, checked_seeds
+from rffl_pl.studies.tuned import Tuned, tuned
 from rffl_pl.studies.within import ROUND, WITHIN, widened
 from rffl_pl.studies.worst import worst_over
 
@@ -52,6 +53,13 @@ def parser() -> Words:
         help="of either: what each participant adds to the measure, of a study with players",
     )
     made.add_argument("--worst", metavar="AXIS", help="of either: the worst over this axis, of each seed its own")
+    made.add_argument(
+        "--tuned",
+        metavar=("AXIS", "AXIS=LABEL"),
+        nargs="+",
+        help="of either: each at its label on this axis with the best accuracy on validation examples, by AXIS=LABEL "
+        "if given",
+    )
     made.add_argument("--format", choices=tables.FORMATS, help=f"of the table: {tables.FORMATS[0]}")
     made.add_argument("--out", type=Path, help="folder of the picture: the study's in ROOT")
     return made
@@ -102,23 +110,18 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
     if rounds:
         _check_curves(study, measure, given.contribution, file)
     rows = _shown(study, only, given.seeds, results.curves_beside(file) if rounds else file, rounds)
-    if measure not in {row["measure"] for row in rows}:
-        measure = results.NAMES.get(measure, measure)  # as a run's summary calls it
-    lacking, shown_study = None, study
-    if given.worst:
-        worst = worst_over(study, rows, given.worst, measure)
-        shown_study, rows, lacking = worst.study, worst.rows, worst.left_out()
-        measure = f"{measure}{tables.WORST}{given.worst}"
-    elif given.contribution:
-        _check_whole(only)
-        found = contributions.added(study, rows, given.contribution, measure)
-        shown_study, rows, measure, lacking = found.study, found.rows, found.rows[0]["measure"], found.left_out()
+    chosen = _tuned(given, study, only, file) if given.tuned else None
+    rows = chosen.of(rows) if chosen else rows
+    shown_study, rows, measure, lacking = _derived(given, study, only, rows, measure)
+    shown_study = chosen.without_axis(shown_study) if chosen else shown_study
     shown_study, rows = widened(shown_study, rows, axes, measure)
     shown = tables.tables(shown_study, rows, axes, measure, given.rounds, given.between, option)
     missing = tables.unseen(study, shown, axes[: 1 if given.between else 2], only)
     unpaired = sum(table.unpaired for table in shown)
     alone = f"Left out: seeds that one of the two columns lacks, {unpaired} in all." if unpaired else None
-    for told in filter(None, (lacking, missing, alone)):
+    shown = chosen.named(shown, axes, given.between) if chosen else shown
+    choice = (chosen.left_out(), chosen.at_an_end()) if chosen else ()
+    for told in filter(None, (lacking, missing, alone, *choice)):
         print(told, file=sys.stderr)
     if given.table:
         print(tables.written(shown, axes, given.format or tables.FORMATS[0]))
@@ -127,15 +130,43 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
 
     out = given.out or file.parent
     with writing_to(out):
-        print(*save(draw(shown, axes), out, _named(measure, axes, given.between, only)), sep="\n")
+        print(*save(draw(shown, axes), out, _named(measure, axes, given, only)), sep="\n")
 
 
-def _named(
-    measure: str, axes: Sequence[str], between: Sequence[str] | None, only: Mapping[str, Collection[str]]
-) -> str:
-    """The name of a picture's files: what it shows, over which axes, and of which places alone."""
+def _derived(
+    given: argparse.Namespace, study: Study, only: Mapping[str, set[str]], rows: list[results.Row], measure: str
+) -> tuple[Study, list[results.Row], str, str | None]:
+    """Worst cases or contributions in place of the results they are made of, if asked for.
+
+    Returns:
+        Their study, the results, their measure, and what is to be told of those that lack something.
+    """
+    if measure not in {row["measure"] for row in rows}:
+        measure = results.NAMES.get(measure, measure)  # as a run's summary calls it
+    if given.worst:
+        worst = worst_over(study, rows, given.worst, measure)
+        return worst.study, worst.rows, f"{measure}{tables.WORST}{given.worst}", worst.left_out()
+    if given.contribution:
+        _check_whole(only)
+        found = contributions.added(study, rows, given.contribution, measure)
+        return found.study, found.rows, found.rows[0]["measure"], found.left_out()
+    return study, rows, measure, None
+
+
+def _tuned(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]], file: Path) -> Tuned:
+    """The labels that are chosen, each from the results of its places at the end of the runs."""
+    axis, *behind = given.tuned
+    where = study.only(behind, "--tuned")
+    narrowed = {name: labels for name, labels in only.items() if name not in where}
+    rows = _shown(study, narrowed, given.seeds, file, by_round=False, quiet=True)
+    return tuned(study, [row for row in rows if given.rounds in (None, int(row["rounds"]))], axis, where, given.worst)
+
+
+def _named(measure: str, axes: Sequence[str], given: argparse.Namespace, only: Mapping[str, Collection[str]]) -> str:
+    """The name of a picture's files: what it shows, over which axes, how chosen, and of which places alone."""
     narrowed = [f"{axis}={'+'.join(sorted(labels))}" for axis, labels in only.items()]
-    return re.sub(r"[^\w.+=-]+", "_", "-".join([measure, "by", *axes, *(between or ()), *narrowed]))[:200]
+    tuned = ["tuned", *given.tuned] if given.tuned else []
+    return re.sub(r"[^\w.+=-]+", "_", "-".join([measure, "by", *axes, *(given.between or ()), *tuned, *narrowed]))[:200]
 
 
 @contextmanager
@@ -188,7 +219,8 @@ def _check_table(given: argparse.Namespace) -> None:
         if getattr(given, option) is not None and shows:
             raise UserError(f"Expected --{option} without --{asked[0]}, which runs nothing; leave out one of them.")
     _check_worst(given)
-    for option in ("between", "measure", "contribution", "worst"):
+    _check_tuned(given)
+    for option in ("between", "measure", "contribution", "worst", "tuned"):
         if getattr(given, option) and not shows:
             raise UserError(f"Expected --{option} to go with --table or --figure and their axes, but there is neither.")
     for option, needed in {"format": "table", "out": "figure"}.items():
@@ -204,10 +236,27 @@ def _check_worst(given: argparse.Namespace) -> None:
         raise UserError(f"Expected --worst without the axis {inside[0]}, but got both; leave out one of them.")
 
 
+def _check_tuned(given: argparse.Namespace) -> None:
+    """Refuse to choose what is shown, or where every label counts."""
+    if given.tuned and given.contribution:
+        raise UserError("Expected --tuned or --contribution, but got both; leave out one of them.")
+    option = "--table" if given.table else "--figure"
+    if given.tuned and given.tuned[0] in (given.table or given.figure or ()):
+        raise UserError(
+            f"Expected {option} without the axis {given.tuned[0]}, of which --tuned chooses a label, but got both; "
+            "leave out one of them."
+        )
+
+
 def _shown(
-    study: Study, only: Mapping[str, set[str]], seeds: Sequence[int] | None, file: Path, by_round: bool
+    study: Study,
+    only: Mapping[str, set[str]],
+    seeds: Sequence[int] | None,
+    file: Path,
+    by_round: bool,
+    quiet: bool = False,
 ) -> list[results.Row]:
-    """The results that are shown; what was run with other words is left out, and stderr tells of it."""
+    """The results that are shown; what was run with other words is left out, and stderr tells of it, unless quiet."""
     rows = results.narrowed(study, results.read(study, file, CURVE_COLUMNS if by_round else COLUMNS), only)
     run = sorted({int(row["seed"]) for row in rows})
     if run and seeds and not {*seeds} & {*run}:
@@ -215,7 +264,7 @@ def _shown(
             f"Expected --seeds of which there are results in {file}, {', '.join(map(str, run))}, but got "
             f"{', '.join(map(str, seeds))}; run the study with them first."
         )
-    if run and seeds and (lacking := sorted({*seeds} - {*run})):
+    if not quiet and run and seeds and (lacking := sorted({*seeds} - {*run})):
         print(f"Without results of seeds {', '.join(map(str, lacking))}.", file=sys.stderr)
     fitting, others = of_today(study, (row for row in rows if not seeds or int(row["seed"]) in seeds))
     if others and not fitting:
@@ -223,7 +272,7 @@ def _shown(
             f"Expected results of {study.name} with the words that it has now, but all that are in {file} were run "
             f"with others; {remedy(study)}."
         )
-    if others:
+    if others and not quiet:
         print(left_out(study, others), file=sys.stderr)
     return fitting
 

@@ -140,6 +140,8 @@ class Summary:
         attacks: What each participant does, ``FreeRider`` and so on; None for the honest, empty if it is not known.
         watched: What accuracies were measured on after every round, ``validation`` or ``test``; None of runs that did
             not keep it.
+        validation: Mean accuracy of the honest on the validation examples after the last round, by which something may
+            be chosen without the test set; None if it was not measured on them then.
         measured: What else was measured of the final models on the test set, by name: metrics of one's own and of
             attacks.
     """
@@ -180,6 +182,7 @@ class Summary:
     honest_removed: int | None = None
     attacks: list[str | None] = field(default_factory=list)
     watched: str | None = None
+    validation: float | None = None
     measured: dict[str, list[float | None]] = field(default_factory=dict)
 
     def table(self) -> str:

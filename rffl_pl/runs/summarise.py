@@ -53,6 +53,7 @@ def summarise(
         initial=None if initial is None else initial.double().mean().item(),
         attacks=list(attacks),
         watched=watched,
+        validation=defined(last.mean_accuracy) if watched == "validation" else None,
         measured={name: _values(values, total) for name, values in final.items() if name not in _ELSEWHERE},
         **_spread(accuracy[:honest]),
         **_detection(removed, honest, total),

@@ -30,6 +30,7 @@ NAMES = {
     "worst_tenth": "accuracy_worst_tenth",
     "best_tenth": "accuracy_best_tenth",
     "spread": "accuracy_spread",
+    "validation": "accuracy_validation",
 }
 """What results call differently from a run's summary."""
 PLAYED = "rounds_played"

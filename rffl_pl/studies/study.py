@@ -180,8 +180,12 @@ class Study:
         _check_known(label, self.axes[axis], f"{what} to name a label of the axis {axis}")
         return label
 
-    def only(self, given: Sequence[str]) -> dict[str, set[str]]:
+    def only(self, given: Sequence[str], option: str = "--only") -> dict[str, set[str]]:
         """What ``--only AXIS=LABEL`` leaves: labels by axis.
+
+        Args:
+            given: The words behind the option.
+            option: The option.
 
         Raises:
             UserError: If there is no such axis or label.
@@ -190,8 +194,8 @@ class Study:
         for word in given:
             axis, equals, label = word.partition("=")
             if not equals:
-                raise UserError(f"Expected --only to be AXIS=LABEL, but got {word}.")
-            chosen.setdefault(axis, set()).add(self.known_label(axis, label, "--only"))
+                raise UserError(f"Expected {option} to be AXIS=LABEL, but got {word}.")
+            chosen.setdefault(axis, set()).add(self.known_label(axis, label, option))
         return chosen
 
     def places(self) -> list[Place]:

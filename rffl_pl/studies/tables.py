@@ -19,7 +19,7 @@ from rffl_pl.studies.within import ROUND, WITHIN
 FORMATS = ("md", "csv", "tex")
 _SHARES = (
     "accuracy", "accuracy_mean", "accuracy_max", "accuracy_min", "accuracy_worst_tenth", "accuracy_best_tenth",
-    "standalone", "initial", "quota", "precision", "recall",
+    "accuracy_validation", "standalone", "initial", "quota", "precision", "recall",
     "target_accuracy", "attack_success", "backdoor_success", "adversary_final", "adversary_standalone", "taken_share",
 )  # fmt: skip
 """They are shown in %; whatever else is measured, users' own metrics too, as it is."""
@@ -85,6 +85,10 @@ class Table:
     """How many seeds have results, but none of this measure."""
     unpaired: int = 0
     """Of differences: how many values were left out whose seed the other column lacks."""
+    tuned: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Where each lies on an axis that is tuned."""
+    tuning: str = ""
+    """Which axis that is, by what, and all these labels."""
 
     @property
     def unit(self) -> str | None:
@@ -128,7 +132,13 @@ def caption(shown: Sequence[Table]) -> str:
     rounds = ("at most " if any(table.early for table in shown) else "") + reach(entry.rounds for entry in entries)
     when = "in every round of" if first.by_round else "after the last round,"
     effect = "; d_z is that mean over the differences' standard deviation" if first.paired and not single else ""
-    return f"{first.title()}: {interval}{over}, {when} {rounds}{effect}"
+    return f"{first.title()}: {interval}{over}, {when} {rounds}{effect}{_tuning(shown)}"
+
+
+def _tuning(shown: Sequence[Table]) -> str:
+    """How labels were chosen, and which: of each table, where they differ."""
+    places = {table.tuning: said(table.rest) for table in shown if table.tuning}
+    return "".join(f"; {tuning}" + (f" ({place})" if len(places) > 1 else "") for tuning, place in places.items())
 
 
 def interval(values: Sequence[float]) -> float | None:
@@ -425,16 +435,17 @@ def _escaped(text: str) -> str:
 def _csv(shown: Sequence[Table], axes: Sequence[str]) -> str:
     """A line per entry, unrounded, with the captions' numbers as columns."""
     text = io.StringIO()
-    names = [*axes, *shown[0].rest]
+    names, tuned = [*axes, *shown[0].rest], ["tuned"] if any(one.tuned for one in shown) else []
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*names, "measure", "mean", "half_width_95_student_t", "seeds", "rounds", "d_z"])
+    table.writerow([*names, "measure", "mean", "half_width_95_student_t", "seeds", "rounds", "d_z", *tuned])
     for one in shown:
         for row, column in itertools.product(one.rows, one.columns):
             if entry := one.entries.get((row, column)):
                 place = [row, column][: len(axes)]
                 numbers = (entry.mean, entry.half, entry.seeds, entry.rounds, entry.effect)
                 known = ["" if number is None else number for number in numbers]
-                table.writerow([*place, *one.rest.values(), one.measure, *known])
+                at = [one.tuned[row, column]] if tuned else []
+                table.writerow([*place, *one.rest.values(), one.measure, *known, *at])
     return text.getvalue().rstrip("\n")
 
 

@@ -192,7 +192,7 @@ def test_a_summary_is_json_without_nan() -> None:
     names = {"rank_fairness", "gain", "gain_spread", "precision", "recall", "target_accuracy", "attack_success"}
     names |= {"initial", "adversary_final", "adversary_standalone", "adversary_gain", "adversary_over_initial"}
     names |= {"taken", "taken_most", "smallest_gain", "taken_share", "first_removal", "last_removal", "honest_removed"}
-    names |= {"watched", "minimum", "worst_tenth", "best_tenth", "spread"}
+    names |= {"watched", "validation", "minimum", "worst_tenth", "best_tenth", "spread"}
     assert names == {name for name, value in json.loads(text).items() if value is None} - {"fairness"}
 
 

@@ -38,6 +38,24 @@ def test_how_alike_the_honest_end(honest: int) -> None:
     assert found.spread == pytest.approx(np.sqrt(accuracy.var()))
 
 
+@pytest.mark.parametrize(
+    ("watched", "accuracy", "expected"),
+    [
+        ("validation", [0.4, 0.6, 0.9], 0.5),
+        ("test", [0.4, 0.6, 0.9], None),
+        (None, [0.4, 0.6, 0.9], None),
+        ("validation", [], None),
+    ],
+)
+def test_what_may_be_chosen_by(watched: str | None, accuracy: list[float], expected: float | None) -> None:
+    """The honest's mean after the last round on validation examples alone: the test set is no choice's business."""
+    measures = {"accuracy": accuracy} if accuracy else {}
+    history = [Round(number=r, honest=2, members=[True] * 3, measures=measures) for r in (1, 2)]
+    history[0].measures = {"accuracy": [0.1, 0.1, 0.1]}
+    found = summarise(history, [1] * 3, {"accuracy": torch.tensor([0.7, 0.7, 0.7])}, watched=watched)
+    assert found.validation == (None if expected is None else pytest.approx(expected))
+
+
 def test_how_alike_is_not_known_of_all() -> None:
     """Of who has no test examples of its own there is no accuracy, which could be the lowest."""
     final = {"accuracy": torch.tensor([0.5, float("nan"), 0.9, 0.1])}
