@@ -40,9 +40,9 @@ class Federation(Configured):
         coalition: The participants, by number and adversaries too, who alone are ever asked; by default everybody. It
             is how a federation does without the others, with everybody's shards and random streams as they are; under
             a server with one shared model alone.
-        tolerated: How many bad uploads in a round the rules of servers expect that expect a number, `MultiKrum`, `DnC`,
-            `NNM`, `ARC` and `TrimmedMean`, where their own option does not say; by default each has its own, a fifth
-            of the members that are asked.
+        tolerated: How many bad uploads in a round the rules of servers expect that expect a number, `MultiKrum`,
+            `Bulyan`, `DnC`, `NNM`, `ARC` and `TrimmedMean`, where their own option does not say; by default each has
+            its own, a fifth of the members that are asked.
         seed: Seed of every random stream of the run.
 
     Raises:

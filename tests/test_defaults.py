@@ -19,6 +19,7 @@ DEFAULTS: dict[Any, dict[str, Any]] = {
     adversaries.Mimic: {"warmup": 10},
     adversaries.FreeRider: {"scale": 1.0},
     servers.AFL: {"rate": 0.1},
+    servers.Bulyan: {"byzantine": None},
     servers.CFFL: {"steepness": 5.0, "upload_share": 0.1},
     servers.CGSV: {"alpha": 0.95, "gamma": 0.5, "altruism_degree": 1.0},
     servers.DnC: {"filtering": 1.0, "byzantine": None},

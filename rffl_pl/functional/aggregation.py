@@ -35,6 +35,32 @@ def krum_scores(distances: Tensor, byzantine: int) -> Tensor:
     return distances.sort(dim=1).values[:, : len(distances) - byzantine - 2].sum(1)
 
 
+def selected_by_krum(distances: Tensor, byzantine: int, count: int) -> Tensor:
+    r"""Indices of ``count`` rows that Krum selects one after another, ascending.
+
+    Each time by the `krum_scores` of the rows that are left. Of equal scores, as the two that are nearest to each other
+    have where one neighbour counts, the one with the smaller sum of all distances is selected, then the smaller index.
+    El Mhamdi et al. 2018, https://arxiv.org/abs/1802.07927, Section 4.
+
+    Args:
+        distances: Squared, as of `squared_distances`.
+        byzantine: f.
+        count: How many; no more than m.
+    """
+    # Of mixed uploads the two sides may differ in their last bit, which would decide between equal scores.
+    nearest, order = torch.minimum(distances, distances.T).sort(dim=1)
+    rank, among = order.argsort(dim=1), nearest.isfinite()  # nobody is a neighbour of its own
+    left = torch.ones(len(distances), dtype=torch.bool, device=distances.device)
+    for remaining in range(len(distances), len(distances) - count, -1):
+        counted = among & (among.cumsum(1, dtype=torch.int32) <= remaining - byzantine - 2)
+        scores = nearest.where(counted, 0.0).sum(1).where(left, torch.inf)
+        equal = (scores == scores.min()).nonzero().flatten()
+        best = equal[nearest[equal].where(among[equal], 0.0).sum(1).argmin()]
+        left[best] = False
+        among.scatter_(1, rank[:, best].unsqueeze(1), False)
+    return left.logical_not().nonzero().flatten()
+
+
 def spectral_scores(gram: Tensor) -> Tensor:
     r"""How far every row stands out along the direction in which all differ most, ``[m]``.
 

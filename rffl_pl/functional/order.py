@@ -35,6 +35,32 @@ def trimmed_mean(block: Tensor, cut: int) -> Tensor:
     return (total + middle[count // 2] if count % 2 else total) / count
 
 
+def mean_around_median(block: Tensor, count: int) -> Tensor:
+    r"""Mean of the ``count`` values of every coordinate that are closest to its median, ``[c]``.
+
+    El Mhamdi et al. 2018, https://arxiv.org/abs/1802.07927, Section 4. In ascending order these are neighbours; of two
+    sets that reach equally far, it is the one of the smaller values, and without such sets the mean of the opposite
+    block is the opposite, to the bit.
+
+    Args:
+        block: ``[m, c]``.
+        count: In 1 .. m.
+    """
+    ascending = _between(block, 0, len(block))
+    median = (ascending[(len(block) - 1) // 2] + ascending[len(block) // 2]) / 2
+    starts = len(block) - count + 1
+    reach = torch.maximum(median - ascending[:starts], ascending[count - 1 :] - median)
+    first = reach.argmin(0)
+
+    def value(k: int) -> Tensor:
+        return ascending.gather(0, (first + k).unsqueeze(0)).squeeze(0)
+
+    total = value(count // 2) if count % 2 else torch.zeros_like(median)
+    for k in range(count // 2):
+        total += value(k) + value(count - 1 - k)
+    return total / count
+
+
 def _between(block: Tensor, low: int, high: int) -> Tensor:
     """The values of ranks ``low`` to ``high``, less one, of every column, ascending, ``[high - low, c]``."""
     if block.device.type != "cpu":

@@ -4,6 +4,7 @@ from rffl_pl.servers.afl import AFL
 from rffl_pl.servers.arc import ARC
 from rffl_pl.servers.base import ParticipantSide, Server, Task, Verdict
 from rffl_pl.servers.bucketing import Bucketing
+from rffl_pl.servers.bulyan import Bulyan
 from rffl_pl.servers.centered_clipping import CenteredClipping
 from rffl_pl.servers.cffl import CFFL
 from rffl_pl.servers.cgsv import CGSV
@@ -29,7 +30,7 @@ from rffl_pl.servers.term import TERM
 from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
-    "AFL", "ARC", "CFFL", "CGSV", "IAFL", "NNM", "QFFL", "RFFL", "TERM", "Bucketing", "CenteredClipping", "Consensus",
-    "DnC", "Evidence", "FLTrust", "FedAvg", "FedMGDA", "FedOpt", "FoolsGold", "GeometricMedian", "Median",
+    "AFL", "ARC", "CFFL", "CGSV", "IAFL", "NNM", "QFFL", "RFFL", "TERM", "Bucketing", "Bulyan", "CenteredClipping",
+    "Consensus", "DnC", "Evidence", "FLTrust", "FedAvg", "FedMGDA", "FedOpt", "FoolsGold", "GeometricMedian", "Median",
     "MultiKrum", "NormBound", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ class ARC(Tolerant):
     has to be known; it may clip honest ones too.
 
     Args:
-        rule: What combines the clipped uploads: `NNM`, `MultiKrum`, `Median` (by default), `TrimmedMean`,
+        rule: What combines the clipped uploads: `NNM`, `MultiKrum`, `Bulyan`, `Median` (by default), `TrimmedMean`,
             `GeometricMedian`, `CenteredClipping`, `NormBound`, `DnC`, `FedAvg`, `FedMGDA`, `Bucketing`, or a
             `Consensus` of your own.
         tolerated: Number f of bad uploads; by default ``--federation.tolerated``, and without it

@@ -19,8 +19,8 @@ from rffl_pl.servers.foolsgold import FoolsGold
 from rffl_pl.servers.median import Median
 
 MIXABLE = (
-    "ARC", "Bucketing", "CenteredClipping", "DnC", "FedAvg", "FedMGDA", "GeometricMedian", "Median", "MultiKrum", "NNM",
-    "NormBound", "TrimmedMean",
+    "ARC", "Bucketing", "Bulyan", "CenteredClipping", "DnC", "FedAvg", "FedMGDA", "GeometricMedian", "Median",
+    "MultiKrum", "NNM", "NormBound", "TrimmedMean",
 )  # fmt: skip
 """The package's rules that go by what mixing leaves: histories, losses and signs are not mixed."""
 
@@ -35,8 +35,8 @@ class Mixing(Around):
     held: distances and weights follow from inner products, and blocks of coordinates are mixed one after another.
 
     Args:
-        rule: R: `MultiKrum`, `Median` (by default), `TrimmedMean`, `GeometricMedian`, `CenteredClipping`, `NormBound`,
-            `DnC`, `FedAvg`, `FedMGDA`, another kind of mixing, or a `Consensus` of your own.
+        rule: R: `MultiKrum`, `Bulyan`, `Median` (by default), `TrimmedMean`, `GeometricMedian`, `CenteredClipping`,
+            `NormBound`, `DnC`, `FedAvg`, `FedMGDA`, another kind of mixing, or a `Consensus` of your own.
 
     Raises:
         UserError: Before the first round, if the rule is none that can be mixed for, or its own options do not fit.

@@ -20,9 +20,9 @@ class NNM(Tolerant):
     mixed ones lie close together.
 
     Args:
-        rule: What combines the mixed uploads: `MultiKrum`, `Median` (by default), `TrimmedMean`, `GeometricMedian`,
-            `CenteredClipping`, `NormBound`, `DnC`, `FedAvg`, `FedMGDA`, `ARC`, `Bucketing`, or a `Consensus` of your
-            own.
+        rule: What combines the mixed uploads: `MultiKrum`, `Bulyan`, `Median` (by default), `TrimmedMean`,
+            `GeometricMedian`, `CenteredClipping`, `NormBound`, `DnC`, `FedAvg`, `FedMGDA`, `ARC`, `Bucketing`, or a
+            `Consensus` of your own.
         tolerated: Number f of bad uploads; by default ``--federation.tolerated``, and without it
             :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
 

@@ -113,7 +113,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "none of the choices": (("--data.watch", "tests"), "to be one of validation, test, but got tests; did you mean te"),
     "unknown decay": (("--model.lr_decay_every", "step"), "--model.lr_decay_every to be one of epoch, round, but got"),
-    "unknown server": (("--server", "Nope"), "but got Nope; give one of AFL, ARC, Bucketing, CenteredClipping,"),
+    "unknown server": (("--server", "Nope"), "but got Nope; give one of AFL, ARC, Bucketing, Bulyan, "),
     "an option of no optimizer": (
         ("--server", "FedOpt", "--server.optimizer.lr", "0.1"),
         "Expected --server.optimizer to be a class, but got --server.optimizer.lr alone; give --server.optimizer SGD",
@@ -125,13 +125,13 @@ OPTIONS: dict[str, Row] = {
     ),
     "unknown rule of an optimizer's": (
         ("--server", "FedOpt", "--server.rule", "RFFL"),
-        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, CenteredClipping, DnC, FedAvg, FedMGD",
+        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Bulyan, CenteredClipping, DnC",
     ),
     "a server by another name": (("--server", "FedProx"), "got FedProx, which is --model.proximal 0.1 here."),
     "training by another name": (("--server", "SCAFFOLD"), "got SCAFFOLD, which is --model.scaffold true here."),
     "unknown rule of a server": (
         ("--server", "NNM", "--server.rule", "RFFL"),
-        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Cen",
+        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Bul",
     ),
     "unknown rule of a rule": (
         ("--server", "ARC", "--server.rule", "NNM", "--server.rule.rule", "ARC", "--server.rule.rule.rule", "Krum"),
@@ -139,7 +139,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "a rule that is not mixed": (
         ("--server", "NNM", "--server.rule", "FoolsGold"),
-        "--server.rule to be one of ARC, Bucketing, CenteredClipping, DnC, FedAvg, FedMGDA, GeometricMedian,",
+        "--server.rule to be one of ARC, Bucketing, Bulyan, CenteredClipping, DnC, FedAvg, FedMGDA, GeometricMedian,",
     ),
     "option of a rule": (
         ("--server", "NNM", "--server.rule", "TrimmedMean", "--server.rule.trim", "0.7"),

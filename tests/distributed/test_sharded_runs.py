@@ -29,6 +29,7 @@ KINDS = [
     "afl",
     "arc",
     "bucketing",
+    "bulyan",
     "cgsv",
     "dnc",
     "fed_mgda",

@@ -97,6 +97,28 @@ def reference_multi_krum(rows: Rows, f: int, m: int) -> tuple[list[int], np.ndar
     return sorted(chosen), np.sum([np.asarray(rows[i], dtype=np.float64) for i in chosen], axis=0) / m
 
 
+def reference_bulyan(rows: Rows, f: int) -> tuple[list[int], np.ndarray]:
+    """Who is selected by Krum from whoever is left, n - 2f times, and of their values the n - 4f next to the median."""
+    left: list[int] = list(range(len(rows)))
+    chosen: list[int] = []
+    squared = [[math.fsum((float(a) - float(b)) ** 2 for a, b in zip(x, y, strict=True)) for y in rows] for x in rows]
+    while len(chosen) < len(rows) - 2 * f:
+        scores = {}
+        for i in left:
+            distances = sorted(squared[i][j] for j in left if j != i)
+            scores[i] = (sum(distances[: max(0, len(left) - f - 2)]), sum(distances), i)
+        best = min(left, key=scores.__getitem__)
+        left.remove(best)
+        chosen.append(best)
+    chosen.sort()
+    some = [rows[i] for i in chosen]
+    medians, step = reference_median(some), []
+    for k, median in enumerate(medians):
+        nearest = sorted((float(row[k]) for row in some), key=lambda value: (abs(value - median), value))
+        step.append(math.fsum(nearest[: len(rows) - 4 * f]) / (len(rows) - 4 * f))
+    return chosen, np.array(step)
+
+
 def reference_dnc(rows: Rows, out: int) -> tuple[list[int], np.ndarray]:
     """Who is left, and their mean, without the rows of largest projection on the first right singular vector."""
     points = np.asarray(rows, dtype=np.float64)

@@ -32,6 +32,7 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "CGSV",
         "IAFL",
         "MultiKrum",
+        "Bulyan",
         "FoolsGold",
         "SignSGD",
         "Median",

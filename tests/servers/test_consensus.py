@@ -24,6 +24,7 @@ from rffl_pl.servers import (
     QFFL,
     TERM,
     Bucketing,
+    Bulyan,
     CenteredClipping,
     DnC,
     FedAvg,
@@ -89,6 +90,7 @@ RULES: dict[str, Callable[[], Server]] = {
     "bucketing-median": Bucketing,
     "krum": lambda: MultiKrum(selected=1),
     "multi_krum": MultiKrum,
+    "bulyan": Bulyan,
     "foolsgold": FoolsGold,
     "foolsgold-sum": lambda: FoolsGold(scale="sum"),
     "afl": AFL,
@@ -572,5 +574,7 @@ def test_options_of_servers_are_their_own() -> None:
         ("ARC", "FedOpt"): {"rule"},
         ("NNM", "FedOpt"): {"rule"},
         ("Bucketing", "FedOpt"): {"rule"},
+        ("Bulyan", "DnC"): {"byzantine"},
+        ("Bulyan", "MultiKrum"): {"byzantine"},
         ("DnC", "MultiKrum"): {"byzantine"},
     }

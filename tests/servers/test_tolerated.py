@@ -13,7 +13,7 @@ import torch
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.servers import ARC, NNM, Bucketing, Consensus, DnC, FedOpt, Median, MultiKrum, TrimmedMean, Verdict
+from rffl_pl.servers import ARC, NNM, Bucketing, Bulyan, Consensus, DnC, FedOpt, Median, MultiKrum, TrimmedMean, Verdict
 from tests.cli.folders import Run, assert_same_bits
 from tests.conftest import QUICK, only_run
 from tests.functional.reference import uploads
@@ -107,6 +107,7 @@ def test_what_a_checkpoint_says_of_the_share() -> None:
 REFUSED: list[tuple[Callable[[], Consensus], int, tuple[str, ...]]] = [
     (MultiKrum, 5, ("--federation.tolerated f with f >= 0 and 2f + 2 < P", "f = 5 and P = 11", "at most 4")),
     (DnC, 6, ("--federation.tolerated f", "f = 6 and P = 11", "at most 5")),
+    (Bulyan, 3, ("--federation.tolerated f", "4f + 3 <= P", "f = 3 and P = 11", "at most 2")),
     (NNM, 6, ("--federation.tolerated f", "f = 6 and P = 11", "at most 5")),
     (TrimmedMean, 6, ("--federation.tolerated f", "f = 6 and P = 11", "at most 5", "or --server.trim")),
     (lambda: Bucketing(rule=TrimmedMean()), 3, ("f = 3 and P = 6 uploads", "at most 2", "or --server.rule.trim")),
