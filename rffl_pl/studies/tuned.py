@@ -27,7 +27,7 @@ class Tuned:
         on: The other axes, at each place of which there is a choice.
         chosen: The label by those labels and the number of rounds.
         ends: Where it is the lowest or the highest number that was tried, so that others beyond may be better.
-        short: Where a label lacks a seed that others have, and is not chosen.
+        short: Where a label lacks a seed, or a place to choose by, that others have, and is not chosen.
     """
 
     study: Study
@@ -51,8 +51,8 @@ class Tuned:
         return [self._named(table, axes, between) for table in tables]
 
     def left_out(self) -> str | None:
-        """The sentence on labels that are not chosen since they lack a seed, if there are any."""
-        return f"Not chosen by --tuned, without all seeds: {_some(self.short)}." if self.short else None
+        """The sentence on labels that are not chosen since they lack a result that others have, if there are any."""
+        return f"Not chosen by --tuned, without results that others have: {_some(self.short)}." if self.short else None
 
     def at_an_end(self) -> str | None:
         """The sentence on choices beyond which others may be better, if there are any."""
@@ -101,9 +101,9 @@ def tuned(
     if axis in where or axis == worst:
         other = "--worst" if axis == worst else f"{axis}=LABEL behind it"
         raise UserError(f"Expected --tuned {axis} without {other}, but got both; leave out one of them.")
-    _check_validated(study, rows)
     over = worst if worst and worst not in where else None
     there, measure = [row for row in rows if lies_in(row, where)], VALIDATION
+    _check_validated(study, there)
     if over:
         there, measure = worst_over(study, there, over, VALIDATION).rows, f"{VALIDATION}{WORST}{over}"
     on = tuple(name for name in study.axes if name not in (axis, over, *where))

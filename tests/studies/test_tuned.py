@@ -216,7 +216,7 @@ def test_who_lacks_a_seed_is_not_chosen(made: Made) -> None:
     first, second = csv.DictReader(ended.out.splitlines())
     assert (first["tuned"] == "rate=0.2", second["tuned"]) == (False, "rate=0.2")
     assert first["seeds"] == "3"
-    assert "Not chosen by --tuned, without all seeds: server=RFFL attack=noise rate=0.2." in ended.err
+    assert "Not chosen by --tuned, without results that others have: server=RFFL attack=noise rate=0.2." in ended.err
 
 
 def test_what_cannot_be_tuned(made: Made) -> None:
@@ -234,6 +234,10 @@ def test_what_cannot_be_tuned(made: Made) -> None:
         assert (ended.code, said in ended.err, "Traceback" in ended.err) == (2, True, False), ended.err
     ended = made.rffl("study", made.file, "--root", made.folder, "--tuned", "rate")
     assert (ended.code, "--tuned to go with --table or --figure" in ended.err) == (2, True)
+    for some in (made.rows, [row for row in made.rows if row["attack"] == "nobody"]):
+        made.write(row for row in made.rows if row["measure"] != "accuracy_validation" or row not in some)
+        ended = made.table("server", "--tuned", "rate", "attack=nobody")
+        assert (ended.code, "with accuracy_validation for --tuned, but no run" in ended.err) == (2, True), ended.err
     made.write(row for row in made.rows if row["measure"] != "accuracy_validation")
     ended = made.table("server", "--tuned", "rate")
     assert ended.code == 2
