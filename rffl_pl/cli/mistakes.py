@@ -108,7 +108,7 @@ KINDS = {
 
 
 # What stands for a class that nobody named, and how one is named.
-_BASES = {"Optimizer": "--{} SGD", "Callback": "--{}+=EarlyStopping"}
+_BASES = {"Optimizer": "--{} SGD", "Callback": "--{}+=EarlyStopping", "Consensus": "--{} TrimmedMean"}
 
 # The groups of options that belong to one class.
 GROUPS: dict[str, type] = {
@@ -379,7 +379,9 @@ def _no_such_option(message: str) -> str | None:
 
 def _no_group(message: str) -> str | None:
     """What is said of an option of what is a number or a text."""
-    found = re.search(r"Got value: NestedArg\(key='([\w.]+)'", _innermost(message))
+    inner = _innermost(message)
+    number = "Expected a <class 'float'>" in inner and "class_path '" not in inner  # or a tensor, as of an optimizer
+    found = re.search(rf"{'(?:Got|Given)' if number else 'Got'} value: NestedArg\(key='([\w.]+)'", inner)
     if found is None:
         return None
     return f"Expected --{_key(message)} to be a value, but got --{_key(message)}.{found[1]}; leave .{found[1]} out."

@@ -123,6 +123,14 @@ OPTIONS: dict[str, Row] = {
         ("--server", "FedOpt", "--server.optimizer", "Optimizer"),
         "Expected --server.optimizer to be a class that can be made, but Optimizer is abstract; name a class first",
     ),
+    "an option of no rule": (
+        ("--server", "NNM", "--server.rule.trim", "0.2"),
+        "Expected --server.rule to be a class, but got --server.rule.trim alone; give --server.rule TrimmedMean before",
+    ),
+    "an option of a number": (
+        ("--model.optimizer.lr.b", "3"),
+        "Expected --model.optimizer.lr to be a value, but got --model.optimizer.lr.b; leave .b out.",
+    ),
     "unknown rule of an optimizer's": (
         ("--server", "FedOpt", "--server.rule", "RFFL"),
         "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Bulyan, CenteredClipping, DnC",
