@@ -42,7 +42,7 @@ class Federation(Configured):
             a server with one shared model alone.
         tolerated: How many bad uploads in a round the rules of servers expect that expect a number, `MultiKrum`,
             `Bulyan`, `DnC`, `NNM`, `ARC` and `TrimmedMean`, where their own option does not say; by default each has
-            its own, a fifth of the members that are asked.
+            its own, a fifth of the members that are asked, or as many as it can tolerate of few.
         seed: Seed of every random stream of the run.
 
     Raises:

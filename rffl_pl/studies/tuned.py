@@ -27,7 +27,7 @@ class Tuned:
         on: The other axes, at each place of which there is a choice.
         chosen: The label by those labels and the number of rounds.
         ends: Where it is the lowest or the highest number that was tried, so that others beyond may be better.
-        short: Where a label lacks a seed, or a place to choose by, that others have, and is not chosen.
+        short: Where a label is not chosen since it lacks a result that others have, or none is.
     """
 
     study: Study
@@ -88,7 +88,7 @@ def tuned(
     Args:
         study: The study.
         rows: Its results.
-        axis: The axis; labels that a place leaves out, or of which no run has a value, do not count.
+        axis: The axis; labels that a place leaves out do not count.
         where: Places alone by which labels are chosen, for all places that differ from them in these axes alone; as
             that nobody attacks, for one label under every attack.
         worst: An axis over which the lowest counts, unless `where` names it.
@@ -107,13 +107,16 @@ def tuned(
     if over:
         there, measure = worst_over(study, there, over, VALIDATION).rows, f"{VALIDATION}{WORST}{over}"
     on = tuple(name for name in study.axes if name not in (axis, over, *where))
-    chosen, ends, short = {}, [], []
-    for place, values in _by_place(there, measure, (*on, "rounds"), axis, ("seed", *where)).items():
+    columns, chosen, ends, short = (*on, "rounds"), {}, [], []
+    found = _by_place(there, measure, columns, axis, ("seed", *where))
+    for place, labels in _ran(rows, columns, axis, where).items():
+        values, here = found.get(place, {}), dict(zip(on, place, strict=False))
         every = {key for by_key in values.values() for key in by_key}
-        tried = {label: values[label] for label in study.axes[axis] if label in values}
-        whole = {label: fmean(by_key.values()) for label, by_key in tried.items() if by_key.keys() == every}
-        here = dict(zip(on, place, strict=False))
-        short += [here | {axis: label} for label in tried if label not in whole]
+        tried = [label for label in study.axes[axis] if label in labels]
+        whole = {
+            label: fmean(values[label].values()) for label in tried if every and values.get(label, {}).keys() == every
+        }
+        short += [here | {axis: label} for label in tried if label not in whole] if tried else [here]
         if whole:
             best = chosen[place] = max(whole, key=whole.__getitem__)
             ends += [here | {axis: best}] if _is_end(best, [*whole]) else []
@@ -133,6 +136,18 @@ def _check_validated(study: Study, rows: Sequence[Row]) -> None:
             f"Expected results of {study.name} with {VALIDATION} for --tuned, but no run has measured on validation "
             "examples after its last round; run it with --data.watch validation --trainer.check_val_every_n_epoch 1."
         )
+
+
+def _ran(
+    rows: Sequence[Row], columns: Sequence[str], axis: str, where: Mapping[str, set[str]]
+) -> dict[tuple[str, ...], set[str]]:
+    """The labels that have any result where they are chosen by, by place; none where nothing was run there."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    for row in rows:
+        labels = found.setdefault(tuple(row[column] for column in columns), set())
+        if lies_in(row, where):
+            labels.add(row[axis])
+    return found
 
 
 def _by_place(

@@ -86,6 +86,17 @@ def test_it_bears_hidden_entries() -> None:
     assert rows[verdict.weights > 0, 0].mean() > 1
 
 
+@pytest.mark.parametrize("scale", [1e3, 1e15, 1e30])
+def test_who_is_far_away(scale: float) -> None:
+    """Two of eleven that are far from all, and from each other, are selected, or their lengths overflow in a score."""
+    rows = uploads(11, 53, 4)
+    rows[:2] = scale * rows[:2].sign() * torch.tensor([[1.0], [-2.0]])
+    verdict = one_round(Bulyan(byzantine=2), rows)
+    assert (verdict.weights[:2] == 0).all()
+    assert (step_of(verdict) >= rows[2:].min(0).values).all()
+    assert (step_of(verdict) <= rows[2:].max(0).values).all()
+
+
 def test_what_is_left_of_a_few() -> None:
     """With uploads set aside or of zeros f shrinks to what the rest allows, and the others are averaged."""
     server = started(Bulyan(byzantine=2), shards(11), 7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
@@ -29,7 +29,6 @@ exclude:
 """
 SEEDS = ("1", "2", "3")
 Rows = list[dict[str, str]]
-Table = Callable[..., Ended]
 
 
 class Made:
@@ -114,6 +113,7 @@ def test_where_nobody_attacks(made: Made) -> None:
     lines = made.lines("server", "attack", "--tuned", "rate", "attack=nobody")
     some = made.lines("server", "attack", "--tuned", "rate", "attack=nobody", "--only", "attack=noise")
     assert some == [line for line in lines if line["attack"] == "noise"]
+    assert len(lines) == 3 * len(some) == 6
     for line in lines:
         means = {
             rate: fmean(made.of_seeds("accuracy_validation", rate=rate, server=line["server"], attack="nobody"))
@@ -124,6 +124,7 @@ def test_where_nobody_attacks(made: Made) -> None:
         values = made.of_seeds("accuracy_mean", rate=best, server=line["server"], attack=line["attack"])
         assert float(line["mean"]) == pytest.approx(fmean(values))
     two = made.lines("server", "--only", "attack=flips", "--tuned", "rate", "attack=nobody", "attack=noise")
+    assert len(two) == 2
     for line in two:
         means = {
             rate: fmean(
@@ -179,7 +180,9 @@ def test_rounds_of_what_was_chosen(made: Made, tmp_path: Path) -> None:
     """The choice is by the last round, and the rounds are the chosen label's; a picture says which."""
     by_place = {(one["server"], one["attack"]): one for one in made.lines("server", "attack", "--tuned", "rate")}
     words = ("round", "server", "--measure", "reputation", "--tuned", "rate")
-    for line in made.lines(*words):
+    lines = made.lines(*words)
+    assert len(lines) == 4 * len(by_place) == 24
+    for line in lines:
         rate = by_place[line["server"], line["attack"]]["tuned"].partition("=")[2]
         here = {"server": line["server"], "attack": line["attack"], "rate": rate, "round": line["round"]}
         values = [float(row["value"]) for row in made.rounds if here.items() <= row.items()]
@@ -217,6 +220,23 @@ def test_who_lacks_a_seed_is_not_chosen(made: Made) -> None:
     assert (first["tuned"] == "rate=0.2", second["tuned"]) == (False, "rate=0.2")
     assert first["seeds"] == "3"
     assert "Not chosen by --tuned, without results that others have: server=RFFL attack=noise rate=0.2." in ended.err
+
+
+def test_who_has_nothing_to_be_chosen_by(made: Made) -> None:
+    """It is left out and told, be it a label without a validation accuracy, or a server that nobody attacked."""
+    made.write(
+        row
+        for row in made.rows
+        if (row["server"], row["attack"]) != ("RFFL", "flips")
+        and (row["server"], row["rate"], row["measure"]) != ("FedAvg", "0.8", "accuracy_validation")
+    )
+    ended = made.table("server", "attack", "--tuned", "rate", "attack=flips", "--format", "csv")
+    assert {line["server"] for line in csv.DictReader(ended.out.splitlines())} == {"FedAvg"}
+    told = "Not chosen by --tuned, without results that others have: "
+    assert told in ended.err
+    assert {*ended.err.partition(told)[2].splitlines()[0].rstrip(".").split("; ")} == {
+        "server=RFFL", "server=FedAvg rate=0.8",
+    }  # fmt: skip
 
 
 def test_what_cannot_be_tuned(made: Made) -> None:
@@ -267,3 +287,4 @@ seeds: [1]
     (line,) = csv.DictReader(ended.out.splitlines())
     assert (line["watch"], line["tuned"]) == ("validation", "rate=0.1")
     assert "Without a result of this measure: watch=test." in ended.err
+    assert "without results that others have: watch=test rate=0.01; watch=test rate=0.1." in ended.err
