@@ -16,7 +16,7 @@ _ROOMS = {
     "callbacks": "EndTogether Interruption PredictionWriter ReputationExchange RoundCallback RoundCheckpoint "
     "RoundProgress RunReport StandaloneReference",
     "datamodules": "Augmentation CIFAR10 CIFAR100 CropFlip EMNIST MNIST MR SST SVHN Digits FashionMNIST "
-    "FederatedDataModule HFDataset HFText ImageFolder Sources Split TextDataModule TextFile Texts",
+    "FederatedDataModule HFDataset HFText ImageFolder Sources Split TableFile TextDataModule TextFile Texts",
     "datamodules.splits": "CLA DIR MIX OWN POW Pool SHARDS UNI",
     "errors": "UserError",
     "federation": "Federation",

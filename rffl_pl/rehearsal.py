@@ -14,6 +14,7 @@ from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.fingerprints import left_alone
+from rffl_pl.models import Perceptron
 from rffl_pl.models.sizes import memory
 from rffl_pl.parameters import sharing_copy
 
@@ -124,7 +125,7 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but it "
-            f"fails: {' '.join(str(error).split())}; {_remedy(x)}."
+            f"fails: {' '.join(str(error).split())}; {_remedy(network, x)}."
         ) from error
     finally:
         network.train(training)
@@ -148,8 +149,10 @@ def _kind_of(x: Tensor) -> str:
     return "" if x.dtype == torch.float32 else f" and of {x.dtype}"
 
 
-def _remedy(x: Tensor) -> str:
+def _remedy(network: nn.Module, x: Tensor) -> str:
     """What to do about inputs that a network does not take."""
+    if isinstance(network, Perceptron) and x.dtype == torch.float32:
+        return f"give --model.network.inputs {x[0].numel()}"
     if x.dtype == torch.uint8:
         return "give x.float() / 255, or a network for these inputs"
     if x.dtype in (torch.float16, torch.bfloat16):

@@ -76,6 +76,25 @@ def test_own_code_runs_as_written(user: Callable[..., Ended], tmp_path: Path, pa
         check_own(page, used[1], run)
 
 
+def test_tables_are_read_as_described(user: Callable[..., Ended], tmp_path: Path) -> None:
+    """The commands beside the tables that are shown, with more rows of that kind, and as many entries as they say."""
+    page = DOCS / "own" / "data.md"
+    first, scale = re.findall(r"```text\n(id,.*?)```", page.read_text(), re.S)
+    rows = "".join(
+        f"{i},{30 + i % 40},{100 + i % 50},{'mf'[i % 2]},{'ABC'[i % 3]},{('ill', 'well')[i % 4 // 2]}\n"
+        for i in range(60)
+    )
+    for name in ("patients", "test", "hospital_0", "hospital_1", "hospital_2"):
+        (tmp_path / f"{name}.csv").write_text(first + rows)
+    (tmp_path / "columns.csv").write_text(scale)
+    with (tmp_path / "test.csv").open("a") as file:
+        file.write("70,50,160,x,C,ill\n")
+    told = [line for line in commands(page) if "TableFile" in line]
+    assert len(told) == 2
+    for line in told:
+        user([*shlex.split(line), *QUICK, "--trainer.max_epochs", "2"])
+
+
 def test_a_rule_with_a_memory_goes_on(user: Callable[..., Ended], tmp_path: Path) -> None:
     """The page's state is all there is: an interrupted run has the bits of a whole one."""
     (tmp_path / "my_credit.py").write_text(files("own/server.md")["my_credit.py"])

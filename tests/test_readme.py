@@ -34,6 +34,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "my_server.py").write_text(PYTHON[1])
     reviews = "".join(f"{'good' if i % 2 else 'bad'} film {i},{i % 2}\n" for i in range(80))
     (folder / "reviews.csv").write_text("review,stars\n" + reviews)
+    patients = "".join(
+        f"{i},{30 + i % 40},{i % 7 or ''},{'mf'[i % 2]},{'ABC'[i % 3]},{i % 4 // 2}\n" for i in range(80)
+    )
+    (folder / "patients.csv").write_text("id,age,pressure,sex,clinic,outcome\n" + patients)
     run(
         folder,
         ["python", "-m", "rffl_pl", "fit", "--config", "configs/digits.yaml", *SHORT, "--standalone.enabled", "false"],

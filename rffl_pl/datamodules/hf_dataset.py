@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from rffl_pl.datamodules.hugging_face import HuggingFaceData, Labelled
+from rffl_pl.datamodules.class_names import Labelled
+from rffl_pl.datamodules.hugging_face import HuggingFaceData
 from rffl_pl.datamodules.pictures import Channels, Pixels
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.errors import UserError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rffl_pl.datamodules.hugging_face import HuggingFaceData, Labelled
+from rffl_pl.datamodules.class_names import Labelled
+from rffl_pl.datamodules.hugging_face import HuggingFaceData
 from rffl_pl.datamodules.text import TextDataModule, Texts
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation

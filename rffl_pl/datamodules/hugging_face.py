@@ -5,29 +5,15 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rffl_pl.datamodules.base import FederatedDataModule
+from rffl_pl.datamodules.class_names import Labelled, by_number, label_of
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.sources import HARM
-from rffl_pl.datamodules.text_file import by_number, label_of
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
-
-
-@dataclass(frozen=True, kw_only=True)
-class Labelled:
-    """One part of a data set.
-
-    Attributes:
-        rows: A ``datasets.Dataset``.
-        labels: The class of each row, from 0 on.
-    """
-
-    rows: Any
-    labels: Sequence[int]
 
 
 class HuggingFaceData(FederatedDataModule):

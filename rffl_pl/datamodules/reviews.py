@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from rffl_pl.datamodules.files import data_dir, ensure, unpack_from
-from rffl_pl.datamodules.text import TextDataModule, Texts, read_lines
+from rffl_pl.datamodules.row_files import read_lines
+from rffl_pl.datamodules.text import TextDataModule, Texts
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 

@@ -15,6 +15,7 @@ import torch
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.own import Own
 from rffl_pl.datamodules.reading import Evaluated, Reader
+from rffl_pl.datamodules.row_files import read_lines
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.tokenizing import Encoder, with_tokenizers, with_torchtext
@@ -186,30 +187,3 @@ def _lines_of(path: Path, option: str) -> list[str]:
     if not lines:
         raise UserError(f"Expected a sentence per line in {option} {path}, but it is empty.")
     return lines
-
-
-def read_lines(path: Path, option: str, encoding: str) -> list[str]:
-    r"""The lines of a file, cut at ``\n`` and ``\r\n`` alone.
-
-    Raises:
-        UserError: If the file cannot be read or is in another encoding; ``option`` is how the user gave it.
-    """
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"Expected a file at {option} {path}, but it cannot be read ({reason}).") from error
-    try:
-        text = content.decode(encoding)
-    except (UnicodeError, LookupError) as error:
-        if not isinstance(error, UnicodeDecodeError):
-            raise UserError(
-                f"Expected {option} {path} to be {encoding}, but {error}; save the file as UTF-8."
-            ) from error
-        line, byte = content[: error.start].count(b"\n") + 1, content[error.start]
-        raise UserError(
-            f"Expected {option} {path} to be {encoding}, but line {line} has the byte 0x{byte:02x}, which is not; save "
-            "the file as UTF-8."
-        ) from error
-    lines = text.removeprefix("\ufeff").split("\n")
-    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]

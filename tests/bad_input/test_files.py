@@ -91,10 +91,15 @@ TABLES: dict[str, tuple[str | bytes, tuple[object, ...], str]] = {
         "--data.encoding to be one that Python knows, but got",
     ),
     "another encoding": (GOOD, ("--data.encoding", "utf-16"), "my.csv to be utf-16, but"),
-    "other columns": ("film,stars\na,1\n", (), "the columns text and label in --data.train_file my.csv, but its first"),
+    "other columns": ("film,stars\na,1\n", (), "a column text in --data.train_file my.csv, but its first line has"),
     "one column for both": (GOOD, ("--data.text", "label"), "--data.text and --data.label to be two columns"),
-    "no label": (GOOD + "word\n", (), "a label in column label of --data.train_file my.csv, but line 62 has none"),
-    "no text": (GOOD + ",1\n", (), "a sentence in column text of --data.train_file my.csv, but line 62 has none"),
+    "no label": (GOOD + "word,\n", (), "a label in column label of --data.train_file my.csv, but line 62 has none"),
+    "a field short": (
+        GOOD + "word\n",
+        (),
+        "2 fields in every line of --data.train_file my.csv, as in its first, but line",
+    ),
+    "no text": (GOOD + ",1\n", (), "a sentence in column text, but line 62 of --data.train_file my.csv has none"),
     "one class": ("text,label\n" + "a,1\n" * 50, (), "at least two classes in column label"),
     "nothing for the test": (GOOD, ("--data.test_share", 0), "--data.test_share to lie between 0 and 1, but got 0"),
     "no such test": (GOOD, ("--data.test_file", "nowhere.csv"), "a file at --data.test_file nowhere.csv"),
@@ -107,11 +112,11 @@ JSON_LINES = {
     "nested without end": ("[" * 100_000 + "\n", "a JSON object in line 1"),
     "half of a character as text": (
         '{"text": "a", "label": 0}\n{"text": "a \\ud83d b", "label": 1}\n',
-        "columns text and label, but line 2 of --data.train_file my.jsonl has \\ud83d, half of one; correct it",
+        "in column text, but line 2 of --data.train_file my.jsonl has \\ud83d, half of one; correct it",
     ),
     "half of a character as a label": (
         '{"text": "a", "label": "\\ude00"}\n',
-        "my.jsonl has \\ude00, half of one; correct",
+        "in column label, but line 1 of --data.train_file my.jsonl has \\ude00, half of one; correct",
     ),
     "a number without end": ('{"text": "a", "label": ' + "9" * 5000 + "}\n", "a JSON object in line 1"),
 }

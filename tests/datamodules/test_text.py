@@ -18,8 +18,9 @@ import torch
 from rffl_pl.datamodules import MR, SST, TextFile, Texts
 from rffl_pl.datamodules.reviews import sentence_of
 from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.datamodules.row_files import read_lines
 from rffl_pl.datamodules.sentences import Sentences
-from rffl_pl.datamodules.text import TextDataModule, read_lines
+from rffl_pl.datamodules.text import TextDataModule
 from rffl_pl.datamodules.tokenizing import with_tokenizers, with_torchtext
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -408,11 +409,11 @@ def test_other_words_are_another_data_set(tmp_path: Path) -> None:
         (
             "a.csv",
             b"text,mark\nfine,1\n",
-            r"columns text and label in --data\.train_file .* text, mark; .*--data\.label",
+            r"a column label in --data\.train_file .* text, mark; name yours with --data\.label\.",
         ),
-        ("a.csv", b"", r"at least two classes|columns text and label"),
-        ("a.jsonl", b'{"text": "fine"}\n', r"columns text and label .*line 1 has text"),
-        ("a.csv", b"text,label\nfine,1\n ,0\n", r"a sentence in column text .*line 3 has none"),
+        ("a.csv", b"", r"at least two classes in column label of .*there is none"),
+        ("a.jsonl", b'{"text": "fine"}\n', r"a column label in .*line 1 has text; name"),
+        ("a.csv", b"text,label\nfine,1\n ,0\n", r"a sentence in column text, but line 3 of .* has none"),
         ("a.csv", b"text,label\nfine,1\npoor,\n", r"a label in column label .*line 3 has none"),
         ("a.csv", b"text,label\n" + b"fine,1\n" * 20, r"at least two classes .*there is 1 alone"),
         ("a.csv", b"text,label\nfine,1\npoor,0\n", r"a test sentence beside .* each of its 2 sentences has a class"),
@@ -428,8 +429,13 @@ def test_other_words_are_another_data_set(tmp_path: Path) -> None:
         ("a.csv", b'text,label\n"fine" film,1\n', r"line 2 cannot be read .*quotation marks within a field in quotes"),
         ("a.csv", b'text,label\n"fine,1\npoor,0\n', r"cannot be read .*quotation marks within a field in quotes"),
         ("a.csv", b"text,label,label\nfine,1,2\n", r"a column label once in .*its first line has it 2 times"),
-        ("a.csv", b"\n\ntext,mark\nfine,1\n", r"columns text and label .*its first line has text, mark"),
-        ("a.csv", b"\ntext,label\nfine,1\n ,0\n", r"a sentence in column text .*line 4 has none"),
+        ("a.csv", b"\n\ntext,mark\nfine,1\n", r"a column label in .*its first line has text, mark"),
+        ("a.csv", b"\ntext,label\nfine,1\n ,0\n", r"a sentence in column text, but line 4 of .* has none"),
+        (
+            "a.csv",
+            b"label,text\n1,fine\n0\n",
+            r"2 fields in every line of .*line 3 has 1; have nothing stand between commas",
+        ),
         ("a.jsonl", b'{"text": "fine", "label": ["a"]}\n', r'a label in column label .*line 1 has \["a"\]'),
         ("a.jsonl", b'{"text": "fine", "label": NaN}\n', r"a label in column label .*line 1 has NaN"),
         ("a.txt", b"fine", r"to be a \.csv, \.tsv or \.jsonl file"),

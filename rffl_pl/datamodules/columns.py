@@ -1,0 +1,204 @@
+"""Columns of a table as entries of an input: numbers standardised, categories one entry each."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rffl_pl.datamodules.class_names import by_number
+from rffl_pl.errors import UserError
+
+GAPS = ("", "?", "na", "n/a", "nan", "none", "null")
+"""What stands for no number, in whatever case."""
+
+MOST = 100
+"""So many different texts are categories unasked; a column with more is rather a name or an identifier."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        where: The words for where it stands.
+        values: What it has in each column, as text.
+    """
+
+    where: str
+    values: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A column of numbers: (x - mean) / deviation, and 0, the mean, in a gap.
+
+    Attributes:
+        name: The column's.
+        mean: Of the numbers that there are.
+        deviation: Their standard deviation, of all of them and not of a sample; 1 where all are the same.
+        gaps: Whether some are missing: a second entry is 1 in a gap and 0 elsewhere.
+    """
+
+    name: str
+    mean: float
+    deviation: float
+    gaps: bool
+
+    @property
+    def entries(self) -> list[str]:
+        """What its entries are called."""
+        return [self.name, f"{self.name} missing"] if self.gaps else [self.name]
+
+    def encode(self, rows: Sequence[Row], at: int) -> Tensor:
+        """Its entries ``[n, 1 or 2]`` float32 of rows that have its values ``at`` a place.
+
+        Raises:
+            UserError: If one has no number there, and no gap.
+        """
+        numbers = torch.tensor([self._number(row, at) for row in rows], dtype=torch.float64)
+        missing = numbers.isnan()
+        scaled = ((numbers - self.mean) / self.deviation).masked_fill(missing, 0.0)
+        return torch.stack([scaled, missing] if self.gaps else [scaled], dim=1).float()
+
+    def _number(self, row: Row, at: int) -> float:
+        number = number_of(row.values[at])
+        if number is None:
+            raise UserError(
+                f"Expected a number in column {self.name}, as in others of its rows, but {row.where} has "
+                f"{row.values[at]!r}; correct it, or leave it empty."
+            )
+        return number
+
+
+@dataclass(frozen=True)
+class Categories:
+    """A column of categories: an entry for each, 1 where a row has it; all 0 where it has another one, or none.
+
+    Attributes:
+        name: The column's.
+        values: The categories.
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def entries(self) -> list[str]:
+        """What its entries are called."""
+        return [f"{self.name}={value}" for value in self.values]
+
+    def encode(self, rows: Sequence[Row], at: int) -> Tensor:
+        """Its entries ``[n, categories]`` float32 of rows that have its values ``at`` a place."""
+        numbers = {value: number for number, value in enumerate(self.values)}
+        found = torch.tensor([numbers.get(row.values[at], len(numbers)) for row in rows], dtype=torch.int64)
+        return torch.nn.functional.one_hot(found, len(numbers) + 1)[:, :-1].float()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the rows of a table are read, as some rows of it say.
+
+    Attributes:
+        columns: In their order.
+    """
+
+    columns: tuple[Numbers | Categories, ...]
+
+    @classmethod
+    def of(cls, names: Sequence[str], rows: Sequence[Row], categories: Collection[str]) -> Columns:
+        """Columns of numbers and of texts, by what rows have in them.
+
+        Args:
+            names: What the columns are called.
+            rows: With a value for each.
+            categories: Columns whose values are categories though they be numbers, or many.
+
+        Raises:
+            UserError: If a column has no value, numbers and texts, or too many texts.
+        """
+        return cls(tuple(_column(name, rows, at, name in categories) for at, name in enumerate(names)))
+
+    @property
+    def entries(self) -> list[str]:
+        """What the entries of an input are called."""
+        return [entry for column in self.columns for entry in column.entries]
+
+    @property
+    def digest(self) -> str:
+        """Of all that inputs hang on beside their rows."""
+        return hashlib.sha256(repr(self.columns).encode()).hexdigest()[:16]
+
+    def encode(self, rows: Sequence[Row]) -> Tensor:
+        """Inputs ``[n, entries]`` float32.
+
+        Raises:
+            UserError: If a row has something else than a number where numbers are.
+        """
+        if not rows:
+            return torch.empty(0, len(self.entries))
+        return torch.cat([column.encode(rows, at) for at, column in enumerate(self.columns)], dim=1)
+
+
+def number_of(text: str) -> float | None:
+    """The finite number that a text is, NaN where it stands for none, None where it is another text."""
+    if text.lower() in GAPS:
+        return math.nan
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and "_" not in text else None
+
+
+def text_of(value: Any) -> str | None:
+    """A field as text, blanks around it taken away, a truth as 1 or 0; None of a list or an object."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value).strip() if isinstance(value, str | int | float) else None
+
+
+def _column(name: str, rows: Sequence[Row], at: int, category: bool) -> Numbers | Categories:
+    texts: dict[str, str] = {}  # each with where it stands first
+    for row in rows:
+        if row.values[at]:
+            texts.setdefault(row.values[at], row.where)
+    if not texts:
+        raise UserError(
+            f"Expected values in column {name}, but all {len(rows)} rows lack one; leave it out with --data.leave_out "
+            f"'[{name}]'."
+        )
+    numbers = {text: number_of(text) for text in texts}
+    some = [number for number in numbers.values() if number is not None and not math.isnan(number)]
+    if not category and some:
+        _check_numbers(name, texts, numbers)
+        values = torch.tensor([numbers.get(row.values[at], math.nan) for row in rows], dtype=torch.float64)
+        there = values[~values.isnan()]
+        deviation, mean = torch.std_mean(there, correction=0)
+        same = bool(there.min() == there.max())
+        return Numbers(name, float(mean), 1.0 if same else float(deviation), len(there) < len(values))
+    if not category and len(texts) > MOST:
+        raise UserError(
+            f"Expected numbers in column {name}, or at most {MOST} different texts, but there are {len(texts)}, "
+            f"{next(iter(texts))!r} in {next(iter(texts.values()))} for one; leave it out with --data.leave_out "
+            f"'[{name}]', or say with --data.categories '[{name}]' that each is a category."
+        )
+    return Categories(name, tuple(sorted(texts, key=by_number)))
+
+
+def _check_numbers(name: str, texts: dict[str, str], numbers: dict[str, float | None]) -> None:
+    """See that a column has numbers alone: one that is misspelt would make categories of all of them."""
+    other = next((text for text in texts if numbers[text] is None), None)
+    if other is not None:
+        raise UserError(
+            f"Expected numbers alone in column {name}, or none, but {texts[other]} has {other!r} and others have "
+            f"numbers; correct it, leave the column out with --data.leave_out '[{name}]', or say with "
+            f"--data.categories '[{name}]' that each of its values is a category."
+        )

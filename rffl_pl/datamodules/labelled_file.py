@@ -1,0 +1,235 @@
+"""The base of data modules that read rows with labels from files."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rffl_pl.datamodules.base import FederatedDataModule
+from rffl_pl.datamodules.class_names import Labelled, by_number, given_classes, label_of
+from rffl_pl.datamodules.row_files import Record, check_characters, records
+from rffl_pl.datamodules.shards import held_out
+from rffl_pl.datamodules.splits import OWN
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+
+NUMBER = "{participant}"
+"""Stands for a participant's number in the name of its file."""
+
+Rows = list[tuple[Any, str]]
+"""What is read of each row, and its label."""
+
+OwnRows = Callable[[int], Labelled]
+"""From a participant's number to the rows that are its own."""
+
+
+class LabelledFile(FederatedDataModule):
+    """Rows with labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
+
+    In a ``.csv`` file a field with commas, quotation marks or several lines stands in quotation marks, and those within
+    are doubled; in a ``.tsv`` file quotation marks are part of the text.
+
+    Labels may be any strings or numbers; sorted, they are the classes. With ``--data.split OWN`` every participant has
+    a training file of its own, which the rank that hosts it reads and which need not be anywhere else. So may be its
+    test file; one that is the same everywhere has the classes as its labels.
+
+    Args:
+        federation: Who takes part.
+        train_file: The training rows; under ``OWN`` with ``{participant}`` for a participant's number,
+            ``train_{participant}.csv``.
+        test_file: The test rows; by default `test_share` of the training rows. Under ``OWN`` to be given, with
+            ``{participant}`` where everybody has its own.
+        test_share: Share of the training rows that become test rows without a `test_file`; one of every class stays for
+            training.
+        label: Name of the column with the label.
+        classes: The labels that there are, in their order, where no file that all read has all of them; others are
+            refused. Those that YAML takes for something else in quotes, ``['yes', 'no']`` or ``['007', '008']``.
+        encoding: Of these files; others are UTF-8.
+        kwargs: See `FederatedDataModule`.
+
+    Raises:
+        UserError: If an argument is out of range, and in `setup` if a file cannot be read, lacks a column, has a row
+            without a label, has one class only or one for every row, or a label in the test file alone.
+    """
+
+    num_classes = 0
+    places = ("train_file", "test_file")
+    validation_remedy = ""
+
+    noun: ClassVar[str] = "row"
+    """What a row is called in messages."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        train_file: str,
+        test_file: str | None = None,
+        test_share: float = 0.1,
+        label: str = "label",
+        classes: list[str | int | float | bool] | None = None,
+        encoding: str = "utf-8",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(federation, **kwargs)
+        if not 0 < test_share < 1:
+            raise UserError(f"Expected --data.test_share to lie between 0 and 1, but got {test_share}; try 0.1.")
+        if not _known(encoding):
+            raise UserError(f"Expected --data.encoding to be one that Python knows, but got {encoding!r}; try utf-8.")
+        self.train_file, self.test_file = os.fspath(train_file), None if test_file is None else os.fspath(test_file)
+        self.test_share = test_share
+        self.label, self.encoding = label, encoding
+        self.given_classes = given_classes(classes)
+
+    @property
+    @abstractmethod
+    def columns(self) -> Mapping[str, str]:
+        """The columns that are read beside the label, each with what to do where a file has none of that name."""
+
+    @abstractmethod
+    def content(self, record: Record, where: str) -> Any:
+        """What is read of a row, the ``record`` at ``where``, beside its label.
+
+        Raises:
+            UserError: If it cannot be used.
+        """
+
+    def parts(self) -> tuple[Labelled | OwnRows, Labelled | OwnRows]:
+        """Training and test rows, or who reads a participant's own when they are asked for; sets the classes."""
+        self._check_apart()
+        if isinstance(self.split, OWN):
+            return self._parts_apart()
+        numbered = [file for file in (self.train_file, self.test_file) if file is not None and NUMBER in file]
+        if numbered:
+            raise UserError(
+                f"Expected --data.split OWN with {NUMBER} in the name of a file, but got {type(self.split).__name__} "
+                f"and {numbered[0]}; give OWN, or a file that all share."
+            )
+        given = f"--data.train_file {self.train_file}"
+        train = self._rows(Path(self.train_file), "--data.train_file")
+        self._take_classes(train, given)
+        if self.test_file is None:
+            train, test = self._divided(train)
+            return self._labelled(train, given), self._labelled(test, given)
+        test = self._rows(Path(self.test_file), "--data.test_file")
+        if not test:
+            raise UserError(f"Expected test {self.noun}s in --data.test_file {self.test_file}, but it has none.")
+        return self._labelled(train, given), self._labelled(test, f"--data.test_file {self.test_file}")
+
+    def _check_apart(self) -> None:
+        """See that no file, whosever it is, is for training and for the test."""
+        if self.test_file is None:
+            return
+        trained, tested = self._places_of(self.train_file), self._places_of(self.test_file)
+        both = next((place for place in tested if place in trained), None)
+        if both is not None:
+            raise UserError(
+                f"Expected --data.test_file to be another file than --data.train_file, but both are {both}; a model "
+                "would be measured on what it was trained on; give another"
+                f"{'' if isinstance(self.split, OWN) else ', or leave it out'}."
+            )
+
+    def _places_of(self, file: str) -> dict[str, None]:
+        """Where it lies, or each participant's of that name, however it is written."""
+        everybodys = range(self.federation.total) if NUMBER in file else range(1)
+        return dict.fromkeys(_place(file.replace(NUMBER, str(i))) for i in everybodys)
+
+    def _parts_apart(self) -> tuple[OwnRows, Labelled | OwnRows]:
+        """Of each participant the training rows when they are asked for; test rows likewise or at once."""
+        if self.test_file is None or NUMBER not in self.train_file:
+            raise UserError(
+                f"Expected --data.train_file with {NUMBER} in its name and --data.test_file with --data.split OWN, but "
+                f"got {self.train_file} and {self.test_file or 'none'}; give for instance train_{NUMBER}.csv and "
+                f"{self.test_file or 'test.csv'}."
+            )
+        train = partial(self._apart, self.train_file, "--data.train_file")
+        if NUMBER in self.test_file:
+            if self.given_classes is None:
+                raise UserError(
+                    f"Expected --data.classes with --data.test_file {self.test_file}, but got none; give all labels "
+                    "there are, for instance --data.classes '[negative, positive]': nobody reads everybody's files."
+                )
+            self._take_classes([], "")
+            return train, partial(self._apart, self.test_file, "--data.test_file")
+        test = self._rows(Path(self.test_file), "--data.test_file")
+        self._take_classes(test, f"--data.test_file {self.test_file}")
+        return train, self._labelled(test, f"--data.test_file {self.test_file}")
+
+    def _apart(self, file: str, option: str, participant: int) -> Labelled:
+        """A participant's own rows."""
+        path = Path(file.replace(NUMBER, str(participant)))
+        return self._labelled(self._rows(path, option), f"{option} {path}")
+
+    def _take_classes(self, rows: Rows, where: str) -> None:
+        """Have the labels of these rows be the classes, unless they are given."""
+        names = self.given_classes or sorted({label for _, label in rows}, key=by_number)
+        if len(names) < 2:
+            raise UserError(
+                f"Expected at least two classes in column {self.label} of {where}, but there is "
+                f"{f'{names[0]} alone' if names else 'none'}; name another column with --data.label."
+            )
+        self.class_names, self.num_classes = tuple(names), len(names)
+
+    def _labelled(self, rows: Rows, where: str) -> Labelled:
+        """Rows, and their labels by their numbers among the classes."""
+        numbers = {name: number for number, name in enumerate(self.class_names)}
+        unknown = sorted({label for _, label in rows} - numbers.keys())
+        if unknown:
+            others = "test" if isinstance(self.split, OWN) else "training"
+            known = "--data.classes" if self.given_classes else f"those of the {others} {self.noun}s"
+            raise UserError(
+                f"Expected the labels in {where} among {known}, {', '.join(self.class_names[:5])}, but {unknown[0]} is "
+                "not; correct it, or --data.label."
+            )
+        return Labelled(rows=[row for row, _ in rows], labels=[numbers[label] for _, label in rows])
+
+    def _divided(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Training and test rows: some at random, but of every class one stays for training."""
+        labels = [label for _, label in rows]
+        trained, tested = held_out(len(rows), labels, self.test_share, self.federation.seed_for("test"))
+        if not tested:
+            raise UserError(
+                f"Expected --data.train_file {self.train_file} to have a test {self.noun} beside one of every class, "
+                f"but each of its {len(rows)} {self.noun}s has a class of its own in column {self.label}; name another "
+                "column with --data.label, or give --data.test_file."
+            )
+        return [rows[i] for i in trained], [rows[i] for i in tested]
+
+    def _rows(self, path: Path, option: str) -> Rows:
+        """Content and label of every row."""
+        rows = []
+        file = f"{option} {path}"
+        needed = {**self.columns, self.label: "name yours with --data.label"}
+        for where, record in records(path, option, self.encoding, needed):
+            content, label = self.content(record, f"{where} of {file}"), label_of(record[self.label])
+            if not label:
+                given = record[self.label]
+                got = "none" if given is None or isinstance(given, str) else json.dumps(given)
+                raise UserError(f"Expected a label in column {self.label} of {file}, but {where} has {got}.")
+            check_characters(label, self.label, f"{where} of {file}")
+            rows.append((content, label))
+        return rows
+
+
+def _place(file: str) -> str:
+    """A file's own path, without links."""
+    try:
+        return os.path.realpath(os.path.expanduser(file))
+    except ValueError:  # what no file can be called, as reading it says
+        return file
+
+
+def _known(encoding: str) -> bool:
+    """Whether there is such an encoding of text."""
+    try:
+        b"a".decode(encoding)
+    except UnicodeError:  # there is, of other bytes
+        return True
+    except (LookupError, ValueError):
+        return False
+    return True

@@ -1,0 +1,157 @@
+"""Lines of text files, and rows of ``.csv``, ``.tsv`` and ``.jsonl`` files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rffl_pl.errors import UserError, nearest
+
+Record = dict[str, Any]
+"""What a row has in each column."""
+
+
+def records(path: Path, option: str, encoding: str, needed: Mapping[str, str]) -> Iterator[tuple[str, Record]]:
+    """Every row, with the words for where it stands.
+
+    In a ``.csv`` file a field with commas, quotation marks or several lines stands in quotation marks, and those within
+    are doubled; in a ``.tsv`` file quotation marks are part of the text.
+
+    Args:
+        path: The file.
+        option: By which it was given, as it is typed.
+        encoding: Of a text.
+        needed: The columns that every row has to have, each with what to do where one does not.
+
+    Raises:
+        UserError: If the file cannot be read, is of another kind, or a row is not one, or lacks a column.
+    """
+    kind, read_from = path.suffix.lower(), path.expanduser()
+    if kind not in (".csv", ".tsv", ".jsonl"):
+        raise UserError(f"Expected {option} to be a .csv, .tsv or .jsonl file, but got {path}.")
+    lines = read_lines(read_from, option, encoding)
+    file = f"{option} {path}"
+    for where, record in _of_json(lines, file) if kind == ".jsonl" else _of_fields(lines, file, needed, kind):
+        for column, remedy in needed.items():
+            if column not in record:
+                has = ", ".join(map(str, record)) or "none"
+                near = nearest(column, map(str, record))
+                mend = f"{near} {remedy[0].upper()}{remedy[1:]}" if near else f"; {remedy}"
+                raise UserError(f"Expected a column {column} in {file}, but {where} has {has}{mend}.")
+        yield where, record
+
+
+def columns_of(path: Path, option: str, encoding: str) -> list[str]:
+    """The columns that the first row of a file has; none of a file without rows.
+
+    Raises:
+        UserError: If the file, or its first row, cannot be read.
+    """
+    return next((list(record) for _, record in records(path, option, encoding, {})), [])
+
+
+def check_characters(text: str, column: str, where: str) -> None:
+    """See that no half of a character stands alone, which JSON can say and no tokenizer or file can take.
+
+    Raises:
+        UserError: If one does.
+    """
+    half = re.search("[\ud800-\udfff]", text)
+    if half is not None:
+        raise UserError(
+            f"Expected whole characters in column {column}, but {where} has \\u{ord(half[0]):04x}, half of one; "
+            "correct it, or leave the line out."
+        )
+
+
+def _of_json(lines: list[str], file: str) -> Iterator[tuple[str, Record]]:
+    """Of a JSON object in every line; what one lacks that others have is None."""
+    found = {
+        f"line {number}": _parsed(line, f"line {number} of {file}")
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    }
+    everything = dict.fromkeys(column for record in found.values() for column in record)
+    for where, record in found.items():
+        yield where, everything | record
+
+
+def _parsed(line: str, where: str) -> Record:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"Expected a JSON object in {where}, but it is no JSON ({error}).") from error
+    if not isinstance(record, dict):
+        raise UserError(f"Expected a JSON object in {where}, but got {type(record).__name__}.")
+    return record
+
+
+def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str) -> Iterator[tuple[str, Record]]:
+    """Of fields between commas or tabs, whose names stand in the first line."""
+    blank = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if kind == ".tsv" else {"strict": True}
+    reader = csv.reader((line + "\n" for line in lines[blank:]), **how)
+    read = blank
+    try:
+        names = next(reader, [])
+        if twice := [name for name in needed or names if names.count(name) > 1]:
+            raise UserError(
+                f"Expected a column {twice[0]} once in {file}, but its first line has it {names.count(twice[0])} "
+                "times; give the others another name."
+            )
+        if names and not needed.keys() <= {*names}:
+            yield "its first line", dict.fromkeys(names)
+        read += reader.line_num
+        for fields in filter(None, reader):
+            read = blank + reader.line_num
+            where = f"line {read}"
+            if len(fields) != len(names):
+                raise UserError(
+                    f"Expected {len(names)} fields in every line of {file}, as in its first, but {where} has "
+                    f"{len(fields)}; {_remedy(kind, more=len(fields) > len(names))}."
+                )
+            yield where, dict(zip(names, fields, strict=True))
+    except csv.Error as error:
+        raise UserError(
+            f"Expected {file} to be a {kind} file with a line for each row, but line {read + 1} cannot be read "
+            f"({error}); save it with the line ends of Unix or Windows, shorter fields, and quotation "
+            "marks within a field in quotes and doubled."
+        ) from error
+
+
+def _remedy(kind: str, *, more: bool) -> str:
+    """What to do about a line with more fields than the first, or fewer."""
+    if not more:
+        return f"have nothing stand between {'tabs' if kind == '.tsv' else 'commas'} where there is nothing"
+    return "take tabs out of fields" if kind == ".tsv" else "put fields with commas in quotes"
+
+
+def read_lines(path: Path, option: str, encoding: str) -> list[str]:
+    r"""The lines of a file, cut at ``\n`` and ``\r\n`` alone.
+
+    Raises:
+        UserError: If the file cannot be read or is in another encoding; ``option`` is how the user gave it.
+    """
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"Expected a file at {option} {path}, but it cannot be read ({reason}).") from error
+    try:
+        text = content.decode(encoding)
+    except (UnicodeError, LookupError) as error:
+        if not isinstance(error, UnicodeDecodeError):
+            raise UserError(
+                f"Expected {option} {path} to be {encoding}, but {error}; save the file as UTF-8."
+            ) from error
+        line, byte = content[: error.start].count(b"\n") + 1, content[error.start]
+        raise UserError(
+            f"Expected {option} {path} to be {encoding}, but line {line} has the byte 0x{byte:02x}, which is not; save "
+            "the file as UTF-8."
+        ) from error
+    lines = text.removeprefix("\ufeff").split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]

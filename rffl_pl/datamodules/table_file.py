@@ -1,0 +1,178 @@
+"""Your own table in a CSV or JSONL file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import TensorDataset
+
+from rffl_pl.datamodules.class_names import Labelled
+from rffl_pl.datamodules.columns import Columns, Row, text_of
+from rffl_pl.datamodules.labelled_file import NUMBER, LabelledFile, OwnRows
+from rffl_pl.datamodules.reading import Evaluated, Reader
+from rffl_pl.datamodules.row_files import Record, check_characters, columns_of, records
+from rffl_pl.datamodules.sources import Sources
+from rffl_pl.datamodules.splits import OWN
+from rffl_pl.errors import UserError, nearest
+from rffl_pl.federation import Federation
+
+
+class TableFile(LabelledFile):
+    """Numbers and categories from the columns of a ``.csv``, ``.tsv`` or ``.jsonl`` file, and a label from another one.
+
+    A row is an input ``[entries]``. A column of numbers is standardised, (x - mean) / deviation. A gap in it, an empty
+    field, ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` or ``?``, is 0, which is the mean; where the training rows have
+    gaps a second entry is 1 in them. A column of texts has an entry for each text of the training rows, which is 1 in
+    rows that have it; another text, or none, is zeros.
+
+    With ``--data.split OWN`` nobody reads everybody's rows, and means, deviations and texts come from a file that is
+    the same everywhere.
+
+    Args:
+        federation: Who takes part.
+        columns_file: A file with such rows, which need no labels, from which means, deviations and texts are taken; by
+            default the training rows, under ``OWN`` to be given. Two rows with the mean less and plus the deviation say
+            them as well.
+        features: The columns that are read; by default all but the label.
+        leave_out: Columns that are not read, where `features` does not say which are.
+        categories: Columns of which each value is a category, though they be numbers, or more than 100 texts.
+        predict_file: For ``predict``: a file with such rows, which need no labels, instead of the test set.
+        kwargs: See `LabelledFile`.
+
+    Raises:
+        UserError: As `LabelledFile`, and if a column is none of the file, has no value, or numbers and texts.
+    """
+
+    places = ("columns_file", "predict_file")
+    columns_read: Columns
+    """How rows become inputs, once they have been read."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        columns_file: str | None = None,
+        features: list[str] | str | None = None,
+        leave_out: list[str] | str | None = None,
+        categories: list[str] | str | None = None,
+        predict_file: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(federation, **kwargs)
+        self.columns_file = None if columns_file is None else os.fspath(columns_file)
+        self.predict_file = None if predict_file is None else os.fspath(predict_file)
+        self.features, self.leave_out, self.categories = map(_several, (features, leave_out, categories))
+        if features is not None and leave_out is not None:
+            raise UserError(
+                "Expected --data.features or --data.leave_out, but got both; leave one out: what is no feature is not "
+                "read."
+            )
+        if features is not None and not self.features:
+            raise UserError("Expected --data.features to name at least one column, but got none.")
+        if self.label in self.features:
+            raise UserError(
+                f"Expected --data.label to be another column than those of --data.features, but got {self.label} in "
+                "both; a model would be told what it is to find out."
+            )
+        self.names: list[str] = []
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return {name: f"add it, or leave it out with --data.leave_out '[{name}]'" for name in self.names}
+
+    def content(self, record: Record, where: str) -> Row:
+        values = [self._value(record[name], name, where) for name in self.names]
+        return Row(where, values)
+
+    def load(self) -> Sources:
+        path, option = self._reference()
+        self.names = self._chosen(columns_of(path, option, self.encoding), f"{option} {path}")
+        train, test = self.parts()
+        if self.columns_file is not None:
+            rows = self._unlabelled(self.columns_file, "--data.columns_file")
+        else:
+            assert isinstance(train, Labelled)
+            rows = train.rows
+        self.columns_read = Columns.of(self.names, rows, self.categories)
+        return Sources(train=self._inputs_of(train), test=self._inputs_of(test))
+
+    def identity(self) -> dict[str, str]:
+        """As for any data, and how its rows are read: with other means a model would read other numbers."""
+        return super().identity() | {"columns": self.columns_read.digest}
+
+    def predict_dataloader(self) -> Evaluated:
+        """The rows of `predict_file`, or the test set, in their order."""
+        test_set = super().predict_dataloader()
+        if self.predict_file is None:
+            return test_set
+        x = self.columns_read.encode(self._unlabelled(self.predict_file, "--data.predict_file"))
+        asked = Reader(TensorDataset(x, torch.zeros(len(x), dtype=torch.int64)))
+        return asked.batches(torch.arange(len(x)), self.eval_batch_size)
+
+    def _reference(self) -> tuple[Path, str]:
+        """The file that says which columns there are, and its option."""
+        if self.columns_file is not None:
+            return Path(self.columns_file), "--data.columns_file"
+        if isinstance(self.split, OWN) or NUMBER in self.train_file:
+            raise UserError(
+                f"Expected --data.columns_file for {type(self).__name__} with --data.split OWN, but got none; give a "
+                "file with such rows that is the same everywhere, two with the mean less and plus the deviation for "
+                "instance: nobody reads everybody's own rows."
+            )
+        return Path(self.train_file), "--data.train_file"
+
+    def _chosen(self, there: Sequence[str], file: str) -> list[str]:
+        """Of the columns that there are those that are read."""
+        if not there:
+            raise UserError(f"Expected rows in {file}, but it has none.")
+        options = {"features": self.features, "leave_out": self.leave_out, "categories": self.categories}
+        for option, given in options.items():
+            for name in given:
+                if name not in there or name == self.label:
+                    near = nearest(name, there)
+                    raise UserError(
+                        f"Expected --data.{option} to name columns of {file} beside the label, but got {name} and it "
+                        f"has {', '.join(there)}{near or '; correct it.'}"
+                    )
+        names = self.features or [name for name in there if name not in {self.label, *self.leave_out}]
+        if "" in names:
+            raise UserError(
+                f"Expected every column of {file} to have a name, but number {there.index('') + 1} has none; if it "
+                "numbers the rows leave it out with --data.leave_out \"['']\"."
+            )
+        if not names:
+            raise UserError(f"Expected a column beside the label in {file}, but it has {', '.join(there)} alone.")
+        return names
+
+    def _value(self, given: Any, name: str, where: str) -> str:
+        text = text_of(given)
+        if text is None:
+            raise UserError(
+                f"Expected a number or a text in column {name}, but {where} has a {type(given).__name__}; leave it out "
+                f"with --data.leave_out '[{name}]'."
+            )
+        check_characters(text, name, where)
+        return text
+
+    def _unlabelled(self, file: str, option: str) -> list[Row]:
+        """The rows of a file whose labels, if it has any, nobody reads."""
+        found = records(Path(file), option, self.encoding, self.columns)
+        rows = [self.content(record, f"{where} of {option} {file}") for where, record in found]
+        if not rows:
+            raise UserError(f"Expected rows in {option} {file}, but it has none.")
+        return rows
+
+    def _inputs_of(self, part: Labelled | OwnRows) -> Any:
+        """Inputs and classes, or who reads a participant's."""
+        if isinstance(part, Labelled):
+            return TensorDataset(self.columns_read.encode(part.rows), torch.tensor(part.labels, dtype=torch.int64))
+        return lambda participant: self._inputs_of(part(participant))
+
+
+def _several(names: list[str] | str | None) -> list[str]:
+    """The columns that an option names."""
+    return [names] if isinstance(names, str) else list(names or ())

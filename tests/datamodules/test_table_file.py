@@ -1,0 +1,299 @@
+"""Tables: numbers, categories and gaps as inputs, in every kind of file, under OWN, and to predict with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from rffl_pl.datamodules import TableFile
+from rffl_pl.errors import UserError
+from rffl_pl.federation import Federation
+from tests.cli.folders import assert_same_bits
+from tests.conftest import QUICK, Ended, only_run
+from tests.datamodules.small import ready
+from tests.ranks import forked
+
+Patient = Mapping[str, Any]
+GAPS = ("", "NA", "?", "null")
+
+
+def patients(count: int, seed: int = 1) -> list[Patient]:
+    """Numbers of which some are missing, one that never changes, and texts, of which some are missing too."""
+    draw = random.Random(seed)
+    return [
+        {
+            "age": f"{draw.gauss(50, 15):.1f}",
+            "pressure": draw.choice(GAPS) if draw.random() < 0.2 else f"{draw.gauss(120, 20):.2e}",
+            "year": "2020",
+            "sex": draw.choice(["f", "m", "x"]),
+            "clinic": "" if draw.random() < 0.1 else draw.choice(["North, by the sea", "south", "007"]),
+            "outcome": draw.choice(["ill", "well"]),
+        }
+        for _ in range(count)
+    ]
+
+
+def write(path: Path, rows: Sequence[Patient]) -> str:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(path)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+        writer.writeheader()
+        writer.writerows(rows)
+    return str(path)
+
+
+def data_of(train: str, **options: Any) -> TableFile:
+    given: dict[str, Any] = {"label": "outcome", "validation": 0, "watch": "test", "categories": "clinic"} | options
+    data = TableFile(Federation(participants=2), train_file=train, **given)
+    ready(data)
+    return data
+
+
+def inputs(data: TableFile, part: str = "train") -> Tensor:
+    assert data.sources is not None
+    dataset = getattr(data.sources, part)
+    assert isinstance(dataset, TensorDataset)
+    return dataset.tensors[0]
+
+
+def reference(train: Sequence[Patient], asked: Sequence[Patient]) -> Tensor:
+    """Of scikit-learn: scaled by the numbers that there are, then gaps filled; categories that are unknown ignored."""
+
+    def numbers(rows: Sequence[Patient], name: str) -> Any:
+        return np.array([[np.nan if row[name] in GAPS else float(row[name])] for row in rows])
+
+    def texts(rows: Sequence[Patient], name: str) -> Any:
+        return np.array([[row[name]] for row in rows], dtype=object)
+
+    columns = []
+    for name in ("age", "pressure", "year"):
+        scaled = StandardScaler().fit(numbers(train, name)).transform(numbers(asked, name))
+        columns.append(np.nan_to_num(scaled, nan=0.0))
+        if name == "pressure":
+            columns.append(np.isnan(scaled))
+    for name in ("sex", "clinic"):
+        known = [row for row in train if row[name]]
+        encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False).fit(texts(known, name))
+        columns.append(encoder.transform(texts(asked, name)))
+    return torch.tensor(np.concatenate(columns, axis=1), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_against_scikit_learn(tmp_path: Path, seed: int) -> None:
+    """Numbers, gaps and categories of training rows and of test rows, of which one has a text that no other has."""
+    train, test = patients(60, seed), [*patients(20, seed + 100), {**patients(1)[0], "sex": "other", "clinic": "new"}]
+    data = data_of(write(tmp_path / "a.csv", train), test_file=write(tmp_path / "b.csv", test))
+    torch.testing.assert_close(inputs(data), reference(train, train), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(inputs(data, "test"), reference(train, test), rtol=1e-6, atol=1e-6)
+    assert data.columns_read.entries == [
+        "age", "pressure", "pressure missing", "year", "sex=f", "sex=m", "sex=x", "clinic=007",
+        "clinic=North, by the sea", "clinic=south",
+    ]  # fmt: skip
+    assert inputs(data, "test")[-1, 4:].eq(0).all()
+    assert data.class_names == ("ill", "well")
+
+
+def test_the_test_rows_do_not_tell(tmp_path: Path) -> None:
+    """Of one file a share is held out, by which nothing is scaled."""
+    data = data_of(write(tmp_path / "a.csv", patients(80)), test_share=0.25)
+    x = inputs(data)
+    assert (len(x), len(inputs(data, "test"))) == (60, 20)
+    torch.testing.assert_close(x[:, 0].mean(), torch.tensor(0.0), atol=1e-6, rtol=0)
+    torch.testing.assert_close(x[:, 0].std(correction=0), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_kinds_of_files(tmp_path: Path, kind: str) -> None:
+    """The same rows are the same inputs, to the bit, and the same classes."""
+    rows = patients(40)
+    one, other = data_of(write(tmp_path / "a.csv", rows)), data_of(write(tmp_path / f"a.{kind}", rows))
+    assert torch.equal(inputs(one), inputs(other))
+    assert one.identity() == other.identity()
+
+
+def test_what_json_has_beside_texts(tmp_path: Path) -> None:
+    """Numbers, truths and nothing, or no such key: as a CSV file says them."""
+    rows: list[Patient] = [
+        {"a": 1, "b": True, "c": "x", "label": 0},
+        {"a": 2.5, "b": False, "label": 1},
+        {"b": True, "c": "y", "label": 1},
+        {"a": None, "b": None, "c": None, "label": 0},
+    ]
+    text = [
+        {"a": "1", "b": "1", "c": "x", "label": "0"},
+        {"a": "2.5", "b": "0", "c": "", "label": "1"},
+        {"a": "", "b": "1", "c": "y", "label": "1"},
+        {"a": "", "b": "", "c": "", "label": "0"},
+    ]
+    told = {"label": "label", "categories": None}
+    one = data_of(write(tmp_path / "a.jsonl", rows * 5), **told)
+    other = data_of(write(tmp_path / "a.csv", text * 5), **told)
+    assert torch.equal(inputs(one), inputs(other))
+    assert one.columns_read.entries == ["a", "a missing", "b", "b missing", "c=x", "c=y"]
+
+
+@pytest.mark.parametrize(
+    ("options", "entries"),
+    [
+        ({"features": ["sex", "age"]}, ["sex=f", "sex=m", "sex=x", "age"]),
+        ({"features": "age"}, ["age"]),
+        ({"leave_out": ["pressure", "clinic", "sex"], "categories": "year"}, ["age", "year=2020"]),
+    ],
+)
+def test_which_columns_are_read(tmp_path: Path, options: Mapping[str, Any], entries: list[str]) -> None:
+    """In the order in which they are named, or as the file has them."""
+    data = data_of(write(tmp_path / "a.csv", patients(40)), **{"categories": None, **options})
+    assert data.columns_read.entries == entries
+    assert inputs(data).shape[1] == len(entries)
+
+
+def test_two_rows_that_say_mean_and_deviation(tmp_path: Path) -> None:
+    """50 less and plus 15 scale as fifty and fifteen."""
+    scale = write(tmp_path / "scale.csv", [{"age": "35"}, {"age": "65"}])
+    train = write(tmp_path / "a.csv", [{"age": "80", "outcome": "ill"}, {"age": "50", "outcome": "well"}] * 20)
+    data = data_of(train, columns_file=scale, categories=None)
+    assert sorted({*inputs(data).flatten().tolist()}) == [0.0, 2.0]
+
+
+def test_other_scales_are_another_data_set(tmp_path: Path) -> None:
+    """A checkpoint must not be loaded over inputs of another scale, though rows and classes be the same."""
+    train = write(tmp_path / "a.csv", patients(40))
+    here = data_of(train, columns_file=write(tmp_path / "b.csv", patients(40, seed=2))).identity()
+    again = data_of(train, columns_file=write(tmp_path / "c.csv", patients(40, seed=2))).identity()
+    other = data_of(train, columns_file=write(tmp_path / "d.csv", patients(40, seed=3))).identity()
+    assert here == again
+    assert {name for name in here if here[name] != other[name]} == {"columns", "inputs"}
+
+
+MISTAKES: dict[str, tuple[str, Mapping[str, Any], str]] = {
+    "a number that is none": ("a,label\n1,0\n2,1\n4o,0\n", {}, r"numbers alone in column a, .* line 4 of .* has '4o'"),
+    "an endless number": ("a,label\n1,0\n1e999,1\n" + "2,0\n1e999,1\n" * 9, {}, r"numbers alone in .* has '1e999'"),
+    "names": (
+        "a,label\n" + "".join(f"name {i},{i % 2}\n" for i in range(130)),
+        {},
+        r"at most 100 different texts, but there are 1\d\d?, 'name \d+' in line \d+ of .*--data\.leave_out '\[a\]', or",
+    ),
+    "nothing at all": ("a,label\n,0\n,1\n,1\n", {}, r"values in column a, but all \d rows lack one"),
+    "an index": (",a,label\n0,1,0\n1,2,1\n", {}, r"to have a name, but number 1 has none; .*leave_out \"\[''\]"),
+    "twice": ("a,a,label\n0,1,0\n", {}, r"a column a once in .*its first line has it 2 times"),
+    "no rows": ("", {}, r"Expected rows in --data\.train_file .*, but it has none"),
+    "labels alone": ("label\n0\n1\n", {}, r"a column beside the label in .*, but it has label alone"),
+    "no label": ("a,mark\n1,0\n2,1\n", {}, r"a column label in .*its first line has a, mark; name yours with"),
+    "a typing error": ("age,label\n1,0\n2,1\n", {"features": ["agee"]}, r"\.features .* got agee .*you mean age"),
+    "the label out": ("a,label\n1,0\n2,1\n", {"leave_out": "label"}, r"\.leave_out .* beside the label, but got label"),
+    "the label in": ("a,label\n1,0\n2,1\n", {"features": ["a", "label"]}, r"in both; a model would be told"),
+    "none in": ("a,label\n1,0\n2,1\n", {"features": []}, r"--data\.features to name at least one column"),
+    "in and out": ("a,label\n1,0\n", {"features": "a", "leave_out": "a"}, r"\.features or --data\.leave_out, but"),
+    "a field short": ("a,b,label\n1,2,0\n1,1\n", {}, r"3 fields in every line of .*line 3 has 2; have nothing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_table_that_cannot_be_used(tmp_path: Path, mistake: str) -> None:
+    """One sentence with the option or column, the line and the remedy."""
+    content, options, message = MISTAKES[mistake]
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UserError, match=message):
+        data_of(str(tmp_path / "a.csv"), **{"label": "label", "categories": None, **options})
+
+
+def test_another_file_that_cannot_be_used(tmp_path: Path) -> None:
+    """A test file with other columns, or a text among numbers; a list in JSON."""
+    rows = patients(40)
+    train = write(tmp_path / "a.csv", rows)
+    without = write(tmp_path / "b.csv", [{"age": row["age"], "outcome": row["outcome"]} for row in rows])
+    with pytest.raises(
+        UserError, match=r"column pressure in --data\.test_file .*add it, or leave it out with --data\.le"
+    ):
+        data_of(train, test_file=without)
+    text = write(tmp_path / "c.csv", [rows[0], {**rows[1], "age": "old"}])
+    with pytest.raises(
+        UserError, match=r"a number in column age, .*line 3 of --data\.test_file .* has 'old'; correct it"
+    ):
+        data_of(train, test_file=text)
+    nested = write(tmp_path / "d.jsonl", [{**row, "age": [1]} for row in rows])
+    with pytest.raises(UserError, match=r"a number or a text in column age, but line 1 of .* has a list; leave it out"):
+        data_of(nested)
+
+
+def own(folder: Path) -> dict[str, str]:
+    files = {"train_file": "train_{participant}.csv", "test_file": "test.csv", "columns_file": "columns.csv"}
+    return {f"--data.{name}": str(folder / file) for name, file in files.items()}
+
+
+def words(given: Mapping[str, object]) -> list[str]:
+    return [str(word) for pair in given.items() for word in pair]
+
+
+FIT = (
+    "fit", "--data", "TableFile", "--data.label", "outcome", "--data.categories", "clinic", "--federation.participants",
+    "3", "--model.network", "Perceptron", "--model.network.inputs", "10", "--model.network.classes", "2",
+    "--model.optimizer", "SGD", "--model.optimizer.lr", "0.1", "--trainer.max_epochs", "2", *QUICK,
+)  # fmt: skip
+
+
+def test_on_two_machines(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Each has the rows of whom it hosts: the bits of all files in one; columns that are not the same are refused."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for i in range(3):
+        write(files / f"train_{i}.csv", patients(20 + 4 * i, seed=i))
+    write(files / "test.csv", patients(16, seed=10))
+    write(files / "columns.csv", patients(30, seed=11))
+    apart = ("--data.split", "OWN", "--data.validation", "0", "--data.watch", "test")
+    ended = rffl(*FIT, *apart, *words(own(files)), "--run.root", tmp_path / "one")
+    assert ended.code == 0, ended.err
+    federation = Federation(participants=3)
+    machines = []
+    for rank in range(2):
+        machine = shutil.copytree(files, tmp_path / f"machine {rank}")
+        for i in {0, 1, 2} - {*federation.hosted_by(rank, 2)}:
+            (machine / f"train_{i}.csv").unlink()
+        machines.append(machine)
+    each = [words(own(machine)) for machine in machines]
+    ended = forked(2, *FIT, *apart, *each[0], each=each, root=tmp_path / "two")
+    assert ended.code == 0, ended.err
+    assert_same_bits(only_run(tmp_path / "one"), only_run(tmp_path / "two"))
+
+    write(machines[1] / "columns.csv", patients(30, seed=12))
+    ended = forked(2, *FIT, *apart, *each[0], each=each, root=tmp_path / "other")
+    assert ended.code == 2
+    assert ended.err.count("Error: Expected all ranks to start alike, but the data of rank 1 differs") == 1
+    with pytest.raises(UserError, match=r"--data\.columns_file for TableFile with --data\.split OWN, but got none"):
+        data_of(str(files / "train_{participant}.csv"), split="OWN", test_file=str(files / "test.csv"))
+
+
+def test_from_file_to_predictions(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Rows without labels get one each by the same scale, and a network of another width is told the right one."""
+    rows = patients(80)
+    told = [{**row, "outcome": "ill" if float(row["age"]) > 50 else "well"} for row in rows]
+    train = write(tmp_path / "a.csv", told)
+    ended = rffl(*FIT, "--data.train_file", train, "--model.network.inputs", 9)
+    assert ended.code == 2
+    assert "the test set's, but it fails: " in ended.err
+    assert ended.err.strip().endswith("; give --model.network.inputs 10.")
+    ended = rffl(*FIT, "--data.train_file", train, "--trainer.max_epochs", 8)
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "runs")
+    asked = [{**row, "age": age} for age, row in zip(("20", "90", "25"), rows, strict=False)]
+    questions = write(tmp_path / "b.jsonl", [{key: row[key] for key in row if key != "outcome"} for row in asked])
+    checkpoint = ("--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt")
+    ended = rffl("predict", *checkpoint, "--data.predict_file", questions)
+    assert ended.code == 0, ended.err
+    (path,) = (tmp_path / "runs").glob("*/*/predictions/participant_2.csv")
+    with path.open() as file:
+        assert [row["label"] for row in csv.DictReader(file)] == ["well", "ill", "well"]
