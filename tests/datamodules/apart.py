@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,17 @@ from torch.utils.data import Dataset, TensorDataset
 from rffl_pl.datamodules import Digits, FederatedDataModule, Sources
 from rffl_pl.federation import Federation
 from tests.own_data import Halves
+
+
+def machines(files: Path, participants: int, ranks: int) -> list[Path]:
+    """Copies of a folder beside it, one for each rank, with the ``train_<i>.csv`` of whom it hosts alone."""
+    federation = Federation(participants=participants)
+    folders = []
+    for rank in range(ranks):
+        folders.append(shutil.copytree(files, files.with_name(f"machine {rank}")))
+        for i in {*range(participants)} - {*federation.hosted_by(rank, ranks)}:
+            (folders[-1] / f"train_{i}.csv").unlink()
+    return folders
 
 
 class Apart(FederatedDataModule):

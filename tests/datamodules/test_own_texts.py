@@ -16,6 +16,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, Ended, only_run
+from tests.datamodules.apart import machines
 from tests.datamodules.small import ready
 from tests.ranks import forked
 
@@ -119,22 +120,14 @@ def test_what_ranks_compare(folder: Path) -> None:
 def test_on_two_machines(rffl: Callable[..., Ended], folder: Path, tmp_path: Path) -> None:
     """Each has the files of whom it hosts, in a folder of another name: the bits of all files in one."""
     assert rffl(*words(folder), "--run.root", tmp_path / "one").code == 0
-    federation = Federation(participants=3)
-    machines = []
-    for rank in range(2):
-        machine = shutil.copytree(folder, tmp_path / f"machine {rank}")
-        for i in {0, 1, 2} - {*federation.hosted_by(rank, 2)}:
-            (machine / f"train_{i}.csv").unlink()
-        machines.append(machine)
+    places = machines(folder, 3, 2)
     given = words(folder)
-    each = [
-        [word for name, value in options(machine).items() for word in (f"--data.{name}", value)] for machine in machines
-    ]
+    each = [[word for name, value in options(place).items() for word in (f"--data.{name}", value)] for place in places]
     ended = forked(2, *given, each=each, root=tmp_path / "two")
     assert ended.code == 0, ended.err
     assert_same_bits(only_run(tmp_path / "one"), only_run(tmp_path / "two"))
 
-    (machines[1] / "words.txt").write_text(f"{BAD}\n")
+    (places[1] / "words.txt").write_text(f"{BAD}\n")
     ended = forked(2, *given, each=each, root=tmp_path / "other")
     assert ended.code == 2
     assert ended.err.count("Error: Expected all ranks to start alike, but the data of rank 1 differs") == 1

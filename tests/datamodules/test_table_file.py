@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import random
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, Ended, only_run
+from tests.datamodules.apart import machines
 from tests.datamodules.small import ready
 from tests.ranks import forked
 
@@ -257,19 +257,13 @@ def test_on_two_machines(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     apart = ("--data.split", "OWN", "--data.validation", "0", "--data.watch", "test")
     ended = rffl(*FIT, *apart, *words(own(files)), "--run.root", tmp_path / "one")
     assert ended.code == 0, ended.err
-    federation = Federation(participants=3)
-    machines = []
-    for rank in range(2):
-        machine = shutil.copytree(files, tmp_path / f"machine {rank}")
-        for i in {0, 1, 2} - {*federation.hosted_by(rank, 2)}:
-            (machine / f"train_{i}.csv").unlink()
-        machines.append(machine)
-    each = [words(own(machine)) for machine in machines]
+    places = machines(files, 3, 2)
+    each = [words(own(place)) for place in places]
     ended = forked(2, *FIT, *apart, *each[0], each=each, root=tmp_path / "two")
     assert ended.code == 0, ended.err
     assert_same_bits(only_run(tmp_path / "one"), only_run(tmp_path / "two"))
 
-    write(machines[1] / "columns.csv", patients(30, seed=12))
+    write(places[1] / "columns.csv", patients(30, seed=12))
     ended = forked(2, *FIT, *apart, *each[0], each=each, root=tmp_path / "other")
     assert ended.code == 2
     assert ended.err.count("Error: Expected all ranks to start alike, but the data of rank 1 differs") == 1
