@@ -147,58 +147,57 @@ class Columns:
 
 def number_of(text: str) -> float | None:
     """The finite number that a text is, NaN where it stands for none, None where it is another text."""
-    if text.lower() in GAPS:
-        return math.nan
     try:
         number = float(text)
     except ValueError:
-        return None
-    return number if math.isfinite(number) and "_" not in text else None
+        return math.nan if text.lower() in GAPS else None
+    return None if math.isinf(number) or "_" in text else number
 
 
 def text_of(value: Any) -> str | None:
     """A field as text, blanks around it taken away, a truth as 1 or 0; None of a list or an object."""
+    if isinstance(value, str):
+        return value.strip()
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return str(int(value))
-    return str(value).strip() if isinstance(value, str | int | float) else None
+    return str(int(value) if isinstance(value, bool) else value) if isinstance(value, int | float) else None
 
 
 def _column(name: str, rows: Sequence[Row], at: int, category: bool) -> Numbers | Categories:
-    texts: dict[str, str] = {}  # each with where it stands first
-    for row in rows:
-        if row.values[at]:
-            texts.setdefault(row.values[at], row.where)
+    values = [row.values[at] for row in rows]
+    texts = [text for text in dict.fromkeys(values) if text]
     if not texts:
         raise UserError(
             f"Expected values in column {name}, but all {len(rows)} rows lack one; leave it out with --data.leave_out "
             f"'[{name}]'."
         )
-    numbers = {text: number_of(text) for text in texts}
-    some = [number for number in numbers.values() if number is not None and not math.isnan(number)]
-    if not category and some:
-        _check_numbers(name, texts, numbers)
-        values = torch.tensor([numbers.get(row.values[at], math.nan) for row in rows], dtype=torch.float64)
-        there = values[~values.isnan()]
-        deviation, mean = torch.std_mean(there, correction=0)
-        same = bool(there.min() == there.max())
-        return Numbers(name, float(mean), 1.0 if same else float(deviation), len(there) < len(values))
+    numbers = {} if category else {text: number_of(text) for text in texts}
+    other = next((text for text, number in numbers.items() if number is None), None)
+    if any(number is not None and not math.isnan(number) for number in numbers.values()):
+        if other is not None:  # one that is misspelt would make categories of all of them
+            raise UserError(
+                f"Expected numbers alone in column {name}, or none, but {_where(other, rows, at)} has {other!r} and "
+                f"others have numbers; correct it, leave the column out with --data.leave_out '[{name}]', or say with "
+                f"--data.categories '[{name}]' that each of its values is a category."
+            )
+        return _numbers(name, torch.tensor([numbers.get(text, math.nan) for text in values], dtype=torch.float64))
     if not category and len(texts) > MOST:
         raise UserError(
             f"Expected numbers in column {name}, or at most {MOST} different texts, but there are {len(texts)}, "
-            f"{next(iter(texts))!r} in {next(iter(texts.values()))} for one; leave it out with --data.leave_out "
-            f"'[{name}]', or say with --data.categories '[{name}]' that each is a category."
+            f"{texts[0]!r} in {_where(texts[0], rows, at)} for one; leave it out with --data.leave_out '[{name}]', or "
+            f"say with --data.categories '[{name}]' that each is a category."
         )
     return Categories(name, tuple(sorted(texts, key=by_number)))
 
 
-def _check_numbers(name: str, texts: dict[str, str], numbers: dict[str, float | None]) -> None:
-    """See that a column has numbers alone: one that is misspelt would make categories of all of them."""
-    other = next((text for text in texts if numbers[text] is None), None)
-    if other is not None:
-        raise UserError(
-            f"Expected numbers alone in column {name}, or none, but {texts[other]} has {other!r} and others have "
-            f"numbers; correct it, leave the column out with --data.leave_out '[{name}]', or say with "
-            f"--data.categories '[{name}]' that each of its values is a category."
-        )
+def _numbers(name: str, values: Tensor) -> Numbers:
+    """A column with these numbers ``[n]``, NaN in gaps."""
+    there = values[~values.isnan()]
+    deviation, mean = torch.std_mean(there, correction=0)
+    same = bool(there.min() == there.max())
+    return Numbers(name, float(mean), 1.0 if same else float(deviation), len(there) < len(values))
+
+
+def _where(text: str, rows: Sequence[Row], at: int) -> str:
+    """The words for where a text stands first."""
+    return next(row.where for row in rows if row.values[at] == text)
