@@ -17,7 +17,7 @@ _ROOMS = {
     "RoundProgress RunReport StandaloneReference",
     "datamodules": "Augmentation CIFAR10 CIFAR100 CropFlip EMNIST MNIST MR SST SVHN Digits FashionMNIST "
     "FederatedDataModule HFDataset HFText ImageFolder Sources Split TableFile TextDataModule TextFile Texts",
-    "datamodules.splits": "CLA DIR MIX OWN POW Pool SHARDS UNI",
+    "datamodules.splits": "CLA DIR GROUPS MIX OWN POW Pool SHARDS UNI",
     "errors": "UserError",
     "federation": "Federation",
     "models": "CIFAR10CNN MNISTCNN Perceptron TextCNN",

@@ -90,7 +90,7 @@ def test_tables_are_read_as_described(user: Callable[..., Ended], tmp_path: Path
     with (tmp_path / "test.csv").open("a") as file:
         file.write("70,50,160,x,C,ill\n")
     told = [line for line in commands(page) if "TableFile" in line]
-    assert len(told) == 2
+    assert len(told) == 3
     for line in told:
         user([*shlex.split(line), *QUICK, "--trainer.max_epochs", "2"])
 

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.augmenting import Augmentation, check_augment, check_made
-from rffl_pl.datamodules.border import Part, tensors_of
+from rffl_pl.datamodules.border import Part, groups_of, tensors_of
 from rffl_pl.datamodules.inputs import digest_of_inputs, spread
 from rffl_pl.datamodules.measuring import Measuring
 from rffl_pl.datamodules.own import Holding, Holdings, Own, by_participant, check_own, is_own
@@ -49,9 +49,11 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         federation: Who takes part.
         split: ``UNI`` equal shards; ``POW`` sizes after a power law; ``CLA`` more and more classes; ``DIR`` Dirichlet
             label skew; ``SHARDS`` a few pieces of what is sorted by class; ``MIX`` alike in part and sorted for the
-            rest; ``OWN`` what every participant brings; or a split of your own. See `rffl_pl.datamodules.splits`.
+            rest; ``GROUPS`` those that the data names; ``OWN`` what every participant brings; or a split of your own.
+            See `rffl_pl.datamodules.splits`.
         examples_per_participant: Average size of the honest participants' shards; by default what there is, divided by
-            their number N and rounded down, so that up to N - 1 examples are left over. Under ``OWN`` all there are.
+            their number N and rounded down, so that up to N - 1 examples are left over. Under ``OWN`` all there are;
+            under ``GROUPS`` at most.
         dirichlet_alpha: Concentration of ``DIR`` where its own ``alpha`` does not say otherwise.
         adversary_examples: Examples that each adversary holds, outside the honest shards where enough are left; under
             ``OWN`` each brings its own, as everybody does.
@@ -194,7 +196,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             if own:
                 self._hold(own, brought=sources.validation is not None)
             else:
-                self._divide()
+                self._divide(groups_of(sources.groups, len(self._parts["training"]), type(self).__name__))
             self.sources = sources
 
     @property
@@ -433,7 +435,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         held = partial(Holdings, owner=owner, num_classes=self.num_classes, num_workers=self.num_workers)
         self._own = {which: held(read, self.hosted, which=which) for which, read in own.items()}
 
-    def _divide(self) -> None:
+    def _divide(self, groups: Tensor | None) -> None:
         """Hold examples out, and have the rest be the participants' shards."""
         labels = self._parts["training"].labels
         generator = torch.Generator().manual_seed(self.federation.seed_for("split"))
@@ -442,6 +444,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.shards = divided(
             labels, rest, self.federation, self.split, num_classes=self.num_classes,
             each=self.examples_per_participant, adversary_examples=self.adversary_examples, generator=generator,
+            groups=groups,
         )  # fmt: skip
 
     def _take_number_of_classes(self) -> None:

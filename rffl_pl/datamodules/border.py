@@ -244,6 +244,29 @@ def _read_alike(labels: Tensor, dataset: Dataset[Any]) -> bool:
     return True
 
 
+def groups_of(given: Any, count: int, owner: str) -> Tensor | None:
+    """Which of ``count`` training examples belong together, ``[count]`` int64; None where nobody says.
+
+    Raises:
+        UserError: If it is no whole number from 0 on for each; ``owner`` is the data module's class.
+    """
+    if given is None:
+        return None
+    said = (
+        f"Expected Sources(groups=...) of {owner} to be a whole number from 0 on for each of {count} training examples"
+    )
+    try:
+        groups = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{said}, but got {type(given).__name__} ({reason(error)}); number the groups.") from error
+    if groups.shape != (count,) or groups.is_floating_point() or groups.is_complex() or (groups < 0).any():
+        raise UserError(
+            f"{said}, but got {groups.dtype} of shape {list(groups.shape)}"
+            f"{f' from {groups.min().item()} on' if groups.numel() else ''}; number the groups."
+        )
+    return groups.long()
+
+
 def whole(labels: Tensor, which: str, owner: str, indices: Tensor | None = None) -> Tensor:
     """Labels ``[n]`` as int64; ``which``, ``owner`` and ``indices`` are how their examples are called.
 

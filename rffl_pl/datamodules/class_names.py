@@ -1,26 +1,10 @@
-"""Classes by the names that files and users give them."""
+"""Classes by the names that the user gives."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from rffl_pl.errors import UserError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Labelled:
-    """One part of a data set.
-
-    Attributes:
-        rows: What is read of each row: a list, or a ``datasets.Dataset``.
-        labels: The class of each, from 0 on.
-    """
-
-    rows: Any
-    labels: Sequence[int]
 
 
 def given_classes(names: Sequence[str | int | float | bool] | None) -> tuple[str, ...] | None:
@@ -48,19 +32,3 @@ def given_classes(names: Sequence[str | int | float | bool] | None) -> tuple[str
             "for instance '[cat, dog]'."
         )
     return found
-
-
-def label_of(given: Any) -> str:
-    """A label as a class is called: text, a number or a truth; of what is none nothing."""
-    if isinstance(given, float):
-        given = (int(given) if given.is_integer() else given) if math.isfinite(given) else ""
-    return str(given).strip() if isinstance(given, str | int | float) else ""
-
-
-def by_number(label: str) -> tuple[bool, float, str]:
-    """Numbers by their value, before other labels."""
-    try:
-        value = float(label)
-    except ValueError:
-        value = math.nan
-    return not math.isfinite(value), value if math.isfinite(value) else 0.0, label

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rffl_pl.datamodules.class_names import by_number
+from rffl_pl.datamodules.labelled import by_number
 from rffl_pl.errors import UserError
 
 GAPS = ("", "?", "na", "n/a", "nan", "none", "null")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from rffl_pl.datamodules.class_names import Labelled
 from rffl_pl.datamodules.hugging_face import HuggingFaceData
+from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.pictures import Channels, Pixels
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.errors import UserError
@@ -67,6 +67,7 @@ class HFDataset(HuggingFaceData):
                 train=Images(train, self.inputs[0], self.pixels),
                 test=Images(test, self.inputs[0], self.pixels),
                 validation=None if val is None else Images(val, self.inputs[0], self.pixels),
+                groups=train.groups,
             )
         x = self._numbers(train)  # in double precision: times in seconds differ in digits that single has not
         finite = x[x.isfinite().flatten(1).all(1)]  # the others are refused, by their own numbers
@@ -85,6 +86,7 @@ class HFDataset(HuggingFaceData):
             train=standardised(train, "train", x),
             test=standardised(test, "test", self._numbers(test)),
             validation=None if val is None else standardised(val, "val", self._numbers(val)),
+            groups=train.groups,
         )
 
     def _numbers(self, part: Labelled) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rffl_pl.datamodules.class_names import Labelled
 from rffl_pl.datamodules.hugging_face import HuggingFaceData
+from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.text import TextDataModule, Texts
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -52,4 +52,4 @@ class HFText(HuggingFaceData, TextDataModule):
                 f"Expected sentences in column {self.text} of --data.path {self.path}, but example {blank} has none; "
                 "name another column with --data.text or leave such examples out."
             )
-        return Texts(sentences=sentences, labels=part.labels)
+        return Texts(sentences=sentences, labels=part.labels, groups=part.groups)

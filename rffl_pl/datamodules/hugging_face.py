@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.datamodules.base import FederatedDataModule
-from rffl_pl.datamodules.class_names import Labelled, by_number, label_of
+from rffl_pl.datamodules.labelled import Labelled, by_number, label_of, numbered
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.sources import HARM
+from rffl_pl.datamodules.splits import check_group
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
 
@@ -30,6 +31,7 @@ class HuggingFaceData(FederatedDataModule):
         test: Split for the test; by default ``test``, unless ``test_share`` is given.
         val: Split for watching; by default a share of the training examples is held out.
         test_share: Share of the training split that becomes the test set, where there is no split for it.
+        group: Column of the training split that says which examples belong together, for ``--data.split GROUPS``.
         kwargs: See `FederatedDataModule`.
 
     Raises:
@@ -50,6 +52,7 @@ class HuggingFaceData(FederatedDataModule):
         test: str | None = None,
         val: str | None = None,
         test_share: float | None = None,
+        group: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, **kwargs)
@@ -60,6 +63,8 @@ class HuggingFaceData(FederatedDataModule):
                 f"Expected --data.test or --data.test_share, but got both, {test} and {test_share}; leave one out."
             )
         self.path, self.configuration, self.label, self.test_share = os.fspath(path), name, label, test_share
+        check_group(group, self.split)
+        self.group = group
         self.split_names = {"train": train, "test": None if test_share is not None else test or "test", "val": val}
 
     @property
@@ -149,7 +154,10 @@ class HuggingFaceData(FederatedDataModule):
                 f"{self.label} in both; a model would be told what it is to find out."
             )
         rows = found[name]
-        for column, option in {**self.columns, self.label: "--data.label"}.items():
+        named = {**self.columns, self.label: "--data.label"}
+        if self.group is not None and which == "train":
+            named[self.group] = "--data.group"
+        for column, option in named.items():
             if column not in rows.column_names:
                 near = _nearest(column, rows.column_names)
                 raise UserError(
@@ -199,7 +207,24 @@ class HuggingFaceData(FederatedDataModule):
                 f"Expected a label in column {self.label} of every example of --data.{which}, but example {unknown} "
                 f"has {given}; name another split or column, or leave such examples out."
             )
-        return Labelled(rows=rows, labels=[numbers[label] for label in labels])
+        return Labelled(
+            rows=rows,
+            labels=[numbers[label] for label in labels],
+            groups=self._groups(rows) if which == "train" else None,
+        )
+
+    def _groups(self, rows: Any) -> list[int] | None:
+        """The group that every training example is of."""
+        if self.group is None:
+            return None
+        found = _labels(rows, self.group)
+        without = next((i for i, group in enumerate(found) if group is None), None)
+        if without is not None:
+            raise UserError(
+                f"Expected a group in column {self.group} of every example of --data.train, but example {without} has "
+                "none; name another column with --data.group, or leave such examples out."
+            )
+        return numbered([group for group in found if group is not None])
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from rffl_pl.datamodules.base import FederatedDataModule
-from rffl_pl.datamodules.class_names import Labelled, by_number, given_classes, label_of
+from rffl_pl.datamodules.class_names import given_classes
+from rffl_pl.datamodules.labelled import Labelled, by_number, label_of, numbered
 from rffl_pl.datamodules.row_files import Record, check_characters, records
 from rffl_pl.datamodules.shards import held_out
-from rffl_pl.datamodules.splits import OWN
+from rffl_pl.datamodules.splits import OWN, check_group
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
 NUMBER = "{participant}"
 """Stands for a participant's number in the name of its file."""
 
-Rows = list[tuple[Any, str]]
-"""What is read of each row, and its label."""
+
+class Found(NamedTuple):
+    """What is read of a row, its label and, where that is asked for, the group that it is of."""
+
+    content: Any
+    label: str
+    group: str
+
 
 OwnRows = Callable[[int], Labelled]
 """From a participant's number to the rows that are its own."""
@@ -50,6 +57,7 @@ class LabelledFile(FederatedDataModule):
         classes: The labels that there are, in their order, where no file that all read has all of them; others are
             refused. Those that YAML takes for something else in quotes, ``['yes', 'no']`` or ``['007', '008']``.
         encoding: Of these files; others are UTF-8.
+        group: Name of a column of the training file that says which rows belong together, for ``--data.split GROUPS``.
         kwargs: See `FederatedDataModule`.
 
     Raises:
@@ -74,6 +82,7 @@ class LabelledFile(FederatedDataModule):
         label: str = "label",
         classes: list[str | int | float | bool] | None = None,
         encoding: str = "utf-8",
+        group: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, **kwargs)
@@ -85,6 +94,10 @@ class LabelledFile(FederatedDataModule):
         self.test_share = test_share
         self.label, self.encoding = label, encoding
         self.given_classes = given_classes(classes)
+        check_group(group, self.split)
+        if group is not None and group == label:
+            raise UserError(f"Expected --data.group and --data.label to be two columns, but got {group} for both.")
+        self.group = group
 
     @property
     @abstractmethod
@@ -165,9 +178,9 @@ class LabelledFile(FederatedDataModule):
         path = Path(file.replace(NUMBER, str(participant)))
         return self._labelled(self._rows(path, option), f"{option} {path}")
 
-    def _take_classes(self, rows: Rows, where: str) -> None:
+    def _take_classes(self, rows: Sequence[Found], where: str) -> None:
         """Have the labels of these rows be the classes, unless they are given."""
-        names = self.given_classes or sorted({label for _, label in rows}, key=by_number)
+        names = self.given_classes or sorted({row.label for row in rows}, key=by_number)
         if len(names) < 2:
             raise UserError(
                 f"Expected at least two classes in column {self.label} of {where}, but there is "
@@ -175,10 +188,10 @@ class LabelledFile(FederatedDataModule):
             )
         self.class_names, self.num_classes = tuple(names), len(names)
 
-    def _labelled(self, rows: Rows, where: str) -> Labelled:
+    def _labelled(self, rows: Sequence[Found], where: str) -> Labelled:
         """Rows, and their labels by their numbers among the classes."""
         numbers = {name: number for number, name in enumerate(self.class_names)}
-        unknown = sorted({label for _, label in rows} - numbers.keys())
+        unknown = sorted({row.label for row in rows} - numbers.keys())
         if unknown:
             others = "test" if isinstance(self.split, OWN) else "training"
             known = "--data.classes" if self.given_classes else f"those of the {others} {self.noun}s"
@@ -186,11 +199,15 @@ class LabelledFile(FederatedDataModule):
                 f"Expected the labels in {where} among {known}, {', '.join(self.class_names[:5])}, but {unknown[0]} is "
                 "not; correct it, or --data.label."
             )
-        return Labelled(rows=[row for row, _ in rows], labels=[numbers[label] for _, label in rows])
+        return Labelled(
+            rows=[row.content for row in rows],
+            labels=[numbers[row.label] for row in rows],
+            groups=None if self.group is None else numbered([row.group for row in rows]),
+        )
 
-    def _divided(self, rows: Rows) -> tuple[Rows, Rows]:
+    def _divided(self, rows: Sequence[Found]) -> tuple[list[Found], list[Found]]:
         """Training and test rows: some at random, but of every class one stays for training."""
-        labels = [label for _, label in rows]
+        labels = [row.label for row in rows]
         trained, tested = held_out(len(rows), labels, self.test_share, self.federation.seed_for("test"))
         if not tested:
             raise UserError(
@@ -200,20 +217,33 @@ class LabelledFile(FederatedDataModule):
             )
         return [rows[i] for i in trained], [rows[i] for i in tested]
 
-    def _rows(self, path: Path, option: str) -> Rows:
-        """Content and label of every row."""
+    def _rows(self, path: Path, option: str) -> list[Found]:
+        """What is read of every row."""
+        named = {self.label: "label"}
+        if self.group is not None and option == "--data.train_file":
+            named[self.group] = "group"
+        needed = {**self.columns, **{column: f"name yours with --data.{what}" for column, what in named.items()}}
         rows = []
         file = f"{option} {path}"
-        needed = {**self.columns, self.label: "name yours with --data.label"}
         for where, record in records(path, option, self.encoding, needed):
-            content, label = self.content(record, f"{where} of {file}"), label_of(record[self.label])
-            if not label:
-                given = record[self.label]
-                got = "none" if given is None or isinstance(given, str) else json.dumps(given)
-                raise UserError(f"Expected a label in column {self.label} of {file}, but {where} has {got}.")
-            check_characters(label, self.label, f"{where} of {file}")
-            rows.append((content, label))
+            content = self.content(record, f"{where} of {file}")
+            names = {column: _name(record[column], what, column, where, file) for column, what in named.items()}
+            rows.append(Found(content, names[self.label], names.get(self.group or "", "")))
         return rows
+
+
+def _name(given: Any, what: str, column: str, where: str, file: str) -> str:
+    """What a label or a group, as ``what`` says, is called.
+
+    Raises:
+        UserError: If there is none, or one that no file can take.
+    """
+    name = label_of(given)
+    if not name:
+        got = "none" if given is None or isinstance(given, str) else json.dumps(given)
+        raise UserError(f"Expected a {what} in column {column} of {file}, but {where} has {got}.")
+    check_characters(name, column, f"{where} of {file}")
+    return name
 
 
 def _place(file: str) -> str:

@@ -38,6 +38,7 @@ def divided(
     each: int | None,
     adversary_examples: int,
     generator: torch.Generator,
+    groups: Tensor | None,
 ) -> list[Tensor]:
     """Everybody's shard, index vectors into the training examples: the honest participants' first.
 
@@ -50,6 +51,7 @@ def divided(
         each: Average size of an honest shard; None for all that there are.
         adversary_examples: Size of an adversary's shard.
         generator: What is drawn at random comes from it.
+        groups: Which training examples belong together, ``[n]``, if that is known.
 
     Raises:
         UserError: If there are fewer examples than participants, or the split cuts what cannot be.
@@ -67,6 +69,7 @@ def divided(
         participants=federation.honest,
         each=each or max(1, len(rest) // federation.honest),
         generator=generator,
+        groups=None if groups is None else groups[rest],
     )
     honest = [rest[shard] for shard in shards_of(split, pool)]
     return honest + adversaries_shards(federation.adversaries, adversary_examples, rest, honest, generator)

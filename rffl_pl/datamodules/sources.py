@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from rffl_pl.datamodules.own import Own
@@ -30,11 +32,13 @@ class Sources:
         test: What final accuracies are measured on: everybody's model on the same examples, or on its own.
         validation: What accuracies are watched on during training; by default a share of ``train`` is held out, of
             examples that are somebody's own none.
+        groups: For the split ``GROUPS``: which training examples belong together, a whole number from 0 on for each.
     """
 
     train: Dataset[Any] | Own
     test: Dataset[Any] | Own
     validation: Dataset[Any] | Own | None = None
+    groups: Sequence[int] | Tensor | None = None
 
     def parts(self) -> dict[str, Dataset[Any] | Own]:
         """By what they are called in messages; validation only if there is any."""

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils.data import TensorDataset
 
-from rffl_pl.datamodules.class_names import Labelled
 from rffl_pl.datamodules.columns import Columns, Row, text_of
+from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.labelled_file import NUMBER, LabelledFile, OwnRows
 from rffl_pl.datamodules.reading import Evaluated, Reader
 from rffl_pl.datamodules.row_files import Record, check_characters, columns_of, records
@@ -37,7 +37,7 @@ class TableFile(LabelledFile):
         columns_file: A file with such rows, which need no labels, from which means, deviations and texts are taken; by
             default the training rows, under ``OWN`` to be given. Two rows with the mean less and plus the deviation say
             them as well.
-        features: The columns that are read; by default all but the label.
+        features: The columns that are read; by default all but the label and the group.
         leave_out: Columns that are not read, where `features` does not say which are.
         categories: Columns of which each value is a category, though they be numbers, or more than 100 texts.
         predict_file: For ``predict``: a file with such rows, which need no labels, instead of the test set.
@@ -98,7 +98,8 @@ class TableFile(LabelledFile):
             assert isinstance(train, Labelled)
             rows = train.rows
         self.columns_read = Columns.of(self.names, rows, self.categories)
-        return Sources(train=self._inputs_of(train), test=self._inputs_of(test))
+        groups = train.groups if isinstance(train, Labelled) else None
+        return Sources(train=self._inputs_of(train), test=self._inputs_of(test), groups=groups)
 
     def identity(self) -> dict[str, str]:
         """As for any data, and how its rows are read: with other means a model would read other numbers."""
@@ -132,13 +133,13 @@ class TableFile(LabelledFile):
         options = {"features": self.features, "leave_out": self.leave_out, "categories": self.categories}
         for option, given in options.items():
             for name in given:
-                if name not in there or name == self.label:
+                if name not in there or name in (self.label, self.group):
                     near = nearest(name, there)
                     raise UserError(
-                        f"Expected --data.{option} to name columns of {file} beside the label, but got {name} and it "
-                        f"has {', '.join(there)}{near or '; correct it.'}"
+                        f"Expected --data.{option} to name columns of {file} beside label and group, but got {name} "
+                        f"and it has {', '.join(there)}{near or '; correct it.'}"
                     )
-        names = self.features or [name for name in there if name not in {self.label, *self.leave_out}]
+        names = self.features or [name for name in there if name not in {self.label, self.group, *self.leave_out}]
         if "" in names:
             raise UserError(
                 f"Expected every column of {file} to have a name, but number {there.index('') + 1} has none; if it "

@@ -30,6 +30,7 @@ class Texts:
     Attributes:
         sentences: N strings.
         labels: Their classes, N numbers from 0 on.
+        groups: For the split ``GROUPS``: which training sentences belong together, N numbers from 0 on.
 
     Raises:
         UserError: If there are not as many classes as sentences, or a sentence is no string.
@@ -37,6 +38,7 @@ class Texts:
 
     sentences: Sequence[str]
     labels: Sequence[int]
+    groups: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         if len(self.sentences) != len(self.labels):
@@ -115,6 +117,7 @@ class TextDataModule(FederatedDataModule):
             train=self._encoded(train),
             test=self._encoded(test),
             validation=None if validation is None else self._encoded(validation),
+            groups=train.groups if isinstance(train, Texts) else None,
         )
 
     def identity(self) -> dict[str, str]:

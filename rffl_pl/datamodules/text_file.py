@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from rffl_pl.datamodules.class_names import Labelled
+from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
 from rffl_pl.datamodules.row_files import Record, check_characters
 from rffl_pl.datamodules.text import OwnTexts, TextDataModule, Texts
@@ -54,5 +54,5 @@ class TextFile(LabelledFile, TextDataModule):
 def _texts(part: Labelled | OwnRows) -> Any:
     """Sentences, or who reads a participant's."""
     if isinstance(part, Labelled):
-        return Texts(sentences=part.rows, labels=part.labels)
+        return Texts(sentences=part.rows, labels=part.labels, groups=part.groups)
     return lambda participant: _texts(part(participant))

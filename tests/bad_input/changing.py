@@ -89,7 +89,8 @@ class Categories(FederatedDataModule):
         x = torch.randint(0, 20, (90, 3), generator=torch.Generator().manual_seed(0))
         parts = {part: x.clone() for part in ("train", "validation", "test")}
         parts[self.where][71, 1] = self.unknown
-        return Sources(**{part: TensorDataset(inputs, torch.arange(90) % 2) for part, inputs in parts.items()})
+        made: dict[str, Any] = {part: TensorDataset(x, torch.arange(90) % 2) for part, x in parts.items()}
+        return Sources(**made)
 
 
 class Looking(nn.Sequential):

@@ -221,7 +221,7 @@ OPTIONS: dict[str, Row] = {
         ("--data.split", "tests.bad_input.own.Cutting", "--data.split.pieces", 3),
         "got --data.split.pieces; did you mean --data.split.piece?",
     ),
-    "unknown split": (("--data.split", "XYZ"), "--data.split to be one of UNI, POW, CLA, DIR, SHARDS, MIX, OWN"),
+    "unknown split": (("--data.split", "XYZ"), "--data.split to be one of UNI, POW, CLA, DIR, SHARDS, MIX, GROUPS"),
     "no least shard": (("--data.split", "DIR", "--data.split.least", 0), "--data.split.least to be at least 1, but"),
     "a least shard above the mean": (
         ("--data.split", "DIR", "--data.split.least", 101),

@@ -204,7 +204,7 @@ def test_an_unknown_split(rffl: Callable[..., Ended]) -> None:
     assert ended.code == 2
     (error,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
     assert re.search(
-        r"one of UNI, POW, CLA, DIR, SHARDS, MIX, OWN, or .* as my_package\.MySplit .*, but got XYZ",
+        r"one of UNI, POW, CLA, DIR, SHARDS, MIX, GROUPS, OWN, or .* as my_package\.MySplit .*, but got XYZ",
         error,
     )
 

@@ -6,6 +6,7 @@ Its mathematics is a function of labels, numbers and a generator to N index vect
 from rffl_pl.datamodules.splits.base import Pool, Split
 from rffl_pl.datamodules.splits.by_class import CLA, by_class
 from rffl_pl.datamodules.splits.dirichlet import DIR, dirichlet
+from rffl_pl.datamodules.splits.groups import GROUPS, check_group, grouped
 from rffl_pl.datamodules.splits.mixed import MIX, mixed
 from rffl_pl.datamodules.splits.own import OWN
 from rffl_pl.datamodules.splits.power_law import POW, power_law
@@ -14,11 +15,11 @@ from rffl_pl.datamodules.splits.uniform import UNI, uniform
 from rffl_pl.errors import UserError
 
 __all__ = [
-    "CLA", "DIR", "MIX", "OWN", "POW", "SHARDS", "UNI", "Pool", "Split", "by_class", "dirichlet", "mixed", "named",
-    "power_law", "sorted_shards", "uniform",
+    "CLA", "DIR", "GROUPS", "MIX", "OWN", "POW", "SHARDS", "UNI", "Pool", "Split", "by_class", "check_group",
+    "dirichlet", "grouped", "mixed", "named", "power_law", "sorted_shards", "uniform",
 ]  # fmt: skip
 
-_SPLITS: tuple[type[Split], ...] = (UNI, POW, CLA, DIR, SHARDS, MIX, OWN)
+_SPLITS: tuple[type[Split], ...] = (UNI, POW, CLA, DIR, SHARDS, MIX, GROUPS, OWN)
 
 
 def named(split: Split | str) -> Split:

@@ -23,6 +23,7 @@ class Pool:
         participants: Number N of honest participants.
         each: Examples per participant, on average: as many as were asked for, or all there are by N.
         generator: The only source of randomness, the same on every rank.
+        groups: Which of them belong together, ``[n]`` int64 from 0 on, where the data set says so.
     """
 
     labels: Tensor
@@ -30,6 +31,7 @@ class Pool:
     participants: int
     each: int
     generator: torch.Generator
+    groups: Tensor | None = None
 
 
 class Split(Configured, ABC):

@@ -1,0 +1,45 @@
+"""Rows with their labels, and the groups that they are of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """One part of a data set.
+
+    Attributes:
+        rows: What is read of each row: a list, or a ``datasets.Dataset``.
+        labels: The class of each, from 0 on.
+        groups: Which of them belong together, numbers from 0 on, where a column says so.
+    """
+
+    rows: Any
+    labels: Sequence[int]
+    groups: Sequence[int] | None = None
+
+
+def label_of(given: Any) -> str:
+    """A label as a class is called: text, a number or a truth; of what is none nothing."""
+    if isinstance(given, float):
+        given = (int(given) if given.is_integer() else given) if math.isfinite(given) else ""
+    return str(given).strip() if isinstance(given, str | int | float) else ""
+
+
+def by_number(label: str) -> tuple[bool, float, str]:
+    """Numbers by their value, before other labels."""
+    try:
+        value = float(label)
+    except ValueError:
+        value = math.nan
+    return not math.isfinite(value), value if math.isfinite(value) else 0.0, label
+
+
+def numbered(groups: Sequence[str]) -> list[int]:
+    """Names of groups by their numbers, in the order of their names."""
+    numbers = {name: number for number, name in enumerate(sorted({*groups}, key=by_number))}
+    return [numbers[name] for name in groups]
