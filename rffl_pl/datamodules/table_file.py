@@ -37,7 +37,8 @@ class TableFile(LabelledFile):
         columns_file: A file with such rows, which need no labels, from which means, deviations and texts are taken; by
             default the training rows, under ``OWN`` to be given. Two rows with the mean less and plus the deviation say
             them as well.
-        features: The columns that are read; by default all but the label and the group.
+        features: The columns that are read; by default all of `columns_file`, or of the training file, but the label
+            and the group.
         leave_out: Columns that are not read, where `features` does not say which are.
         categories: Columns of which each value is a category, though they be numbers, or more than 100 texts.
         predict_file: For ``predict``: a file with such rows, which need no labels, instead of the test set.

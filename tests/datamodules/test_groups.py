@@ -103,9 +103,9 @@ class Grouped(FederatedDataModule):
         return Sources(train=examples, test=examples, groups=self.groups)
 
 
-@pytest.mark.parametrize("groups", [[i % 3 for i in range(60)], torch.arange(60) % 3, (torch.arange(60) % 3).int()])
+@pytest.mark.parametrize("groups", [[i % 3 for i in range(60)], (torch.arange(60) % 3).int(), 10**15 * (torch.arange(60) % 3)])
 def test_data_of_ones_own(groups: Any) -> None:
-    """A list or a tensor of numbers; what is held out is of everybody."""
+    """A list or a tensor of numbers, of any size; what is held out is of everybody."""
     data = ready(Grouped(groups))
     assert [sorted(shard.tolist()) for shard in data.shards] == [[*range(group, 60, 3)] for group in range(3)]
     watched = ready(Grouped(groups, validation=0.2, watch="validation"))

@@ -52,8 +52,8 @@ def grouped(groups: Tensor, participants: int, each: int, least: int, generator:
     Raises:
         UserError: If there are fewer groups than participants.
     """
-    sizes = groups.bincount()
-    large = (sizes >= least).nonzero().flatten()
+    numbers, sizes = groups.unique(return_counts=True)
+    large = numbers[sizes >= least]
     if len(large) < participants:
         of = f" of {least} examples or more" if least > 1 else ""
         raise UserError(
@@ -64,7 +64,7 @@ def grouped(groups: Tensor, participants: int, each: int, least: int, generator:
     if len(large) > participants:
         chosen = large[torch.randperm(len(large), generator=generator)[:participants]].sort().values
     shards = [(groups == group).nonzero().flatten() for group in chosen]
-    total = int(sizes[chosen].sum())
+    total = sum(map(len, shards))
     if total // participants <= each:
         return shards
     taken = [max(1, len(shard) * participants * each // total) for shard in shards]
