@@ -103,7 +103,10 @@ class Grouped(FederatedDataModule):
         return Sources(train=examples, test=examples, groups=self.groups)
 
 
-@pytest.mark.parametrize("groups", [[i % 3 for i in range(60)], (torch.arange(60) % 3).int(), 10**15 * (torch.arange(60) % 3)])
+THREE = torch.arange(60) % 3
+
+
+@pytest.mark.parametrize("groups", [THREE.tolist(), THREE.int(), 10**15 * THREE])
 def test_data_of_ones_own(groups: Any) -> None:
     """A list or a tensor of numbers, of any size; what is held out is of everybody."""
     data = ready(Grouped(groups))
