@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -256,15 +257,22 @@ def groups_of(given: Any, count: int, owner: str) -> Tensor | None:
         f"Expected Sources(groups=...) of {owner} to be a whole number from 0 on for each of {count} training examples"
     )
     try:
-        groups = torch.as_tensor(given)
-    except (TypeError, ValueError, RuntimeError) as error:
+        numbers = given if isinstance(given, Tensor) else np.asarray(given)
+        if (
+            isinstance(numbers, np.ndarray)
+            and numbers.dtype == object
+            and all(isinstance(n, Integral) for n in numbers)
+        ):
+            numbers = numbers.astype(np.int64)  # as pandas has whole numbers with gaps
+    except Exception as error:  # whatever one's own can meet
         raise UserError(f"{said}, but got {type(given).__name__} ({reason(error)}); number the groups.") from error
-    if groups.shape != (count,) or groups.is_floating_point() or groups.is_complex() or (groups < 0).any():
-        raise UserError(
-            f"{said}, but got {groups.dtype} of shape {list(groups.shape)}"
-            f"{f' from {groups.min().item()} on' if groups.numel() else ''}; number the groups."
-        )
-    return groups.long()
+    kind = str(numbers.dtype).removeprefix("torch.")
+    if tuple(numbers.shape) != (count,) or not kind.startswith(("int", "uint", "bool")):
+        raise UserError(f"{said}, but got {kind} of shape {list(numbers.shape)}; number the groups.")
+    groups = numbers.long() if isinstance(numbers, Tensor) else torch.from_numpy(numbers.astype(np.int64))
+    if (groups < 0).any():
+        raise UserError(f"{said}, but got {int(groups.min())}; number the groups.")
+    return groups
 
 
 def whole(labels: Tensor, which: str, owner: str, indices: Tensor | None = None) -> Tensor:

@@ -1,8 +1,10 @@
-"""Classes by the names that the user gives."""
+"""Names of classes and columns, as a user gives them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import yaml
 
 from rffl_pl.errors import UserError
 
@@ -32,3 +34,31 @@ def given_classes(names: Sequence[str | int | float | bool] | None) -> tuple[str
             "for instance '[cat, dog]'."
         )
     return found
+
+
+def column_names(option: str, names: Sequence[str | int | float | bool] | str | None) -> list[str]:
+    """The columns that an option names, one or several; none where it is not given.
+
+    Raises:
+        UserError: If one is there twice, or YAML has taken it for something else.
+    """
+    given = [names] if isinstance(names, str) else list(names or ())
+    taken = [name for name in given if isinstance(name, bool | float)]
+    if taken:
+        raise UserError(
+            f"Expected {option} to be names of columns, but YAML reads one as {taken[0]}; quote it, as in "
+            "\"['yes', '1.5']\"."
+        )
+    found = [str(name) for name in given]
+    if twice := [name for name in found if found.count(name) > 1]:
+        raise UserError(f"Expected {option} to name every column once, but got {twice[0]} twice; leave one out.")
+    return found
+
+
+def listed(name: str) -> str:
+    """A list of one name as it is typed, in quotes where YAML would take it for something else."""
+    try:
+        plain = yaml.safe_load(f"[{name}]") == [name]
+    except yaml.YAMLError:
+        plain = False
+    return f"'[{name}]'" if plain else "\"['{}']\"".format(name.replace("'", "''"))

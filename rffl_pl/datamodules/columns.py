@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rffl_pl.datamodules.class_names import listed
 from rffl_pl.datamodules.labelled import by_number
 from rffl_pl.errors import UserError
+from rffl_pl.functional.finite import all_finite
 
 GAPS = ("", "?", "na", "n/a", "nan", "none", "null")
 """What stands for no number, in whatever case."""
+
+_OTHER_NUMBER = re.compile(r"[-+\u2212]?\d+([.,]\d+)*\s?%?")
+"""A number as a table for readers has it: with a decimal comma, commas between thousands, a per cent sign."""
 
 MOST = 100
 """So many different texts are categories unasked; a column with more is rather a name or an identifier."""
@@ -63,8 +69,14 @@ class Numbers:
         """
         numbers = torch.tensor([self._number(row, at) for row in rows], dtype=torch.float64)
         missing = numbers.isnan()
-        scaled = ((numbers - self.mean) / self.deviation).masked_fill(missing, 0.0)
-        return torch.stack([scaled, missing] if self.gaps else [scaled], dim=1).float()
+        scaled = ((numbers - self.mean) / self.deviation).masked_fill(missing, 0.0).float()
+        if not all_finite(scaled):
+            far = rows[int(scaled.isfinite().logical_not().nonzero()[0])]
+            raise UserError(
+                f"Expected numbers in column {self.name} that are not endlessly far from its mean, {self.mean:g}, but "
+                f"{far.where} has {far.values[at]!r}; correct it."
+            )
+        return torch.stack([scaled, missing.float()] if self.gaps else [scaled], dim=1)
 
     def _number(self, row: Row, at: int) -> float:
         number = number_of(row.values[at])
@@ -160,16 +172,18 @@ def text_of(value: Any) -> str | None:
         return value.strip()
     if value is None:
         return ""
-    return str(int(value) if isinstance(value, bool) else value) if isinstance(value, int | float) else None
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+        value = int(value)
+    return str(value) if isinstance(value, int | float) else None
 
 
 def _column(name: str, rows: Sequence[Row], at: int, category: bool) -> Numbers | Categories:
     values = [row.values[at] for row in rows]
     texts = [text for text in dict.fromkeys(values) if text]
-    if not texts:
+    if all(text.lower() in GAPS for text in texts) and not category:
         raise UserError(
             f"Expected values in column {name}, but all {len(rows)} rows lack one; leave it out with --data.leave_out "
-            f"'[{name}]'."
+            f"{listed(name)}."
         )
     numbers = {} if category else {text: number_of(text) for text in texts}
     other = next((text for text, number in numbers.items() if number is None), None)
@@ -177,25 +191,36 @@ def _column(name: str, rows: Sequence[Row], at: int, category: bool) -> Numbers 
         if other is not None:  # one that is misspelt would make categories of all of them
             raise UserError(
                 f"Expected numbers alone in column {name}, or none, but {_where(other, rows, at)} has {other!r} and "
-                f"others have numbers; correct it, leave the column out with --data.leave_out '[{name}]', or say with "
-                f"--data.categories '[{name}]' that each of its values is a category."
+                f"others have numbers; correct it, leave the column out with --data.leave_out {listed(name)}, or say "
+                f"with --data.categories {listed(name)} that each of its values is a category."
             )
-        return _numbers(name, torch.tensor([numbers.get(text, math.nan) for text in values], dtype=torch.float64))
+        return _numbers(name, [math.nan if (number := numbers.get(text)) is None else number for text in values])
     if not category and len(texts) > MOST:
         raise UserError(
             f"Expected numbers in column {name}, or at most {MOST} different texts, but there are {len(texts)}, "
-            f"{texts[0]!r} in {_where(texts[0], rows, at)} for one; leave it out with --data.leave_out '[{name}]', or "
-            f"say with --data.categories '[{name}]' that each is a category."
+            f"{texts[0]!r} in {_where(texts[0], rows, at)} for one; leave it out with --data.leave_out {listed(name)}, "
+            f"or say with --data.categories {listed(name)} that each is a category."
+        )
+    if not category and all(_OTHER_NUMBER.fullmatch(text) for text in texts):
+        raise UserError(
+            f"Expected numbers in column {name} as 1234.5, but {_where(texts[0], rows, at)} has {texts[0]!r}; write "
+            f"them so, or say with --data.categories {listed(name)} that each is a category."
         )
     return Categories(name, tuple(sorted(texts, key=by_number)))
 
 
-def _numbers(name: str, values: Tensor) -> Numbers:
-    """A column with these numbers ``[n]``, NaN in gaps."""
-    there = values[~values.isnan()]
-    deviation, mean = torch.std_mean(there, correction=0)
-    same = bool(there.min() == there.max())
-    return Numbers(name, float(mean), 1.0 if same else float(deviation), len(there) < len(values))
+def _numbers(name: str, values: Sequence[float]) -> Numbers:
+    """A column with these numbers, NaN in gaps.
+
+    Sums are exact and then rounded, so that they do not hang on the number of threads.
+    """
+    there = [value for value in values if not math.isnan(value)]
+    _, power = math.frexp(max(map(abs, there)))  # beside which squares neither overflow nor vanish
+    scaled = [math.ldexp(value, -power) for value in there]
+    mean = math.fsum(scaled) / len(scaled)
+    variance = math.fsum((value - mean) ** 2 for value in scaled) / len(scaled)
+    deviation = 1.0 if min(there) == max(there) else math.ldexp(math.sqrt(variance), power)
+    return Numbers(name, math.ldexp(mean, power), deviation, len(there) < len(values))
 
 
 def _where(text: str, rows: Sequence[Row], at: int) -> str:

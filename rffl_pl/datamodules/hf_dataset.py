@@ -71,8 +71,7 @@ class HFDataset(HuggingFaceData):
             )
         x = self._numbers(train)  # in double precision: times in seconds differ in digits that single has not
         finite = x[x.isfinite().flatten(1).all(1)]  # the others are refused, by their own numbers
-        deviation, mean = torch.std_mean(finite, dim=0, correction=0)
-        deviation[deviation == 0] = 1  # an entry that never changes
+        mean, deviation = _scale(finite)
 
         def standardised(part: Labelled, which: str, numbers: Tensor) -> TensorDataset:
             if numbers.shape[1:] != mean.shape:
@@ -106,6 +105,17 @@ class HFDataset(HuggingFaceData):
             numbers = torch.from_numpy(column.astype(np.float64))
             columns.append(numbers.unsqueeze(1) if numbers.dim() == 1 else numbers)
         return columns[0] if len(columns) == 1 else torch.cat([column.flatten(1) for column in columns], dim=1)
+
+
+def _scale(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of every entry of examples ``[n, ...]``, 1 of one that never changes.
+
+    NumPy sums alike with any number of threads, which torch does not.
+    """
+    if not len(x):
+        return torch.zeros(x.shape[1:]), torch.ones(x.shape[1:])
+    mean, deviation = (torch.as_tensor(of) for of in (x.numpy().mean(0), x.numpy().std(0)))
+    return mean, deviation.where(x.amax(0) > x.amin(0), 1.0)
 
 
 class Images(Dataset[tuple[Tensor, int]]):

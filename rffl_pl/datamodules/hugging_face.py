@@ -153,6 +153,10 @@ class HuggingFaceData(FederatedDataModule):
                 f"Expected --data.label to be another column than those of {self.columns[self.label]}, but got "
                 f"{self.label} in both; a model would be told what it is to find out."
             )
+        if self.group in (self.label, *self.columns):
+            raise UserError(
+                f"Expected --data.group to be another column than the label and what is read, but got {self.group}."
+            )
         rows = found[name]
         named = {**self.columns, self.label: "--data.label"}
         if self.group is not None and which == "train":
@@ -218,11 +222,11 @@ class HuggingFaceData(FederatedDataModule):
         if self.group is None:
             return None
         found = _labels(rows, self.group)
-        without = next((i for i, group in enumerate(found) if group is None), None)
-        if without is not None:
+        if None in found:
             raise UserError(
-                f"Expected a group in column {self.group} of every example of --data.train, but example {without} has "
-                "none; name another column with --data.group, or leave such examples out."
+                f"Expected a group, a text or a number, in column {self.group} of every example of --data.train, but "
+                f"{found.count(None)} of {len(found)} have none; name another column with --data.group, or leave such "
+                "examples out."
             )
         return numbered([group for group in found if group is not None])
 

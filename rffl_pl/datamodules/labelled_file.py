@@ -115,14 +115,9 @@ class LabelledFile(FederatedDataModule):
     def parts(self) -> tuple[Labelled | OwnRows, Labelled | OwnRows]:
         """Training and test rows, or who reads a participant's own when they are asked for; sets the classes."""
         self._check_apart()
+        self.check_numbered()
         if isinstance(self.split, OWN):
             return self._parts_apart()
-        numbered = [file for file in (self.train_file, self.test_file) if file is not None and NUMBER in file]
-        if numbered:
-            raise UserError(
-                f"Expected --data.split OWN with {NUMBER} in the name of a file, but got {type(self.split).__name__} "
-                f"and {numbered[0]}; give OWN, or a file that all share."
-            )
         given = f"--data.train_file {self.train_file}"
         train = self._rows(Path(self.train_file), "--data.train_file")
         self._take_classes(train, given)
@@ -133,6 +128,19 @@ class LabelledFile(FederatedDataModule):
         if not test:
             raise UserError(f"Expected test {self.noun}s in --data.test_file {self.test_file}, but it has none.")
         return self._labelled(train, given), self._labelled(test, f"--data.test_file {self.test_file}")
+
+    def check_numbered(self) -> None:
+        """See that files have a participant's number in their names for ``OWN`` alone.
+
+        Raises:
+            UserError: If one has for another split.
+        """
+        own = [file for file in (self.train_file, self.test_file) if file is not None and NUMBER in file]
+        if own and not isinstance(self.split, OWN):
+            raise UserError(
+                f"Expected --data.split OWN with {NUMBER} in the name of a file, but got {type(self.split).__name__} "
+                f"and {own[0]}; give OWN, or a file that all share."
+            )
 
     def _check_apart(self) -> None:
         """See that no file, whosever it is, is for training and for the test."""

@@ -97,8 +97,9 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
     reader = csv.reader((line + "\n" for line in lines[blank:]), **how)
     read = blank
     try:
-        names = next(reader, [])
-        if twice := [name for name in needed or names if names.count(name) > 1]:
+        names = [name.strip() for name in next(reader, [])]
+        _check_separator(names, file, kind)
+        if twice := [name for name in needed if names.count(name) > 1]:
             raise UserError(
                 f"Expected a column {twice[0]} once in {file}, but its first line has it {names.count(twice[0])} "
                 "times; give the others another name."
@@ -106,9 +107,11 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
         if names and not needed.keys() <= {*names}:
             yield "its first line", dict.fromkeys(names)
         read += reader.line_num
-        for fields in filter(None, reader):
+        for fields in reader:
             read = blank + reader.line_num
             where = f"line {read}"
+            if not "".join(fields).strip() and len(fields) < 2:
+                continue  # a line with nothing in it
             if len(fields) != len(names):
                 raise UserError(
                     f"Expected {len(names)} fields in every line of {file}, as in its first, but {where} has "
@@ -121,6 +124,15 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
             f"({error}); save it with the line ends of Unix or Windows, shorter fields, and quotation "
             "marks within a field in quotes and doubled."
         ) from error
+
+
+def _check_separator(names: list[str], file: str, kind: str) -> None:
+    """See that fields are separated as they are in files of a kind: of others a line is one field."""
+    others = {"semicolons": ";", "tabs": "\t"} if kind == ".csv" else {"semicolons": ";", "commas": ","}
+    found = next((word for word, mark in others.items() if len(names) == 1 and mark in names[0]), None)
+    if found:
+        right = "commas" if kind == ".csv" else "tabs"
+        raise UserError(f"Expected {right} between the columns of {file}, but its first line has {found}; save it so.")
 
 
 def _remedy(kind: str, *, more: bool) -> str:

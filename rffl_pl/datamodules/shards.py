@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rffl_pl.datamodules.splits import DIR, Pool, Split
+from rffl_pl.datamodules.splits import DIR, GROUPS, Pool, Split
 from rffl_pl.errors import UserError, ones_own
 from rffl_pl.federation import Federation
 
@@ -72,6 +72,10 @@ def divided(
         groups=None if groups is None else groups[rest],
     )
     honest = [rest[shard] for shard in shards_of(split, pool)]
+    if groups is not None and isinstance(split, GROUPS):
+        nobodys = rest[~torch.isin(groups[rest], groups[torch.cat(honest)])]
+        if len(nobodys) >= federation.adversaries * adversary_examples:
+            rest = nobodys
     return honest + adversaries_shards(federation.adversaries, adversary_examples, rest, honest, generator)
 
 

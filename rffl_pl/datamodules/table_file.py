@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch.utils.data import TensorDataset
 
+from rffl_pl.datamodules.class_names import column_names, listed
 from rffl_pl.datamodules.columns import Columns, Row, text_of
 from rffl_pl.datamodules.labelled import Labelled
-from rffl_pl.datamodules.labelled_file import NUMBER, LabelledFile, OwnRows
+from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
 from rffl_pl.datamodules.reading import Evaluated, Reader
 from rffl_pl.datamodules.row_files import Record, check_characters, columns_of, records
 from rffl_pl.datamodules.sources import Sources
@@ -57,16 +58,18 @@ class TableFile(LabelledFile):
         federation: Federation,
         *,
         columns_file: str | None = None,
-        features: list[str] | str | None = None,
-        leave_out: list[str] | str | None = None,
-        categories: list[str] | str | None = None,
+        features: list[str | int | float | bool] | str | None = None,
+        leave_out: list[str | int | float | bool] | str | None = None,
+        categories: list[str | int | float | bool] | str | None = None,
         predict_file: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, **kwargs)
         self.columns_file = None if columns_file is None else os.fspath(columns_file)
         self.predict_file = None if predict_file is None else os.fspath(predict_file)
-        self.features, self.leave_out, self.categories = map(_several, (features, leave_out, categories))
+        self.features = column_names("--data.features", features)
+        self.leave_out = column_names("--data.leave_out", leave_out)
+        self.categories = column_names("--data.categories", categories)
         if features is not None and leave_out is not None:
             raise UserError(
                 "Expected --data.features or --data.leave_out, but got both; leave one out: what is no feature is not "
@@ -83,7 +86,7 @@ class TableFile(LabelledFile):
 
     @property
     def columns(self) -> Mapping[str, str]:
-        return {name: f"add it, or leave it out with --data.leave_out '[{name}]'" for name in self.names}
+        return {name: f"add it, or leave it out with --data.leave_out {listed(name)}" for name in self.names}
 
     def content(self, record: Record, where: str) -> Row:
         values = [self._value(record[name], name, where) for name in self.names]
@@ -119,7 +122,8 @@ class TableFile(LabelledFile):
         """The file that says which columns there are, and its option."""
         if self.columns_file is not None:
             return Path(self.columns_file), "--data.columns_file"
-        if isinstance(self.split, OWN) or NUMBER in self.train_file:
+        self.check_numbered()
+        if isinstance(self.split, OWN):
             raise UserError(
                 f"Expected --data.columns_file for {type(self).__name__} with --data.split OWN, but got none; give a "
                 "file with such rows that is the same everywhere, two with the mean less and plus the deviation for "
@@ -134,12 +138,7 @@ class TableFile(LabelledFile):
         options = {"features": self.features, "leave_out": self.leave_out, "categories": self.categories}
         for option, given in options.items():
             for name in given:
-                if name not in there or name in (self.label, self.group):
-                    near = nearest(name, there)
-                    raise UserError(
-                        f"Expected --data.{option} to name columns of {file} beside label and group, but got {name} "
-                        f"and it has {', '.join(there)}{near or '; correct it.'}"
-                    )
+                self._check_column(name, option, there, file)
         names = self.features or [name for name in there if name not in {self.label, self.group, *self.leave_out}]
         if "" in names:
             raise UserError(
@@ -150,12 +149,27 @@ class TableFile(LabelledFile):
             raise UserError(f"Expected a column beside the label in {file}, but it has {', '.join(there)} alone.")
         return names
 
+    def _check_column(self, name: str, option: str, there: Sequence[str], file: str) -> None:
+        """See that a column that an option names is there to be read."""
+        for what, column in (("label", self.label), ("group", self.group)):
+            if name == column:
+                raise UserError(
+                    f"Expected --data.{option} to name columns that are read, but got {name}, which is the {what} and "
+                    "no feature; leave it out there."
+                )
+        if name not in there:
+            near = nearest(name, there)
+            raise UserError(
+                f"Expected --data.{option} to name columns of {file}, but got {name} and it has "
+                f"{', '.join(there)}{near or '; correct it.'}"
+            )
+
     def _value(self, given: Any, name: str, where: str) -> str:
         text = text_of(given)
         if text is None:
             raise UserError(
                 f"Expected a number or a text in column {name}, but {where} has a {type(given).__name__}; leave it out "
-                f"with --data.leave_out '[{name}]'."
+                f"with --data.leave_out {listed(name)}."
             )
         check_characters(text, name, where)
         return text
@@ -173,8 +187,3 @@ class TableFile(LabelledFile):
         if isinstance(part, Labelled):
             return TensorDataset(self.columns_read.encode(part.rows), torch.tensor(part.labels, dtype=torch.int64))
         return lambda participant: self._inputs_of(part(participant))
-
-
-def _several(names: list[str] | str | None) -> list[str]:
-    """The columns that an option names."""
-    return [names] if isinstance(names, str) else list(names or ())

@@ -33,6 +33,8 @@ class TextFile(LabelledFile, TextDataModule):
         super().__init__(federation, **kwargs)
         if text == self.label:
             raise UserError(f"Expected --data.text and --data.label to be two columns, but got {text} for both.")
+        if text == self.group:
+            raise UserError(f"Expected --data.text and --data.group to be two columns, but got {text} for both.")
         self.text = text
 
     @property

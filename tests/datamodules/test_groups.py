@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -74,9 +75,9 @@ def test_a_share_of_every_group(each: int) -> None:
 
 
 def test_too_few_groups() -> None:
-    with pytest.raises(UserError, match=r"a group for each of 8 participants, but there are 7; lower --fed"):
+    with pytest.raises(UserError, match=r"a group for each of 8 participants, but there are 7 among the"):
         grouped(groups_of(1, least=1), 8, 10, 1, seeded(1))
-    with pytest.raises(UserError, match=r"a group of 999 examples or more .* there are 0; .* or --data\.split\.least"):
+    with pytest.raises(UserError, match=r"a group of 999 examples or more .* there are 0 .*, --data\.split\.least"):
         GROUPS(least=999).cut(pool_of(groups_of(1)))
     with pytest.raises(UserError, match=r"--data\.split\.least to be at least 1, but got 0"):
         GROUPS(least=0)
@@ -106,7 +107,13 @@ class Grouped(FederatedDataModule):
 THREE = torch.arange(60) % 3
 
 
-@pytest.mark.parametrize("groups", [THREE.tolist(), THREE.int(), 10**15 * THREE])
+@pytest.mark.parametrize(
+    "groups",
+    [
+        THREE.tolist(), THREE.int(), 10**15 * THREE, THREE.numpy().astype(np.uint16), THREE.numpy().astype(np.uint64),
+        THREE.numpy().astype(object),
+    ],
+)  # fmt: skip
 def test_data_of_ones_own(groups: Any) -> None:
     """A list or a tensor of numbers, of any size; what is held out is of everybody."""
     data = ready(Grouped(groups))
@@ -116,9 +123,10 @@ def test_data_of_ones_own(groups: Any) -> None:
     assert all({*(shard % 3).tolist()} == {i} for i, shard in enumerate(watched.shards))
 
 
-def test_what_is_nobodys_is_the_adversaries() -> None:
-    """They draw from groups that no honest participant holds, while there are enough."""
-    data = ready(Grouped(torch.arange(60) % 5, adversaries=2, adversary_examples=10))
+@pytest.mark.parametrize("options", [{}, {"examples_per_participant": 4}])
+def test_what_is_nobodys_is_the_adversaries(options: Mapping[str, Any]) -> None:
+    """They draw from groups that no honest participant holds, while there are enough, of those that are cut too."""
+    data = ready(Grouped(torch.arange(60) % 5, adversaries=2, adversary_examples=10, **options))
     honest, adversaries = torch.cat(data.shards[:3]) % 5, torch.cat(data.shards[3:]) % 5
     assert len(honest.unique()) == 3
     assert {*honest.tolist()}.isdisjoint(adversaries.tolist())
@@ -127,11 +135,15 @@ def test_what_is_nobodys_is_the_adversaries() -> None:
 @pytest.mark.parametrize(
     ("groups", "told"),
     [
-        ([0] * 59, r"got torch\.int64 of shape \[59\] from 0 on"),
-        ([-1, *[0] * 59], r"got torch\.int64 of shape \[60\] from -1 on"),
-        ([0.5] * 60, r"got torch\.float32 of shape \[60\] from 0\.5 on"),
-        (["a"] * 60, r"got list \("),
-        ([], r"got torch\.float32 of shape \[0\]; number"),
+        ([0] * 59, r"got int64 of shape \[59\]"),
+        ([-1, *[0] * 59], r"got -1; number"),
+        ([0.5] * 60, r"got float64 of shape \[60\]"),
+        (["a"] * 60, r"got <U1 of shape \[60\]"),
+        ([], r"got float64 of shape \[0\]; number"),
+        ([None] * 60, r"got object of shape \[60\]"),
+        ([[0], [0, 1]], r"got list \(ValueError"),
+        ((i for i in range(60)), r"got object of shape \[\]|got generator"),
+        (torch.full((60,), 0.5), r"got float32 of shape \[60\]"),
     ],
 )
 def test_groups_that_are_none(groups: Any, told: str) -> None:
@@ -201,8 +213,11 @@ def test_a_column_of_a_hugging_face_data_set(tmp_path: Path, monkeypatch: pytest
     columns["city"][7] = " "
     told["train"] = datasets.Dataset.from_dict(columns)
     told.save_to_disk(str(tmp_path / "gap"))
-    with pytest.raises(UserError, match=r"a group in column city of every example of --data\.train, but example 7 has"):
+    with pytest.raises(UserError, match=r"Expected a group, .* in column city of every example .*, but 1 of 80 have"):
         ready(HFText(Federation(participants=4), path=str(tmp_path / "gap"), group="city", **FEW))
+    for group in ("text", "label"):
+        with pytest.raises(UserError, match=f"--data.group to be another column than .*, but got {group}"):
+            ready(HFText(Federation(participants=4), path=str(tmp_path / "texts"), group=group, **FEW))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +235,7 @@ def test_a_column_of_a_hugging_face_data_set(tmp_path: Path, monkeypatch: pytest
             r"a column town in .*its first line has age, text, city, label.*ame yours with",
         ),
         ({"city": ""}, {}, r"Expected a group in column city of --data\.train_file .*, but line 5 has none"),
-        ({}, {"features": ["age", "city"]}, r"--data\.features .* beside label and group, but got city"),
+        ({}, {"features": ["age", "city"]}, r"--data\.features .* but got city, which is the group and no"),
     ],
 )
 def test_a_group_that_cannot_be(
@@ -233,6 +248,11 @@ def test_a_group_that_cannot_be(
         given["leave_out"] = "text"
     with pytest.raises(UserError, match=told):
         ready(TableFile(Federation(participants=2), **given))
+
+
+def test_a_group_that_is_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--data\.text and --data\.group to be two columns, but got text for both"):
+        TextFile(Federation(participants=2), train_file=write(tmp_path / "a.csv", rows()), group="text", **FEW)
 
 
 def test_a_federation_of_groups(rffl: Callable[..., Ended], tmp_path: Path) -> None:

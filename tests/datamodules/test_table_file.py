@@ -190,11 +190,22 @@ MISTAKES: dict[str, tuple[str, Mapping[str, Any], str]] = {
     "nothing at all": ("a,label\n,0\n,1\n,1\n", {}, r"values in column a, but all \d rows lack one"),
     "an index": (",a,label\n0,1,0\n1,2,1\n", {}, r"to have a name, but number 1 has none; .*leave_out \"\[''\]"),
     "twice": ("a,a,label\n0,1,0\n", {}, r"a column a once in .*its first line has it 2 times"),
+    "named twice": ("a,label\n1,0\n2,1\n", {"features": ["a", "a"]}, r"every column once, but got a twice"),
+    "gaps alone": ("a,label\nNA,0\n?,1\n,1\n", {}, r"values in column a, but all \d rows lack one"),
+    "a name of digits": (
+        "2020,a,label\n,1,0\n,2,1\n,1,1\n",
+        {},
+        r"in column 2020, but .* --data\.leave_out \"\['2020'\]\"\.",
+    ),
+    "names that YAML reads": ("a,label\n1,0\n", {"leave_out": [True]}, r"YAML reads one as True; quote it"),
+    "decimal commas": ('a,label\n"1,5",0\n"2,5",1\n"2,5",1\n', {}, r"in column a as 1234\.5, but .* has '[12],5'"),
+    "per cent": ("a,label\n7%,0\n8%,1\n8%,1\n", {}, r"in column a as 1234\.5, but .* has '[78]%'"),
+    "semicolons": ("a;label\n1;0\n", {}, r"commas between the columns of .*, but its first line has semicolons"),
     "no rows": ("", {}, r"Expected rows in --data\.train_file .*, but it has none"),
     "labels alone": ("label\n0\n1\n", {}, r"a column beside the label in .*, but it has label alone"),
     "no label": ("a,mark\n1,0\n2,1\n", {}, r"a column label in .*its first line has a, mark; name yours with"),
     "a typing error": ("age,label\n1,0\n2,1\n", {"features": ["agee"]}, r"\.features .* got agee .*you mean age"),
-    "the label out": ("a,label\n1,0\n2,1\n", {"leave_out": "label"}, r"\.leave_out .* beside the label, but got label"),
+    "the label out": ("a,label\n1,0\n2,1\n", {"leave_out": "label"}, r"\.leave_out .* but got label, which is the"),
     "the label in": ("a,label\n1,0\n2,1\n", {"features": ["a", "label"]}, r"in both; a model would be told"),
     "none in": ("a,label\n1,0\n2,1\n", {"features": []}, r"--data\.features to name at least one column"),
     "in and out": ("a,label\n1,0\n", {"features": "a", "leave_out": "a"}, r"\.features or --data\.leave_out, but"),
@@ -228,6 +239,51 @@ def test_another_file_that_cannot_be_used(tmp_path: Path) -> None:
     nested = write(tmp_path / "d.jsonl", [{**row, "age": [1]} for row in rows])
     with pytest.raises(UserError, match=r"a number or a text in column age, but line 1 of .* has a list; leave it out"):
         data_of(nested)
+
+
+def test_headers_as_people_write_them(tmp_path: Path) -> None:
+    """Blanks around names and lines of blanks say nothing; columns that are not read may have any name, or none."""
+    lines = "".join(f"{i},x,{i % 2},y,\n" for i in range(20))
+    (tmp_path / "a.csv").write_text(" a , b,label ,b,\n   \n" + lines + "  \n")
+    assert data_of(str(tmp_path / "a.csv"), label="label", categories=None, features="a").columns_read.entries == ["a"]
+
+
+def test_whole_numbers_of_json_are_one_category(tmp_path: Path) -> None:
+    """pandas writes them with a point where there are gaps."""
+    rows = [{"code": code, "outcome": i % 2} for i, code in enumerate([1, 1.0, True, "1", 2, None, 2.0, "2"] * 5)]
+    assert data_of(write(tmp_path / "a.jsonl", rows), categories="code").columns_read.entries == ["code=1", "code=2"]
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_numbers_of_any_size(tmp_path: Path, scale: float) -> None:
+    """Squares vanish or overflow beyond 154 digits, and a column would be zeros, or NaN."""
+    rows = [{"a": repr(scale * (i % 5)), "outcome": str(i % 2)} for i in range(50)]
+    x = inputs(data_of(write(tmp_path / "a.csv", rows), test_file=write(tmp_path / "b.csv", rows[:2]), categories=None))
+    torch.testing.assert_close(x[:5].flatten(), torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]) / 2**0.5)
+
+
+def test_numbers_beyond_single_precision(tmp_path: Path) -> None:
+    """What is endlessly far away would be predicted as NaN."""
+    train = write(tmp_path / "a.csv", patients(40))
+    asked = write(tmp_path / "b.csv", [*patients(2), {**patients(1)[0], "age": "1e300"}])
+    with pytest.raises(
+        UserError, match=r"column age that are not endlessly far .*, but line 4 of --data\.predict_file"
+    ):
+        data_of(train, predict_file=asked).predict_dataloader()
+
+
+def test_scales_hang_on_no_number_of_threads(tmp_path: Path) -> None:
+    """A checkpoint of two threads was refused with one, and ranks of unlike machines by one another."""
+    rows = [{"a": repr(draw), "outcome": str(i % 2)} for i, draw in enumerate(torch.randn(70_000).double().tolist())]
+    path, threads = write(tmp_path / "a.csv", rows), torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2, 4):
+            torch.set_num_threads(count)
+            found.append(data_of(path, categories=None).identity())
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0] == found[1] == found[2]
 
 
 def own(folder: Path) -> dict[str, str]:

@@ -55,10 +55,11 @@ def grouped(groups: Tensor, participants: int, each: int, least: int, generator:
     numbers, sizes = groups.unique(return_counts=True)
     large = numbers[sizes >= least]
     if len(large) < participants:
-        of = f" of {least} examples or more" if least > 1 else ""
+        of, lower = (f" of {least} examples or more", ", --data.split.least") if least > 1 else ("", "")
         raise UserError(
-            f"Expected a group{of} for each of {participants} participants, but there are {len(large)}; lower "
-            f"--federation.participants{' or --data.split.least' if least > 1 else ''}."
+            f"Expected a group{of} for each of {participants} participants, but there are {len(large)} among the "
+            f"examples that are not held out; lower --federation.participants{lower}, or --data.validation "
+            "and --data.test_share if those of a small group are."
         )
     chosen = large
     if len(large) > participants:
