@@ -151,7 +151,7 @@ def _kind_of(x: Tensor) -> str:
 
 def _remedy(network: nn.Module, x: Tensor) -> str:
     """What to do about inputs that a network does not take."""
-    if isinstance(network, Perceptron) and x.dtype == torch.float32:
+    if type(network) is Perceptron and x.dtype == torch.float32:
         return f"give --model.network.inputs {x[0].numel()}"
     if x.dtype == torch.uint8:
         return "give x.float() / 255, or a network for these inputs"

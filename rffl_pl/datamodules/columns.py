@@ -180,7 +180,7 @@ def text_of(value: Any) -> str | None:
 def _column(name: str, rows: Sequence[Row], at: int, category: bool) -> Numbers | Categories:
     values = [row.values[at] for row in rows]
     texts = [text for text in dict.fromkeys(values) if text]
-    if all(text.lower() in GAPS for text in texts) and not category:
+    if not texts or (not category and all(text.lower() in GAPS for text in texts)):
         raise UserError(
             f"Expected values in column {name}, but all {len(rows)} rows lack one; leave it out with --data.leave_out "
             f"{listed(name)}."

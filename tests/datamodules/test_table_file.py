@@ -191,6 +191,7 @@ MISTAKES: dict[str, tuple[str, Mapping[str, Any], str]] = {
     "an index": (",a,label\n0,1,0\n1,2,1\n", {}, r"to have a name, but number 1 has none; .*leave_out \"\[''\]"),
     "twice": ("a,a,label\n0,1,0\n", {}, r"a column a once in .*its first line has it 2 times"),
     "named twice": ("a,label\n1,0\n2,1\n", {"features": ["a", "a"]}, r"every column once, but got a twice"),
+    "no category": ("a,label\n,0\n,1\n,1\n", {"categories": "a"}, r"values in column a, but all \d rows lack one"),
     "gaps alone": ("a,label\nNA,0\n?,1\n,1\n", {}, r"values in column a, but all \d rows lack one"),
     "a name of digits": (
         "2020,a,label\n,1,0\n,2,1\n,1,1\n",
