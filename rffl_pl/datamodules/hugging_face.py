@@ -155,8 +155,8 @@ class HuggingFaceData(FederatedDataModule):
             )
         if self.group in (self.label, *self.columns):
             raise UserError(
-                f"Expected --data.group to be another column than the label and what is read, but got {self.group}; name "
-                "another, or leave it out."
+                f"Expected --data.group to be another column than the label and what is read, but got {self.group}; "
+                "name another, or leave it out."
             )
         rows = found[name]
         named = {**self.columns, self.label: "--data.label"}
