@@ -47,7 +47,7 @@ class StandaloneReference(Callback):
 
     Args:
         enabled: Whether to train it at all; without it there is no fairness.
-        cache_dir: Where references are kept; by default ``rffl_pl`` in the user's cache folder.
+        cache_dir: Where references are kept; by default ``rffl_pl/standalone`` in the user's cache folder.
 
     Attributes:
         accuracies: Test accuracies of all participants, ``[P]``, on rank 0 after training; else None.

@@ -65,7 +65,7 @@ class Numbers:
         """Its entries ``[n, 1 or 2]`` float32 of rows that have its values ``at`` a place.
 
         Raises:
-            UserError: If one has no number there, and no gap.
+            UserError: If one has no number there and no gap, or one so far from the mean that float32 has none for it.
         """
         numbers = torch.tensor([self._number(row, at) for row in rows], dtype=torch.float64)
         missing = numbers.isnan()
@@ -132,7 +132,7 @@ class Columns:
             categories: Columns whose values are categories though they be numbers, or many.
 
         Raises:
-            UserError: If a column has no value, numbers and texts, or too many texts.
+            UserError: If a column has no value, numbers and texts, numbers written as ``1,5``, or too many texts.
         """
         return cls(tuple(_column(name, rows, at, name in categories) for at, name in enumerate(names)))
 
@@ -150,7 +150,7 @@ class Columns:
         """Inputs ``[n, entries]`` float32.
 
         Raises:
-            UserError: If a row has something else than a number where numbers are.
+            UserError: If a row has something else than a number where numbers are, or one that is endlessly far away.
         """
         if not rows:
             return torch.empty(0, len(self.entries))
@@ -201,7 +201,7 @@ def _column(name: str, rows: Sequence[Row], at: int, category: bool) -> Numbers 
             f"{texts[0]!r} in {_where(texts[0], rows, at)} for one; leave it out with --data.leave_out {listed(name)}, "
             f"or say with --data.categories {listed(name)} that each is a category."
         )
-    if not category and all(_OTHER_NUMBER.fullmatch(text) for text in texts):
+    if not category and all(_OTHER_NUMBER.fullmatch(text) for text in texts if text.lower() not in GAPS):
         raise UserError(
             f"Expected numbers in column {name} as 1234.5, but {_where(texts[0], rows, at)} has {texts[0]!r}; write "
             f"them so, or say with --data.categories {listed(name)} that each is a category."

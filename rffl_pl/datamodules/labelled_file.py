@@ -56,13 +56,13 @@ class LabelledFile(FederatedDataModule):
         label: Name of the column with the label.
         classes: The labels that there are, in their order, where no file that all read has all of them; others are
             refused. Those that YAML takes for something else in quotes, ``['yes', 'no']`` or ``['007', '008']``.
-        encoding: Of these files; others are UTF-8.
+        encoding: Of these files, and of a `TableFile`'s others; those of a `TextFile` are UTF-8.
         group: Name of a column of the training file that says which rows belong together, for ``--data.split GROUPS``.
         kwargs: See `FederatedDataModule`.
 
     Raises:
         UserError: If an argument is out of range, and in `setup` if a file cannot be read, lacks a column, has a row
-            without a label, has one class only or one for every row, or a label in the test file alone.
+            without a label, has one class only or, without a test file, one for every row, or a label in that alone.
     """
 
     num_classes = 0

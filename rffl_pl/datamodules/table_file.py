@@ -46,7 +46,8 @@ class TableFile(LabelledFile):
         kwargs: See `LabelledFile`.
 
     Raises:
-        UserError: As `LabelledFile`, and if a column is none of the file, has no value, or numbers and texts.
+        UserError: As `LabelledFile`, and if a column is none of the file, has no value, numbers and texts, numbers
+            written as ``1,5``, or more than 100 texts unasked.
     """
 
     places = ("columns_file", "predict_file")

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ _NAMES_FILES = ("file", "folder", "path")
 """How their other options end that name a file or folder; of the rest a value does that has a slash."""
 _NO_FILES = ("run", "standalone", "config")
 """Groups of options whose values name nothing that a result depends on, or are read themselves."""
+_PARTICIPANT = "{participant}"
+"""Stands for a number, as in `rffl_pl.datamodules.labelled_file`, with which torch would come."""
 _CLASS = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)+")
 
 
@@ -106,7 +109,8 @@ def _within(option: str, value: Any) -> Iterator[tuple[str, str]]:
 def contained(option: str, said: str, published: bool) -> str | None:
     """A digest of what lies in the file that an option names, of the data also in the folder; None if it names none.
 
-    Into folders that other options name, a logger's say, runs may write.
+    So may several files, where each participant has its own, ``train_{participant}.csv``. Into folders that other
+    options name, a logger's say, runs may write.
 
     Args:
         option: With its group, ``data.init_args.train_file``.
@@ -120,7 +124,17 @@ def contained(option: str, said: str, published: bool) -> str | None:
             return None
     if group not in _NO_FILES and os.path.isfile(path):
         return content_of(Path(path))
+    if group == "data" and _PARTICIPANT in path:
+        return _of_participants(path)
     return listing(Path(path)) if group == "data" and os.path.isdir(path) else None
+
+
+def _of_participants(path: str) -> str | None:
+    """A digest of the files of all participants; None if there is none."""
+    parts = path.split(_PARTICIPANT)
+    found = sorted(file for file in glob("*".join(map(escape, parts))) if os.path.isfile(file))
+    whose = {file[len(parts[0]) :]: content_of(Path(file)) for file in found}
+    return digest_of(whose) if whose else None
 
 
 def source_of(name: str) -> str:

@@ -94,7 +94,8 @@ def tuned(
         worst: An axis over which the lowest counts, unless `where` names it.
 
     Raises:
-        UserError: If there is no such axis, or no run has measured on validation examples.
+        UserError: If there is no such axis, it is in `where` or `worst`, or no run, or of no label one with every seed,
+            has measured on validation examples.
     """
     if axis not in study.axes:
         raise UserError(f"Expected --tuned to name an axis of {study.name} ({', '.join(study.axes)}), but got {axis}.")

@@ -70,6 +70,20 @@ def test_the_users_files_and_classes_count_by_their_content(tmp_path: Path, monk
     assert digest(words) != before
 
 
+def test_files_of_participants_count_by_their_content(tmp_path: Path) -> None:
+    """One hospital's rows are mended, and a cell of the earlier ones is taken for one of these."""
+    words = "--config digits.yaml --data TextFile --data.split OWN --data.test_file a.csv --data.train_file"
+    for folder in ("[1]", "moved"):
+        (tmp_path / folder).mkdir()
+        for i in range(2):
+            (tmp_path / folder / f"train_{i}.csv").write_text(f"text,label\na,{i}\n")
+    here, moved = (f"{words} {tmp_path / folder / 'train_{participant}.csv'}" for folder in ("[1]", "moved"))
+    before = changed(here)
+    assert changed(moved) == before
+    (tmp_path / "[1]" / "train_1.csv").write_text("text,label\nb,1\n")
+    assert changed(here) != before
+
+
 def test_folders_that_the_data_names_count_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other images are the same data, or a folder that only has a class's or word's name makes it other data."""
     (tmp_path / "pictures" / "train" / "cat").mkdir(parents=True)
