@@ -201,9 +201,10 @@ def _column(name: str, rows: Sequence[Row], at: int, category: bool) -> Numbers 
             f"{texts[0]!r} in {_where(texts[0], rows, at)} for one; leave it out with --data.leave_out {listed(name)}, "
             f"or say with --data.categories {listed(name)} that each is a category."
         )
-    if not category and all(_OTHER_NUMBER.fullmatch(text) for text in texts if text.lower() not in GAPS):
+    said = [text for text in texts if text.lower() not in GAPS]
+    if not category and all(map(_OTHER_NUMBER.fullmatch, said)):
         raise UserError(
-            f"Expected numbers in column {name} as 1234.5, but {_where(texts[0], rows, at)} has {texts[0]!r}; write "
+            f"Expected numbers in column {name} as 1234.5, but {_where(said[0], rows, at)} has {said[0]!r}; write "
             f"them so, or say with --data.categories {listed(name)} that each is a category."
         )
     return Categories(name, tuple(sorted(texts, key=by_number)))

@@ -71,7 +71,7 @@ class HFDataset(HuggingFaceData):
             )
         x = self._numbers(train)  # in double precision: times in seconds differ in digits that single has not
         finite = x[x.isfinite().flatten(1).all(1)]  # the others are refused, by their own numbers
-        mean, deviation = _scale(finite)
+        mean, deviation = scale_of(finite)
 
         def standardised(part: Labelled, which: str, numbers: Tensor) -> TensorDataset:
             if numbers.shape[1:] != mean.shape:
@@ -107,7 +107,7 @@ class HFDataset(HuggingFaceData):
         return columns[0] if len(columns) == 1 else torch.cat([column.flatten(1) for column in columns], dim=1)
 
 
-def _scale(x: Tensor) -> tuple[Tensor, Tensor]:
+def scale_of(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of every entry of examples ``[n, ...]``, 1 of one that never changes.
 
     NumPy sums alike with any number of threads, which torch does not.

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from rffl_pl.datamodules import FederatedDataModule, HFDataset, HFText
-from rffl_pl.datamodules.hf_dataset import Images
+from rffl_pl.datamodules.hf_dataset import Images, scale_of
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -33,6 +33,21 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     datasets.disable_progress_bars()
+
+
+def test_scales_hang_on_no_number_of_threads() -> None:
+    """Where an input is one number torch's own sums do, and a checkpoint of two threads was refused with one."""
+    x, threads = torch.randn(70_000, 1, dtype=torch.float64), torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2, 4):
+            torch.set_num_threads(count)
+            found.append([part.item() for part in scale_of(x)])
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0] == found[1] == found[2]
+    deviation, mean = torch.std_mean(x, correction=0)
+    assert found[0] == pytest.approx([mean.item(), deviation.item()], rel=1e-12)
 
 
 def table(count: int, label: Callable[[int], Any] = lambda i: i % 3) -> dict[str, list[Any]]:

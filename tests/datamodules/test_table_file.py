@@ -200,7 +200,7 @@ MISTAKES: dict[str, tuple[str, Mapping[str, Any], str]] = {
     ),
     "names that YAML reads": ("a,label\n1,0\n", {"leave_out": [True]}, r"YAML reads one as True; quote it"),
     "decimal commas": ('a,label\n"1,5",0\n"2,5",1\n"2,5",1\n', {}, r"in column a as 1234\.5, but .* has '[12],5'"),
-    "per cent": ("a,label\n7%,0\n8%,1\nNA,0\n8%,1\n", {}, r"in column a as 1234\.5, but .* has '[78]%'"),
+    "per cent": ("a,label\n" + "NA,1\n7%,0\n8%,1\n" * 3, {}, r"in column a as 1234\.5, but .* has '[78]%'"),
     "semicolons": ("a;label\n1;0\n", {}, r"commas between the columns of .*, but its first line has semicolons"),
     "no rows": ("", {}, r"Expected rows in --data\.train_file .*, but it has none"),
     "labels alone": ("label\n0\n1\n", {}, r"a column beside the label in .*, but it has label alone"),
