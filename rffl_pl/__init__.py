@@ -11,8 +11,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "adversaries": "ALIE Adversary Backdoor DeltaWeights FreeRider Imitation InnerProduct LabelFlip Mimic MinMax "
-    "OmniscientAdversary OnOff Replay Rescale SignRandom Situation Sybil ValueInvert",
+    "adversaries": "ALIE Adversary Backdoor DeltaWeights Fang FreeRider Imitation InnerProduct LabelFlip Mimic "
+    "MinMax OmniscientAdversary OnOff Replay Rescale SignRandom Situation Sybil ValueInvert",
     "callbacks": "EndTogether Interruption PredictionWriter ReputationExchange RoundCallback RoundCheckpoint "
     "RoundProgress RunReport StandaloneReference",
     "datamodules": "Augmentation CIFAR10 CIFAR100 CropFlip EMNIST MNIST MR SST SVHN Digits FashionMNIST "

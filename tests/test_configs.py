@@ -91,8 +91,8 @@ def test_every_server_trains_against_the_other_attacks_of_the_paper(
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_is_what_its_file_is_named_after(rffl: Callable[..., Ended], tmp_path: Path, attack: str) -> None:
     """And two rounds with it leave finite models."""
-    kind = {"scaled_noise": "FreeRider", "alie": "ALIE", "label_flip_uniform": "LabelFlip"}.get(attack)
-    kind = kind or attack.title().replace("_", "")
+    named = {"scaled_noise": "FreeRider", "alie": "ALIE", "fang_krum": "Fang", "label_flip_uniform": "LabelFlip"}
+    kind = named.get(attack) or attack.title().replace("_", "")
     assert f"rffl_pl.adversaries.{kind}" in leaves_finite_models(rffl, tmp_path, "rffl", attack, rounds=2)
 
 

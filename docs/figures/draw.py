@@ -65,7 +65,8 @@ def main(root: Path) -> None:
 
 def of_a_server(server: str, attacks: list[str], accuracy: Values, run: RunFolder) -> Figure:
     """What every upload weighs with two free-riders, and what every attack does to the honest."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.3), width_ratios=(1.1, 1), layout="constrained")
+    size = (9, 0.2 * len(attacks) + 0.3)  # a label in each row
+    figure, (left, right) = plt.subplots(1, 2, figsize=size, width_ratios=(1.1, 1), layout="constrained")
     rounds = run.rounds()
     shown, name = ("reputation", "reputation") if server in REWARDING else ("weight", "weight of the upload")
     if shown not in rounds[-1].measures or server in SETTLED:

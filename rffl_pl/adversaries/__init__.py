@@ -4,6 +4,7 @@ from rffl_pl.adversaries.alie import ALIE
 from rffl_pl.adversaries.backdoor import Backdoor
 from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.adversaries.cast import Cast
+from rffl_pl.adversaries.fang import Fang
 from rffl_pl.adversaries.free_rider import FreeRider, OnOff, Sybil
 from rffl_pl.adversaries.imitation import DeltaWeights, Imitation, Replay
 from rffl_pl.adversaries.inner_product import InnerProduct
@@ -13,7 +14,7 @@ from rffl_pl.adversaries.min_max import MinMax
 from rffl_pl.adversaries.noise import Rescale, SignRandom, ValueInvert
 
 __all__ = [
-    "ALIE", "Adversary", "Backdoor", "Cast", "DeltaWeights", "FreeRider", "Imitation", "InnerProduct", "LabelFlip",
-    "Mimic", "MinMax", "OmniscientAdversary", "OnOff", "Replay", "Rescale", "SignRandom", "Situation", "Sybil",
-    "ValueInvert",
+    "ALIE", "Adversary", "Backdoor", "Cast", "DeltaWeights", "Fang", "FreeRider", "Imitation", "InnerProduct",
+    "LabelFlip", "Mimic", "MinMax", "OmniscientAdversary", "OnOff", "Replay", "Rescale", "SignRandom", "Situation",
+    "Sybil", "ValueInvert",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 import yaml
+from jsonargparse import Namespace
 from jsonargparse.typing import register_type
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -111,6 +112,15 @@ class FederatedCLI(LightningCLI):
         parser.link_arguments("federation", "data.init_args.federation", apply_on="instantiate")
         parser.link_arguments("adversaries", "model.adversaries")
         parser.link_arguments("server", "reputation.server", apply_on="instantiate")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Straight to the command's parser: the one above it checks everything once more, which takes as long again."""
+        command = str(args[0]) if args else ""
+        if command in getattr(self, "_subcommand_parsers", {}):  # none where nothing is to run
+            said = self._parser(command).parse_args(args[1:])
+            self.config = Namespace(subcommand=command, **{command: said})  # type: ignore[no-untyped-call]  # theirs
+        else:
+            self.config = parser.parse_args(args)
 
     def before_instantiate_classes(self) -> None:
         """Check what is not one class's own, and write the number of participants into the configuration."""

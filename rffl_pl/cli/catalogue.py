@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,7 @@ def config_text(name: str) -> str:
     return known[name].read_text(encoding="utf-8").rstrip()
 
 
+@functools.cache
 def _classes_in(room: Path) -> dict[str, _Class]:
     trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(room.rglob("*.py"))}
     return {

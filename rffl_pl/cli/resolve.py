@@ -51,8 +51,8 @@ class Resolver:
             check_linked(full)
             if self._cli is None:
                 self._cli = made(_Parsed, full)
-            config = self._cli.parser.parse_args(full)
-            return dict(json.loads(self._cli.parser.dump(config, format="json", skip_validation=True))["fit"])
+            parser = self._cli._parser("fit")
+            return dict(json.loads(parser.dump(parser.parse_args(full[1:]), format="json", skip_validation=True)))
         except Exception as error:
             mistake = mistake_behind(error)
             if mistake is None:

@@ -323,16 +323,18 @@ class ConfigKeeper(SaveConfigCallback):
         kept = self.config.clone()
         if kept.get("ckpt_path") == str(folder.checkpoints):  # the whole run is in this folder
             kept["ckpt_path"] = None
-        self._set_earlier_aside(folder, yaml.safe_load(self.parser.dump(kept, skip_unset=False)))
+        text = self.parser.dump(kept, skip_unset=False)
+        self._set_earlier_aside(folder, text)
         with replaced(folder.config_file) as partial:  # a restart finds its run by it
-            self.parser.save(kept, partial, skip_unset=False)
+            partial.write_text(text, encoding="utf-8")
 
-    def _set_earlier_aside(self, folder: RunFolder, kept: Mapping[str, Any]) -> None:
+    def _set_earlier_aside(self, folder: RunFolder, text: str) -> None:
         """Where a run goes on with other options: those of its rounds so far are ``config.<rounds>.yaml``."""
         if self.config.get("ckpt_path") != str(folder.checkpoints) or not folder.config_file.exists():
             return
         aside = folder.config_file.with_suffix(f".{int(header(folder.checkpoints)['round'])}.yaml")
         rounds = folder.config()["trainer"]["max_epochs"]  # more of them alone are the same run
+        kept = yaml.safe_load(text)
         changed = changed_options(folder, {**kept, "trainer": {**kept["trainer"], "max_epochs": rounds}})
         if changed != [] and not aside.exists():  # one that came to no round is nobody's
             shutil.copyfile(folder.config_file, aside)

@@ -159,7 +159,7 @@ class Session:
 
         places = sum(lies_in(place, only) for place in study.places())
         if places > _MANY:
-            print(f"{study.name}: reads the options of {places} combinations first, some 15 a second", flush=True)
+            print(f"{study.name}: reads the options of {places} combinations first, some 0.1 s each", flush=True)
         cells = cells_of(study, study.seeds, rounds, Resolver(), only)
         known = results.read(study, file) if file.exists() else []
         rows = results.rows_by_cell(cells, known, whatever_code)

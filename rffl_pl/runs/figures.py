@@ -160,5 +160,6 @@ def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
 def _save(figure: Figure, path: Path) -> Path:
     with matplotlib.rc_context(_PDF):
         figure.savefig(path, dpi=150)
+        figure.set_layout_engine("none")  # what it has found stays: looking for it takes longer than drawing
         figure.savefig(path.with_suffix(".pdf"))
     return path

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rffl_pl import adversaries
-from rffl_pl.adversaries import ALIE, InnerProduct, Mimic, MinMax, OmniscientAdversary, Situation
+from rffl_pl.adversaries import ALIE, Fang, InnerProduct, Mimic, MinMax, OmniscientAdversary, Situation
 from rffl_pl.errors import UserError
 from rffl_pl.functional import blocks
+from rffl_pl.functional.aggregation import selected_by_krum, squared_distances
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Direction = Literal["unit", "std", "sign"]
@@ -26,9 +27,11 @@ ATTACKS = {
     "inner_product": InnerProduct(),
     "alie": ALIE(),
     "mimic": Mimic(),
+    "fang": Fang(),
+    "fang-krum": Fang(against="krum"),
     **{f"{bound}-{p}": MinMax(direction=p, bound=bound) for p in DIRECTIONS for bound in BOUNDS},
 }
-OF_ONE_MIND = [name for name in ATTACKS if name != "inner_product"]
+OF_ONE_MIND = [name for name in ATTACKS if name not in ("inner_product", "fang", "fang-krum")]
 every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 law = settings(derandomize=True, database=None, deadline=None)
 numbers = st.integers(0, 2**32 - 1)
@@ -42,13 +45,15 @@ def uploads(seed: int, count: int, entries: int = 300, spread: float = 1.0) -> T
     return 0.1 * (torch.randn(entries, generator=drawn) + spread * rows)
 
 
-def shown(honest: Tensor, memory: dict[str, Tensor] | None = None, agreed: int = 7, number: int = 0) -> Situation:
+def shown(
+    honest: Tensor, memory: dict[str, Tensor] | None = None, agreed: int = 7, number: int = 0, adversaries: int = 1
+) -> Situation:
     """A round of an omniscient adversary."""
     nothing = torch.zeros(honest.shape[1], dtype=honest.dtype)
     return Situation(
         round=number, participant=9, update=nothing, model=nothing, memory={} if memory is None else memory,
         download=None, generator=torch.Generator().manual_seed(agreed + 1),
-        agreed=torch.Generator().manual_seed(agreed), honest=honest,
+        agreed=torch.Generator().manual_seed(agreed), honest=honest, adversaries=adversaries,
     )  # fmt: skip
 
 
@@ -169,13 +174,86 @@ def test_min_max_by_hand() -> None:
     np.testing.assert_allclose(sent(MinMax(direction="unit", bound="sum"), honest), [0, 4], rtol=1e-6)
 
 
-@pytest.mark.parametrize("attack", [MinMax(), MinMax(bound="sum"), Mimic()], ids=["max", "sum", "mimic"])
+@pytest.mark.parametrize(
+    "attack", [MinMax(), MinMax(bound="sum"), Fang(against="krum"), Mimic()], ids=["max", "sum", "krum", "mimic"]
+)
 def test_the_size_of_a_block_does_not_matter(attack: OmniscientAdversary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read in blocks of some coordinates, uploads make another attack."""
     honest = uploads(2, 6, 1001)
     whole = sent(attack, honest)
     monkeypatch.setattr(blocks, "_ENTRIES", 500)
     np.testing.assert_allclose(sent(attack, honest), whole, rtol=1e-6, atol=1e-9)
+
+
+def edges(honest: Array, b: float) -> tuple[Array, Array]:
+    """Between what every entry is drawn against a trimmed mean, by the paper's four cases."""
+    low, high = np.empty(honest.shape[1]), np.empty(honest.shape[1])
+    for j, column in enumerate(honest.T):
+        top, bottom = column.max(), column.min()
+        if column.mean() < 0:
+            low[j], high[j] = top, (b * top if top > 0 else top / b)
+        else:
+            low[j], high[j] = (bottom / b if bottom > 0 else b * bottom), bottom
+    return low, high
+
+
+@law
+@given(
+    seed=numbers, count=st.integers(1, 8), spread=st.sampled_from([0.01, 1.0, 30.0]), b=st.sampled_from([1.0, 2.0, 3.5])
+)
+def test_fang_beyond_the_honest(seed: int, count: int, spread: float, b: float) -> None:
+    """An entry is not drawn uniformly from all that lies just beyond the honest, on the side that they shun."""
+    honest = uploads(seed, count, entries=2000, spread=spread)
+    u = sent(Fang(b=b), honest)
+    low, high = edges(honest.double().numpy(), b)
+    slack = 1e-6 * np.abs(honest.numpy()).max()
+    assert (low - slack <= u).all()
+    assert (u <= high + slack).all()
+    if b > 1:
+        places = ((u - low) / (high - low))[high - low > 100 * slack]
+        assert np.allclose(np.quantile(places, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.1)
+
+
+def test_fang_draws_for_everybody() -> None:
+    """All adversaries draw the same, so that whoever looks for copies finds them, or not from streams of their own."""
+    honest = uploads(1, 4)
+    one, other, again = (Fang().collude(shown(honest, agreed=seed)) for seed in (1, 2, 1))
+    assert not torch.equal(one, other)
+    assert torch.equal(one, again)
+
+
+def krum_chooses(uploaded: Array, neighbours: int) -> int:
+    """The number of the upload that Krum chooses, from all distances."""
+    apart = ((uploaded[:, None] - uploaded) ** 2).sum(2)
+    return int(np.argmin([np.sort(np.delete(row, i))[:neighbours].sum() for i, row in enumerate(apart)]))
+
+
+@law
+@given(seed=numbers, count=st.integers(4, 9), adversaries=st.integers(1, 3), spread=st.sampled_from([0.1, 1.0, 3.0]))
+def test_fang_is_chosen_by_krum(seed: int, count: int, adversaries: int, spread: float) -> None:
+    """Against the honest sign it is not the first step, halved from the paper's bound, that Krum chooses."""
+    honest = uploads(seed, count, spread=spread)
+    exact, f = honest.double().numpy(), adversaries
+    s = np.sign(exact.mean(0))
+    apart = ((exact[:, None] - exact) ** 2).sum(2)
+    nearest = min(np.sort(np.delete(row, i))[: count - 2].sum() for i, row in enumerate(apart))
+    step = (nearest / (max(1, count - f - 1) * len(s))) ** 0.5 + np.linalg.norm(exact, axis=1).max() / len(s) ** 0.5
+    for _ in range(20):
+        if krum_chooses(np.array([*exact, *f * [-step * s]]), count - 2) >= count:
+            break
+        step /= 2
+    uploaded = Fang(against="krum").collude(shown(honest, adversaries=f)).double().numpy()
+    np.testing.assert_allclose(uploaded, -step * s, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("spread", "taken_in"), [(0.1, False), (10.0, True)], ids=["alike", "unlike"])
+def test_fang_takes_krum_in(spread: float, taken_in: bool) -> None:
+    """The server's own Krum chooses one of two where the honest agree, or an honest one where they do not."""
+    honest = uploads(1, 8, entries=1000, spread=spread)
+    against = Fang(against="krum").collude(shown(honest, adversaries=2))
+    uploaded = torch.stack([*honest, against, against]).double()
+    distances = squared_distances(uploaded @ uploaded.T)
+    assert (int(selected_by_krum(distances, 2, 1)) >= 8) == taken_in
 
 
 class PlainMimic:
@@ -251,6 +329,7 @@ def test_mimic_learns_nothing_from_one() -> None:
     [
         *((lambda x=x: ALIE(z=x), f"ALIE's z .* got {x}") for x in (float("nan"), float("inf"))),
         *((lambda x=x: InnerProduct(epsilon=x), f"epsilon .* got {x}") for x in (float("nan"), float("-inf"))),
+        *((lambda x=x: Fang(b=x), f"--adversaries.b .* got {x}") for x in (float("nan"), float("inf"), 0.5)),
         *((lambda x=x: Mimic(warmup=x), f"Mimic's warmup .* got {x}") for x in (0, -1)),
     ],
 )
