@@ -39,8 +39,8 @@ class Fang(OmniscientAdversary):
         \lambda_0 = \sqrt{\frac{\min_i \sum_{j \in N_i} \|u_i - u_j\|^2}{(n - 2f - 1) \, e}} +
         \frac{\max_i \|u_i\|}{\sqrt{e}},
 
-    with n - f - 2 and n - 2f - 1 never less than 1. The authors state both for models; here they are
-    of the models' changes, as in most that came after. And with them s is of the rule's own step.
+    with n - f - 2 and n - 2f - 1 never less than 1. Two things differ from the authors: they forge models, and here, as
+    in most later work, it is uploads; and their s is the sign of the step that the rule itself would make.
 
     Args:
         against: The rule.

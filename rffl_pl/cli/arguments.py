@@ -114,9 +114,13 @@ class FederatedCLI(LightningCLI):
         parser.link_arguments("server", "reputation.server", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Straight to the command's parser: the one above it checks everything once more, which takes as long again."""
+        """Straight to the command's parser: the one above it checks everything once more, which takes as long again.
+
+        That one prints configurations, and there is none below it where nothing is to run.
+        """
         command = str(args[0]) if args else ""
-        if command in getattr(self, "_subcommand_parsers", {}):  # none where nothing is to run
+        shown = any(str(word).startswith("--print_config") for word in args or ())
+        if command in getattr(self, "_subcommand_parsers", {}) and not shown:
             said = self._parser(command).parse_args(args[1:])
             self.config = Namespace(subcommand=command, **{command: said})  # type: ignore[no-untyped-call]  # theirs
         else:

@@ -21,6 +21,7 @@ from rffl_pl.adversaries import (
     ALIE,
     Adversary,
     DeltaWeights,
+    Fang,
     FreeRider,
     Imitation,
     InnerProduct,
@@ -344,7 +345,8 @@ def test_inner_product_votes_against_the_majority() -> None:
 def test_those_who_know_everything_side_by_side() -> None:
     """What reaches the server is not made of this round's honest uploads alone, or two who mimic copy two."""
     server = RecordedFedAvg()
-    federate(server, [ALIE(), MinMax(bound="sum"), Mimic(warmup=2), Mimic(warmup=2)], rounds=4)
+    both = [Fang(), Fang(against="krum")]
+    federate(server, [ALIE(), MinMax(bound="sum"), Mimic(warmup=2), Mimic(warmup=2), *both], rounds=4)
     for uploads, _ in server.seen:
         honest = uploads[:5].double()
         sigma, mu = torch.std_mean(honest, 0, correction=0)
@@ -353,6 +355,8 @@ def test_those_who_know_everything_side_by_side() -> None:
         torch.testing.assert_close(away, (honest - mu).norm(dim=1).max(), rtol=1e-4, atol=1e-6)
         assert torch.equal(uploads[7], uploads[8])
         assert (uploads[:5] == uploads[7]).all(1).sum() == 1
+        assert torch.where(mu < 0, uploads[9] >= honest.amax(0), uploads[9] <= honest.amin(0)).all()
+        torch.testing.assert_close(uploads[10], -uploads[10].abs().max() * uploads[:5].mean(0).sign())
 
 
 @simulates

@@ -22,21 +22,21 @@ ATTACKS = (
     "--adversaries", "[]", "--adversaries+=OnOff", "--adversaries.honest", 1, "--adversaries.period", 2,
     "--adversaries+=Replay", "--adversaries+=DeltaWeights", "--adversaries.noise", 0.1, "--adversaries+=Imitation",
     "--adversaries+=Sybil", "--adversaries.jitter", 0.1, "--adversaries+=Sybil", "--adversaries+=MinMax",
-    "--adversaries+=Mimic", "--adversaries.warmup", 3, "--adversaries+=Backdoor",
+    "--adversaries+=Mimic", "--adversaries.warmup", 3, "--adversaries+=Backdoor", "--adversaries+=Fang",
 )  # fmt: skip
 
 
 def line(kind: str, name: str, *more: object) -> str:
     """A federation of five, a free-rider, a flipper of labels and an omniscient adversary under one server.
 
-    By halves, one half of the members takes part in each round. Attacked, it is by nine others instead.
+    By halves, one half of the members takes part in each round. Attacked, it is by ten others instead.
     """
     server, _, how = kind.partition(" ")
     more = (*more, "--federation.participation", 0.5) if "by halves" in how else more
     configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
     adam = ("--model.local_epochs", 1, "--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
     usual = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
-    attacks = (*ATTACKS, "--federation.adversaries", 9) if "attacked" in how else usual
+    attacks = (*ATTACKS, "--federation.adversaries", 10) if "attacked" in how else usual
     files = [argument for config in configs for argument in ("--config", config)]
     return " ".join(map(str, ("fit", *files, *adam, *attacks, *QUICK, "--run.name", f"{named(kind)}-{name}", *more)))
 
