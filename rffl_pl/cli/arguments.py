@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import yaml
-from jsonargparse import Namespace
+from jsonargparse import ArgumentError, Namespace
 from jsonargparse.typing import register_type
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -116,15 +117,16 @@ class FederatedCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Straight to the command's parser: the one above it checks everything once more, which takes as long again.
 
-        That one prints configurations, and there is none below it where nothing is to run.
+        That one prints configurations, says what is wrong by its whole name, and is alone where nothing is to run.
         """
         command = str(args[0]) if args else ""
         shown = any(str(word).startswith("--print_config") for word in args or ())
         if command in getattr(self, "_subcommand_parsers", {}) and not shown:
-            said = self._parser(command).parse_args(args[1:])
-            self.config = Namespace(subcommand=command, **{command: said})  # type: ignore[no-untyped-call]  # theirs
-        else:
-            self.config = parser.parse_args(args)
+            with suppress(ArgumentError):
+                said = self._parser(command).parse_args(args[1:])
+                self.config = Namespace(subcommand=command, **{command: said})  # type: ignore[no-untyped-call]  # theirs
+                return
+        self.config = parser.parse_args(args)
 
     def before_instantiate_classes(self) -> None:
         """Check what is not one class's own, and write the number of participants into the configuration."""

@@ -51,8 +51,9 @@ class Resolver:
             check_linked(full)
             if self._cli is None:
                 self._cli = made(_Parsed, full)
-            parser = self._cli._parser("fit")
-            return dict(json.loads(parser.dump(parser.parse_args(full[1:]), format="json", skip_validation=True)))
+            self._cli.parse_arguments(self._cli.parser, full)
+            options = self._cli._parser("fit").dump(self._cli.config["fit"], format="json", skip_validation=True)
+            return dict(json.loads(options))
         except Exception as error:
             mistake = mistake_behind(error)
             if mistake is None:
