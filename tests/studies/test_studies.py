@@ -19,7 +19,6 @@ from rffl_pl.cli import session
 from rffl_pl.studies import play
 from tests.cli.folders import Run, assert_same_bits
 from tests.conftest import QUICK, ROOT, only_run
-from tests.paused import PAUSED
 from tests.processes import group_lives
 from tests.studies.files import DIGITS, rows, study
 
@@ -161,15 +160,15 @@ def test_two_studies_share_cells_and_one_goes_on_where_the_other_was_killed(rffl
     text = f"""\
 base: {DIGITS}
 axes:
-  length: {{long: --trainer.max_epochs 25 --trainer.callbacks+=tests.paused.Paused, short: --trainer.max_epochs 1}}
+  length: {{long: --trainer.max_epochs 25, short: --trainer.max_epochs 1}}
 """
     first, second = study(tmp_path, text, "first.yaml"), study(tmp_path, text, "second.yaml")
     root = tmp_path / "studies"
     words = ["study", str(first), "--root", str(root), "--only", "length=long"]
-    stops = {**os.environ, PAUSED: "3"}  # it holds its cell, and cannot end before this study has come to it
-    other = subprocess.Popen([sys.executable, "-m", "rffl_pl", *words], cwd=ROOT, env=stops, stdout=subprocess.DEVNULL)
+    other = subprocess.Popen([sys.executable, "-m", "rffl_pl", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
-        os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        wait_for(root, "cells/*/*/checkpoints/last.ckpt/run.pt")
+        other.send_signal(signal.SIGSTOP)  # it holds its cell, and cannot end before this study has come to it
         (held,) = (root / "cells").iterdir()
 
         def kill() -> None:  # when the other cell is finished, so that this study waits for the one that is held
