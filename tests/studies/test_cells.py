@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rffl_pl.cli.configurations import with_files
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.errors import UserError
 from rffl_pl.runs.checkpoint import RUN
@@ -333,3 +335,13 @@ def test_which_code_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cells.torch, "__version__", "another")
     assert digest("--config digits.yaml") != before
     cells.code.cache_clear()
+
+
+def test_the_command_is_read_as_the_whole_line_is() -> None:
+    """The parser of ``fit`` alone makes other options of its words than the one above it, which is passed by."""
+    words = "--config digits.yaml --config servers/krum.yaml --adversaries+=Fang --model.engine loop".split()
+    options = RESOLVE(words)
+    assert RESOLVE._cli is not None
+    parser = RESOLVE._cli.parser
+    whole = parser.dump(parser.parse_args(with_files(["fit", *words])), format="json", skip_validation=True)
+    assert json.loads(whole)["fit"] == options
