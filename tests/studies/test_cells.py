@@ -339,7 +339,15 @@ def test_which_code_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_command_is_read_as_the_whole_line_is() -> None:
     """The parser of ``fit`` alone makes other options of its words than the one above it, which is passed by."""
-    words = "--config digits.yaml --config servers/krum.yaml --adversaries+=Fang --model.engine loop".split()
+    words = [
+        "--config",
+        "digits.yaml",
+        "--config",
+        "servers/krum.yaml",
+        "--adversaries+=Fang",
+        "--model.engine",
+        "loop",
+    ]
     options = RESOLVE(words)
     assert RESOLVE._cli is not None
     parser = RESOLVE._cli.parser
