@@ -24,9 +24,9 @@ _ROOMS = {
     "module": "FederatedModule",
     "objective": "LocalRound Objective",
     "runs": "Round RunFolder Summary",
-    "servers": "AFL ARC CFFL CGSV IAFL NNM QFFL RFFL TERM Bucketing Bulyan CenteredClipping Consensus DnC Evidence "
-    "FLTrust FedAvg FedMGDA FedOpt FoolsGold GeometricMedian Median MultiKrum NormBound Server SignSGD Standalone Task "
-    "TrimmedMean Verdict",
+    "servers": "AFL ARC CFFL CGSV FLAME IAFL NNM QFFL RFFL TERM Bucketing Bulyan CenteredClipping Consensus DnC "
+    "Evidence FLTrust FedAvg FedMGDA FedOpt FoolsGold GeometricMedian Median MultiKrum NormBound Server SignSGD "
+    "Standalone Task TrimmedMean Verdict",
     "strategy": "FederatedStrategy",
     "trainer": "federated_trainer",
 }

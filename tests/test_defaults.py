@@ -23,6 +23,7 @@ DEFAULTS: dict[Any, dict[str, Any]] = {
     servers.CFFL: {"steepness": 5.0, "upload_share": 0.1},
     servers.CGSV: {"alpha": 0.95, "gamma": 0.5, "altruism_degree": 1.0},
     servers.DnC: {"filtering": 1.0, "byzantine": None},
+    servers.FLAME: {"compare": "models", "noise_factor": 0.001},
     servers.FLTrust: {"root_examples": 100},
     servers.FedMGDA: {"slack": 0.1, "length": None},
     servers.QFFL: {"q": 0.1},

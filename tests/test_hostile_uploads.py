@@ -29,6 +29,7 @@ from rffl_pl.servers import (
     ARC,
     CFFL,
     CGSV,
+    FLAME,
     IAFL,
     NNM,
     QFFL,
@@ -81,6 +82,8 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "centered_clipping": CenteredClipping,
     "norm_bound": NormBound,
     "norm_bound-noise": lambda: NormBound(max_norm=0.5, noise=0.01),
+    "flame": FLAME,
+    "flame-uploads": lambda: FLAME(compare="uploads", noise_factor=0.1),
     "dnc": DnC,
     "fed_mgda": FedMGDA,
     "fed_mgda-1": lambda: FedMGDA(slack=1),
@@ -240,7 +243,16 @@ def test_who_falls_silent_may_come_back(name: str) -> None:
         verdict = step(server, rows)
         assert verdict.silent == ((1, 4) if 5 <= now < 29 else ())
         assert not isinstance(server, RFFL | CFFL) or verdict.members[[1, 4]].all()
-    if name not in ("afl", "fltrust", "multi_krum", "foolsgold", "foolsgold-sum", "q_ffl-sampled"):  # which choose
+    if name not in (
+        "afl",
+        "flame",
+        "flame-uploads",
+        "fltrust",
+        "multi_krum",
+        "foolsgold",
+        "foolsgold-sum",
+        "q_ffl-sampled",
+    ):  # which choose
         assert verdict.weights[[1, 4]].all()
 
 

@@ -268,7 +268,7 @@ def test_a_verdict_is_numbers(name: str, played: list[list[Kind | None]], sizes:
         elif (
             name in CONSENSUS
             and verdict.weights.any()
-            and not {"arc", "sum", "clipping", "bound", "ffl", "mgda"} & set(re.split("[-_]", name))
+            and not {"arc", "sum", "clipping", "bound", "ffl", "flame", "mgda"} & set(re.split("[-_]", name))
         ):
             assert float(verdict.weights.sum()) == pytest.approx(1)
 

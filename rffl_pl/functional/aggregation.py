@@ -6,6 +6,8 @@ similarities and weights are float64.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -59,6 +61,30 @@ def selected_by_krum(distances: Tensor, byzantine: int, count: int) -> Tensor:
         left[best] = False
         among.scatter_(1, rank[:, best].unsqueeze(1), False)
     return left.logical_not().nonzero().flatten()
+
+
+def majority(distances: Tensor) -> Tensor:
+    r"""The first group of more than half that forms where the closest are linked first.
+
+    .. math::
+        \{i : |\{j : b_{ij} \le t\}| > m/2\} \quad \text{with the smallest } t \text{ for which there are any}
+
+    with :math:`b_{ij}` the longest step of the path from i to j on which that is shortest. It is the cluster of HDBSCAN
+    (Campello et al. 2013, https://doi.org/10.1007/978-3-642-37456-2_14) with at least :math:`\lfloor m/2 \rfloor + 1`
+    members, one neighbour, and a single cluster allowed: of two such, one has too few.
+
+    Args:
+        distances: ``[m, m]``, symmetric but for rounding; the diagonal does not count.
+
+    Returns:
+        Who belongs to it, ``[m]`` bool.
+    """
+    # Rounded differently, the two of a pair would leave the group with the one of them that is further on.
+    longest = torch.minimum(distances, distances.T).fill_diagonal_(-math.inf)
+    for between in longest:  # Floyd and Warshall's paths, in place
+        torch.minimum(longest, torch.maximum(between[:, None], between), out=longest)
+    reach = longest.sort(1).values[:, len(distances) // 2]
+    return reach <= reach.min()
 
 
 def spectral_scores(gram: Tensor) -> Tensor:

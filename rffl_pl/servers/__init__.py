@@ -14,6 +14,7 @@ from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.fed_mgda import FedMGDA
 from rffl_pl.servers.fed_opt import FedOpt
 from rffl_pl.servers.fedavg import FedAvg
+from rffl_pl.servers.flame import FLAME
 from rffl_pl.servers.fltrust import FLTrust
 from rffl_pl.servers.foolsgold import FoolsGold
 from rffl_pl.servers.geometric_median import GeometricMedian
@@ -30,7 +31,8 @@ from rffl_pl.servers.term import TERM
 from rffl_pl.servers.trimmed_mean import TrimmedMean
 
 __all__ = [
-    "AFL", "ARC", "CFFL", "CGSV", "IAFL", "NNM", "QFFL", "RFFL", "TERM", "Bucketing", "Bulyan", "CenteredClipping",
-    "Consensus", "DnC", "Evidence", "FLTrust", "FedAvg", "FedMGDA", "FedOpt", "FoolsGold", "GeometricMedian", "Median",
-    "MultiKrum", "NormBound", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task", "TrimmedMean", "Verdict",
+    "AFL", "ARC", "CFFL", "CGSV", "FLAME", "IAFL", "NNM", "QFFL", "RFFL", "TERM", "Bucketing", "Bulyan",
+    "CenteredClipping", "Consensus", "DnC", "Evidence", "FLTrust", "FedAvg", "FedMGDA", "FedOpt", "FoolsGold",
+    "GeometricMedian", "Median", "MultiKrum", "NormBound", "ParticipantSide", "Server", "SignSGD", "Standalone", "Task",
+    "TrimmedMean", "Verdict",
 ]  # fmt: skip

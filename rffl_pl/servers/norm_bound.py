@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
-import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError, check_number
-from rffl_pl.servers.base import Task
-from rffl_pl.servers.consensus import Consensus
+from rffl_pl.errors import UserError
 from rffl_pl.servers.evidence import Evidence
+from rffl_pl.servers.noised import Noised, shortened
 
 
-class NormBound(Consensus):
+class NormBound(Noised):
     r"""The mean of uploads that are no longer than a bound, and noise.
 
     .. math::
@@ -42,33 +37,15 @@ class NormBound(Consensus):
         UserError: If the bound is not positive, or the noise is negative or not finite.
     """
 
-    by_coordinate: ClassVar[Sequence[str]] = ("model",)
-
     def __init__(self, *, max_norm: float | None = None, noise: float = 0.0) -> None:
-        super().__init__()
+        super().__init__(noise, "--server.noise")
         if max_norm is not None and not 0 < max_norm < float("inf"):
             raise UserError(f"Expected --server.max_norm to be a positive number, but got {max_norm}.")
-        check_number("--server.noise", noise, 0, 1e6)
         self.max_norm = max_norm
         self.noise = noise
-        self.steps_by_updates = noise == 0
-        self._seed = 0
-        self._deviation = 0.0
-
-    def start(self, task: Task) -> None:
-        super().start(task)
-        self._seed = task.seed
 
     def weigh(self, evidence: Evidence) -> Tensor:
         lengths = evidence.squared_norms.sqrt()
         bound = float(lengths.median()) if self.max_norm is None else self.max_norm
-        self._deviation = self.noise * bound / len(lengths)
-        return torch.where(lengths > bound, bound / lengths, 1.0) / len(lengths)  # mixed ones may cancel
-
-    def stride(self, combined: Tensor) -> Tensor:
-        if not self._deviation:
-            return combined
-        generator = torch.Generator().manual_seed((self._seed + self.round) % 2**63)
-        # Of all coordinates, on the CPU: the same whichever of them are here, and on whatever device.
-        noise = torch.randn(sum(self.layers), generator=generator)
-        return combined + self._deviation * self.coordinates.of(noise).to(combined)
+        self.deviation = self.noise * bound / len(lengths)
+        return shortened(lengths, bound) / len(lengths)

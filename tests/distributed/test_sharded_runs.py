@@ -35,6 +35,7 @@ KINDS = [
     "fed_mgda",
     "fed_opt",
     "fedavg",
+    "flame",
     "geometric_median",
     "guarded",
     "iafl",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import HDBSCAN
 from torch import Tensor
 
 from rffl_pl.functional import aggregation
@@ -15,6 +16,7 @@ from rffl_pl.functional.aggregation import (
     clamp_entries,
     foolsgold_weights,
     geometric_median_weights,
+    majority,
     majority_vote,
     q_fair_weights,
     smallest,
@@ -66,6 +68,42 @@ def clamped(rows: Tensor, bound: float) -> Tensor:
 def krum_scores(rows: Tensor, byzantine: int) -> Tensor:
     """Krum's scores of rows."""
     return aggregation.krum_scores(distances(rows), byzantine)
+
+
+def linked(distances: list[list[float]], most: float, one: int) -> set[int]:
+    """Whom steps of no more than some length lead to from one."""
+    found, ahead = {one}, [one]
+    while ahead:
+        here = ahead.pop()
+        there = {j for j, distance in enumerate(distances[here]) if distance <= most} - found
+        found |= there
+        ahead += there
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_majority(seed: int) -> None:
+    """It is not the first group of more than half that links form, nor the cluster of HDBSCAN; ties among them."""
+    generator = np.random.default_rng(seed)
+    m = int(generator.integers(2, 14))
+    points = generator.normal(size=(m, 3)) + 3 * generator.integers(0, 3, size=(m, 1))
+    if seed % 2:
+        points = points.round()
+    between = np.sqrt(((points[:, None] - points) ** 2).sum(-1))
+    groups = [linked(between.tolist(), t, i) for t in sorted(set(between.flatten().tolist())) for i in range(m)]
+    expected = next(group for group in groups if 2 * len(group) > m)
+    found = majority(torch.from_numpy(between))
+    assert set(found.nonzero().flatten().tolist()) == expected
+    clusters = HDBSCAN(
+        min_cluster_size=max(2, m // 2 + 1), min_samples=1, metric="precomputed", allow_single_cluster=True, copy=True
+    ).fit_predict(between)
+    assert ((clusters >= 0) == found.numpy()).all()
+    rounded = between * (1 + 1e-15 * generator.normal(size=between.shape))
+    assert 2 * int(majority(torch.from_numpy(rounded)).sum()) > m
+
+
+def test_majority_of_one() -> None:
+    assert majority(torch.zeros(1, 1)).tolist() == [True]
 
 
 @every_size

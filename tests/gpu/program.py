@@ -40,6 +40,7 @@ SERVERS: dict[str, Callable[[], Any]] = {
         "GeometricMedian",
         "CenteredClipping",
         "NormBound",
+        "FLAME",
         "DnC",
         "NNM",
         "ARC",

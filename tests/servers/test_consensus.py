@@ -20,6 +20,7 @@ import rffl_pl.servers
 from rffl_pl.servers import (
     AFL,
     ARC,
+    FLAME,
     NNM,
     QFFL,
     TERM,
@@ -79,6 +80,8 @@ RULES: dict[str, Callable[[], Server]] = {
     "centered_clipping-0.5": lambda: CenteredClipping(radius=0.5),
     "norm_bound": NormBound,
     "norm_bound-0.5": lambda: NormBound(max_norm=0.5),
+    "flame": lambda: FLAME(noise_factor=0),
+    "flame-uploads": lambda: FLAME(compare="uploads", noise_factor=0),
     "dnc": DnC,
     "fed_mgda": FedMGDA,
     "fed_mgda-1-0.5": lambda: FedMGDA(slack=1, length=0.5),
@@ -323,14 +326,15 @@ def test_order_of_participants_who_are_all_drawn() -> None:
         close(other.weights, verdict.weights[order], 1e-9)
 
 
-# FoolsGold, FedMGDA and FLTrust weigh directions, which move with a shift; Adam's steps have lengths of their own;
-# q-FFL with q > 0 divides by lengths; signs are signs; clipping is to lengths, or begins at a centre of 0.
+# FLAME, FoolsGold, FedMGDA and FLTrust weigh directions, which move with a shift; Adam's steps have lengths of their
+# own; q-FFL with q > 0 divides by lengths; signs are signs; clipping is to lengths, or begins at a centre of 0.
 @rules(
     "arc",
     "centered_clipping",
     "norm_bound",
     "fed_mgda",
     "fed_opt-adam",
+    "flame",
     "fltrust",
     "foolsgold",
     "q_ffl-0.1",
@@ -346,7 +350,7 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
         close(step_of(one_round(rule(), rows * -4)), step * -4)
 
 
-# Medians, Krum, DnC, FedMGDA and FoolsGold choose among rows; clipping and q-FFL with q > 0 go by lengths.
+# Medians, Krum, DnC, FLAME, FedMGDA and FoolsGold choose among rows; clipping and q-FFL with q > 0 go by lengths.
 @rules(
     "fed_mgda",
     "median",
@@ -356,6 +360,7 @@ def test_translation_and_scale(rule: Callable[[], Server]) -> None:
     "norm_bound",
     "fed_opt-adam",
     "fed_opt-momentum-nnm",
+    "flame",
     "fltrust",
     "krum",
     "dnc",

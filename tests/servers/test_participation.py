@@ -13,6 +13,7 @@ from torch import Tensor
 from rffl_pl.servers import (
     ARC,
     CFFL,
+    FLAME,
     NNM,
     RFFL,
     Bucketing,
@@ -125,6 +126,7 @@ RULES: dict[str, Callable[[], Server]] = {
     "bucketing": lambda: Bucketing(rule=CenteredClipping()),
     "krum": lambda: MultiKrum(byzantine=0),
     "norm_bound": lambda: NormBound(noise=0.1),
+    "flame": FLAME,
     "bulyan": Bulyan,
     "dnc": DnC,
     "fed_mgda": FedMGDA,
@@ -151,7 +153,7 @@ def test_whoever_missed_rounds_gets_the_model_of_the_others(rule: Callable[[], S
         assert handed is not None
         assert torch.equal(handed, model)
         assert all(server.model_for(i) is None for i in here)  # they took the step themselves
-        assert verdict.weights.nonzero().flatten().tolist() == here or isinstance(server, FoolsGold | FLTrust)
+        assert verdict.weights.nonzero().flatten().tolist() == here or isinstance(server, FLAME | FoolsGold | FLTrust)
         assert verdict.download(0) is verdict.download(5)
 
 
