@@ -45,8 +45,11 @@ def test_without_wandb_a_run_logs_to_csv(tmp_path: Path) -> None:
 
 
 def test_heavy_libraries_are_imported_only_where_used() -> None:
-    """A run without W&B on data that is not scikit-learn's imports neither."""
-    program = "import sys, rffl_pl.cli.arguments\nprint([name for name in ('wandb', 'sklearn') if name in sys.modules])"
+    """A run without W&B imports it, or one on the digits scikit-learn, of which they are a file."""
+    program = (
+        "import sys, rffl_pl.cli.arguments\nfrom rffl_pl.datamodules.digits import shipped\nshipped()\n"
+        "print([name for name in ('wandb', 'sklearn') if name in sys.modules])"
+    )
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
 
