@@ -20,7 +20,7 @@ from rffl_pl.comparison.reading import Result, names, seconds
 from rffl_pl.comparison.settings import SEEDS, about, axes_about, called, differing, ordered, plain
 from rffl_pl.errors import UserError
 from rffl_pl.files import replaced
-from rffl_pl.runs import RunFolder, Summary
+from rffl_pl.runs import Round, RunFolder, Summary
 
 Content = dict[str, Any]
 SCRIPTS = ("shown", "tables", "worst", "charts", "page")
@@ -148,7 +148,7 @@ def _run(
 ) -> Content:
     folder, summary = RunFolder(result.path), result.summary
     assert summary is not None
-    rounds = folder.rounds() if folder.metrics_file.is_file() else []
+    rounds = _rounds(folder, summary)
     settings = result.settings
     apart = [name for name in differ if name not in SEEDS]
     name = called(settings, apart) if settings else f"{own} (settings unknown)"
@@ -167,6 +167,20 @@ def _run(
         "participants": _participants(summary),
         "curves": curves(rounds, points, longest),
     }
+
+
+def _rounds(folder: RunFolder, summary: Summary) -> list[Round]:
+    """Every round of an ended run, or none where it has no file of them."""
+    if not folder.metrics_file.is_file():
+        return []
+    rounds = folder.rounds()
+    last = rounds[-1].number if rounds else 0
+    if last < summary.rounds:
+        raise UserError(
+            f"Expected {folder.metrics_file} to have all {summary.rounds} rounds of the result beside it, but it ends "
+            f"after {last}: it was cut short; copy it again from where it is whole."
+        )
+    return rounds
 
 
 def _number(value: float | None) -> float | str | None:

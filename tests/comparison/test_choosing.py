@@ -114,6 +114,20 @@ def test_damaged_rounds_among_sound_ones(rffl: object, folders: list[Path], tmp_
     assert not page.exists()
 
 
+@pytest.mark.parametrize("kept", [0, 2])
+def test_rounds_cut_short_among_whole_ones(rffl: object, folders: list[Path], tmp_path: Path, kept: int) -> None:
+    """Curves of the first rounds stand in the page as if they were all."""
+    assert callable(rffl)
+    part, page = copy(folders[0], tmp_path / "part" / folders[0].name), tmp_path / "page.html"
+    lines = (part / "metrics.csv").read_text().splitlines(keepends=True)
+    (part / "metrics.csv").write_text("".join(lines[: 1 + kept]) + lines[1 + kept][:20])
+    ended: Ended = rffl("compare", part, folders[1], "--out", page)
+    assert ended.code == 0, ended.err
+    told = f"left out: Expected {part / 'metrics.csv'} to have all 4 rounds of the result beside it, but it ends"
+    assert ended.err.startswith(f"{told} after {kept}:")
+    assert "part" not in ended.out
+
+
 def test_an_unfinished_run_among_finished_ones(folders: list[Path], tmp_path: Path) -> None:
     """It is told and left out; alone it is refused."""
     half = copy(folders[0], tmp_path / "half" / folders[0].name)
