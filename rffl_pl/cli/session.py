@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,10 +78,18 @@ class Machine:
         return cls(root=root, run=run, jobs=jobs, devices=devices, pack=pack)
 
     def warm(self) -> None:
-        """Let the workers' server import what they need, while this process imports it too."""
+        """Let the workers' server import what they need, while this process imports it too.
+
+        Ctrl-C is this process's to answer: in the middle of its imports the server would answer it with a traceback.
+        """
         if self.jobs > 1:
             multiprocessing.set_forkserver_preload(["rffl_pl.cli.arguments", "rffl_pl.studies.play"])
-            forkserver.ensure_running()
+            resource_tracker.ensure_running()  # which the server's start would start, and that lets signals through
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                forkserver.ensure_running()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def packs(self, cells: Sequence[Cell]) -> list[list[Cell]]:
         """The cells, with those together that train together."""

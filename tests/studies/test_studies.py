@@ -194,6 +194,34 @@ axes:
     assert [int(float(row["round"])) for row in rows(resumed)] == list(range(1, 26))
 
 
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_ctrl_c_while_everything_is_imported(tmp_path: Path) -> None:
+    """The server of the workers prints a traceback of its own."""
+    command = [sys.executable, "-m", "rffl_pl", "study", "digits", "--root", str(tmp_path), "--jobs", "2"]
+    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        until = time.monotonic() + 60
+        while not (server := forkservers(started.pid)):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        while b"libtorch" not in Path(f"/proc/{server[0]}/maps").read_bytes():  # in the middle of its first import
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        os.killpg(started.pid, signal.SIGINT)
+        _, err = started.communicate(timeout=90)
+        assert (started.returncode, err.strip()) == (130, "Error: Interrupted.")
+    finally:
+        if group_lives(started.pid):
+            os.killpg(started.pid, signal.SIGKILL)
+
+
+def forkservers(parent: int) -> list[str]:
+    """The numbers of a process's children that fork workers."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [child for child in children if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
 @pytest.mark.distributed
 @pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_study_that_ends_takes_its_workers_with_it(tmp_path: Path, how: signal.Signals) -> None:
