@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from rffl_pl.errors import check_number
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
+from rffl_pl.servers.evidence import Evidence
 
 
 class Noised(Consensus):
@@ -41,6 +43,10 @@ class Noised(Consensus):
     def start(self, task: Task) -> None:
         super().start(task)
         self._seed = task.seed
+
+    @abstractmethod
+    def weigh(self, evidence: Evidence) -> Tensor:
+        """As of any `Consensus`; it also decides `deviation`."""
 
     def stride(self, combined: Tensor) -> Tensor:
         if not self.deviation:
