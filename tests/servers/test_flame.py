@@ -11,6 +11,7 @@ import pytest
 import torch
 from sklearn.cluster import HDBSCAN
 
+from rffl_pl.errors import UserError
 from rffl_pl.servers import FLAME, NNM, FedOpt
 from tests.functional.reference import close, uploads
 from tests.runs import federate
@@ -117,3 +118,5 @@ def test_refused(make: Any, named: list[str]) -> None:
 def test_corrected_steps_without_noise_alone() -> None:
     """Mean gradients that are read off a noisy step carry its noise into every step of the next round."""
     federate(FLAME(noise_factor=0), scaffold=True, rounds=1)
+    with pytest.raises(UserError, match=r"--model\.scaffold, .* got FLAME"):
+        federate(FLAME(), scaffold=True)
