@@ -22,8 +22,8 @@ from torch.distributed import TCPStore
 from tests.cli.folders import assert_same_bits
 from tests.conftest import ROOT, Ended, only_run
 
-PRELOADED = ["rffl_pl.cli.arguments", "rffl_pl.studies.play"]
-"""As `rffl study` has it: one server of a process serves both."""
+PRELOADED = ["rffl_pl.cli.preloaded", "tests.ranks"]
+"""As `rffl study` has it, and what runs there: one server of a process serves both."""
 
 
 def forked(
@@ -104,6 +104,8 @@ def _run(module: str, words: Sequence[str], cwd: Path, environment: Mapping[str,
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as a terminal has it: jobs in the background ignore it
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a study that started the server has it hold Ctrl-C back
+    torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))  # which the server may not have found when it began
     os.chdir(cwd)
     sys.path.insert(0, str(cwd))
     sys.argv = [module, *words]

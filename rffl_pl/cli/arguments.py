@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -70,6 +71,16 @@ def _tensor(numbers: Any) -> torch.Tensor:
 register_type(torch.Tensor, torch.Tensor.tolist, _tensor)
 
 
+class _Built(threading.local):
+    """The parsers of this thread, since one parses one command line at a time; each by the commands that it knows."""
+
+    def __init__(self) -> None:
+        self.parsers: dict[tuple[str, ...], dict[str, Any]] = {}
+
+
+_BUILT = _Built()
+
+
 class FederatedCLI(LightningCLI):
     """Lightning's CLI with the groups ``federation``, ``server``, ``adversaries``, ``standalone`` and ``run``."""
 
@@ -86,6 +97,16 @@ class FederatedCLI(LightningCLI):
         """Lightning's, less what is decided here."""
         decided = {"verbose", "weights_only", "return_predictions"}
         return {name: skipped | decided for name, skipped in LightningCLI.subcommands().items()}
+
+    def setup_parser(self, add_subcommands: bool, *args: Any) -> None:
+        """As the base class does; with commands once, for building takes as long as parsing, and a study has many."""
+        commands, before = tuple(self.subcommands()), {*vars(self)}
+        if add_subcommands and commands in _BUILT.parsers:
+            vars(self).update(_BUILT.parsers[commands])
+            return
+        super().setup_parser(add_subcommands, *args)
+        if add_subcommands:
+            _BUILT.parsers[commands] = {name: value for name, value in vars(self).items() if name not in before}
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
@@ -208,7 +229,7 @@ class FederatedCLI(LightningCLI):
     def _changed(self, run: RunFolder, places: Sequence[str] = ()) -> list[str] | None:
         """In which options a run differs from these, spelt as a run folder keeps them."""
         parser, config = self._parser(self.subcommand), self.config[self.subcommand]
-        kept = yaml.safe_load(parser.dump(config, skip_unset=False))
+        kept = yaml.safe_load(parser.dump(config, skip_unset=False, skip_validation=True))
         return changed_options(run, kept, places, any_seed=self._drawn)
 
     def _fits(self, run: RunFolder) -> bool:

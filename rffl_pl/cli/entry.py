@@ -11,7 +11,7 @@ from typing import NoReturn
 from rffl_pl import launch
 from rffl_pl.cli import help
 from rffl_pl.cli.configurations import with_files
-from rffl_pl.cli.process import be_quiet, keep_freed_memory, outlast_readers
+from rffl_pl.cli.process import be_quiet, importing, keep_freed_memory, outlast_readers
 from rffl_pl.errors import UserError, lost_a_rank, reason
 from rffl_pl.launch.fork import RANKS, become_ranks, take_ranks
 from rffl_pl.launch.meeting import last_word, leave_word
@@ -96,11 +96,12 @@ def _answer(command: str, words: list[str]) -> str:
 
 def run(args: list[str], ranks: int = 1) -> None:
     """Run one command line, on so many ranks if more than one; the process group stays open for another."""
-    from rffl_pl.cli.arguments import command_line
-    from rffl_pl.cli.linked import check_linked
-    from rffl_pl.cli.mistakes import check_words, interrupted, mistake_behind, sentence
-    from rffl_pl.launch.stopping import Stopped
-    from rffl_pl.strategy import end, store_at
+    with importing():
+        from rffl_pl.cli.arguments import command_line
+        from rffl_pl.cli.linked import check_linked
+        from rffl_pl.cli.mistakes import check_words, interrupted, mistake_behind, sentence
+        from rffl_pl.launch.stopping import Stopped
+        from rffl_pl.strategy import end, store_at
 
     keep_freed_memory()
     be_quiet()

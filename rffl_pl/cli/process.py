@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import io
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -58,6 +61,25 @@ def outlast_readers() -> None:
             stream = Path(os.devnull).open("w", encoding="utf-8", errors="replace")  # noqa: SIM115  # it lasts as long as the process
         if not isinstance(stream, Outlasting):
             setattr(sys, name, cast(TextIO, Outlasting(stream)))
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import torch and Lightning without looking for garbage, neither meanwhile nor later in what they leave.
+
+    Nearly all of that half a million objects stay. Looking through them while they come takes a fifth of the time of
+    importing, every full collection afterwards 0.3 s, and the end of the process 2. In one that has torch already
+    nothing is done.
+    """
+    if "torch" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def keep_freed_memory() -> None:

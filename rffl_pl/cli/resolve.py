@@ -13,7 +13,7 @@ from rffl_pl.cli.process import be_quiet
 from rffl_pl.errors import UserError
 
 
-class _Parsed(FederatedCLI):
+class OnlyParsed(FederatedCLI):
     """Parses and stops there."""
 
     @staticmethod
@@ -50,7 +50,7 @@ class Resolver:
             full = with_files(["fit", *words])
             check_linked(full)
             if self._cli is None:
-                self._cli = made(_Parsed, full)
+                self._cli = made(OnlyParsed, full)
             self._cli.parse_arguments(self._cli.parser, full)
             options = self._cli._parser("fit").dump(self._cli.config["fit"], format="json", skip_validation=True)
             return dict(json.loads(options))

@@ -300,7 +300,7 @@ class ConfigKeeper(SaveConfigCallback):
             super().setup(trainer, pl_module, stage)
         elif all(found):
             assert isinstance(pl_module, FederatedModule)
-            here = yaml.safe_load(self.parser.dump(self.config, skip_unset=False))
+            here = yaml.safe_load(self.parser.dump(self.config, skip_unset=False, skip_validation=True))
             leave_if_complete_on_every_disk(
                 RunFolder(trainer.default_root_dir),
                 trainer,
@@ -323,7 +323,7 @@ class ConfigKeeper(SaveConfigCallback):
         kept = self.config.clone()
         if kept.get("ckpt_path") == str(folder.checkpoints):  # the whole run is in this folder
             kept["ckpt_path"] = None
-        text = self.parser.dump(kept, skip_unset=False)
+        text = self.parser.dump(kept, skip_unset=False, skip_validation=True)
         self._set_earlier_aside(folder, text)
         with replaced(folder.config_file) as partial:  # a restart finds its run by it
             partial.write_text(text, encoding="utf-8")

@@ -16,6 +16,7 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rffl_pl.cli.process import importing
 from rffl_pl.errors import UserError, check_number, nearest
 from rffl_pl.studies import Study, results
 from rffl_pl.studies.study import CURVE_COLUMNS, lies_in
@@ -83,7 +84,7 @@ class Machine:
         Ctrl-C is this process's to answer: in the middle of its imports the server would answer it with a traceback.
         """
         if self.jobs > 1:
-            multiprocessing.set_forkserver_preload(["rffl_pl.cli.arguments", "rffl_pl.studies.play"])
+            multiprocessing.set_forkserver_preload(["rffl_pl.cli.preloaded"])
             resource_tracker.ensure_running()  # which the server's start would start, and that lets signals through
             before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             try:
@@ -162,8 +163,9 @@ class Session:
         Raises:
             UserError: If the study says no runs, or none is left.
         """
-        from rffl_pl.cli.resolve import Resolver
-        from rffl_pl.studies.cells import cells_of
+        with importing():
+            from rffl_pl.cli.resolve import Resolver
+            from rffl_pl.studies.cells import cells_of
 
         places = sum(lies_in(place, only) for place in study.places())
         if places > _MANY:

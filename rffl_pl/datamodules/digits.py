@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Digits(FederatedDataModule):
         return Sources(train=TensorDataset(x[~test], y[~test]), test=TensorDataset(x[test], y[test]))
 
 
+@cache
 def shipped() -> tuple[Tensor, Tensor]:
     """Images ``[1797, 64]`` float32 and labels ``[1797]`` int64, in scikit-learn's order.
 

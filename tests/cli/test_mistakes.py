@@ -8,7 +8,7 @@ import torch
 from rffl_pl.cli.arguments import made
 from rffl_pl.cli.linked import FOLLOWS
 from rffl_pl.cli.mistakes import mistake_behind, sentence
-from rffl_pl.cli.resolve import _Parsed
+from rffl_pl.cli.resolve import OnlyParsed
 from tests.cli.folders import DIGITS, Run
 from tests.conftest import QUICK
 
@@ -26,7 +26,7 @@ def test_a_metric_that_nobody_logs_is_one_sentence(rffl: Run, callback: str) -> 
 
 def test_every_option_that_follows_another_is_known() -> None:
     """One that is linked anew is taken from a configuration, and nothing goes by it."""
-    parser = made(_Parsed, ["fit", "--config", "configs/digits.yaml"])._parser("fit")
+    parser = made(OnlyParsed, ["fit", "--config", "configs/digits.yaml"])._parser("fit")
     linked = [group for group in parser._action_groups if group.title == "Linked arguments"]
     assert {action.dest.replace("init_args.", "") for action in linked[0]._group_actions} == FOLLOWS.keys()
 

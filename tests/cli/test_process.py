@@ -54,6 +54,26 @@ def test_heavy_libraries_are_imported_only_where_used() -> None:
     assert ended.stdout == "[]\n"
 
 
+IMPORTED = """\
+import gc, sys
+from rffl_pl.cli.process import importing
+
+with importing():
+    meanwhile = gc.isenabled()
+    import torch
+frozen = gc.get_freeze_count()
+with importing():
+    again = gc.isenabled()
+print(meanwhile, frozen > 100_000, again, gc.isenabled(), gc.get_freeze_count() == frozen)
+"""
+
+
+def test_what_is_imported_is_no_garbage() -> None:
+    """It is not looked for meanwhile, and what was imported is never looked through again; there is one first time."""
+    ended = subprocess.run([sys.executable, "-c", IMPORTED], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["False", "True", "True", "True", "True"]
+
+
 def unread(*words: object, both: bool = False) -> tuple[int, str]:
     """Run words whose output nobody reads, nor what goes wrong if it is both; the exit code and what went wrong."""
     reader, writer = os.pipe()

@@ -12,7 +12,9 @@ import pytest
 import torch
 import yaml
 
+from rffl_pl.cli.arguments import made
 from rffl_pl.cli.checks import tell_of_overlaid
+from rffl_pl.cli.resolve import OnlyParsed
 from rffl_pl.launch.fork import take_ranks
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, rows
@@ -146,6 +148,18 @@ def test_attacks_that_nobody_plays_are_told_of(rffl: Run, words: tuple[object, .
     ended = rffl(*BARE, *attacked, *words, *QUICK, "--trainer.max_epochs", 1)
     assert ended.code == 0, ended.err
     assert ("Nobody plays ALIE: --federation.adversaries is 0; give how many" in ended.err) == told
+
+
+def test_options_of_one_run_are_not_the_next_ones() -> None:
+    """A process builds its parser once: what is added to a default, or set in what it made, stays where it was."""
+    words = [str(word) for word in BARE]
+    before = made(OnlyParsed, words).config
+    asked = before.clone()
+    added = made(OnlyParsed, [*words, "--adversaries+=ALIE", "--trainer.callbacks+=Timer"])
+    assert [attack.class_path for attack in added.config["fit"].adversaries] == ["rffl_pl.ALIE"]
+    before["fit"].adversaries.append("nobody")
+    before["fit"].data.init_args["batch_size"] = before["fit"].server.init_args["alpha"] = 99
+    assert made(OnlyParsed, words).config == asked != before
 
 
 @pytest.mark.parametrize(
