@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rffl_pl.cli.process import importing
 from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError
 
@@ -35,8 +36,9 @@ def answer(words: Sequence[str]) -> str:
         UserError: If one is no run, none has ended, or the page cannot be written.
     """
     given = parser().read(words)
-    from rffl_pl.comparison import at_hand, chosen, table, write  # runs are read with torch
-    from rffl_pl.comparison.page import check_target
+    with importing():  # runs are read with torch
+        from rffl_pl.comparison import at_hand, chosen, table, write
+        from rffl_pl.comparison.page import check_target
 
     every = [] if given.runs else list(at_hand(RUNS))
     mistakes = [one for one in every if isinstance(one, UserError)]

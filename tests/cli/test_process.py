@@ -50,12 +50,14 @@ def test_heavy_libraries_are_imported_only_where_used() -> None:
         "import sys, rffl_pl.cli.arguments\nfrom rffl_pl.datamodules.digits import shipped\nshipped()\n"
         "print([name for name in ('wandb', 'sklearn') if name in sys.modules])"
     )
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=180
+    )
     assert ended.stdout == "[]\n"
 
 
 IMPORTED = """\
-import gc, sys
+import gc
 from rffl_pl.cli.process import importing
 
 with importing():
@@ -69,9 +71,33 @@ print(meanwhile, frozen > 100_000, again, gc.isenabled(), gc.get_freeze_count() 
 
 
 def test_what_is_imported_is_no_garbage() -> None:
-    """It is not looked for meanwhile, and what was imported is never looked through again; there is one first time."""
-    ended = subprocess.run([sys.executable, "-c", IMPORTED], cwd=ROOT, capture_output=True, text=True, check=True)
+    """Python looks for some meanwhile, or ever after in what was imported; or the collector is off for good."""
+    ended = subprocess.run(
+        [sys.executable, "-c", IMPORTED], cwd=ROOT, capture_output=True, text=True, check=True, timeout=180
+    )
     assert ended.stdout.split() == ["False", "True", "True", "True", "True"]
+
+
+SWALLOWED = """\
+import os, signal, time
+from rffl_pl.cli.process import importing
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as a terminal has it: jobs in the background ignore it
+with importing():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+    except BaseException:
+        print("it is lost")
+"""
+
+
+def test_ctrl_c_while_a_library_is_imported() -> None:
+    """It makes another error of KeyboardInterrupt and a traceback of that, or goes on as if nothing had been typed."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SWALLOWED], cwd=ROOT, capture_output=True, text=True, check=False, timeout=180
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "Error: Interrupted.\n")
 
 
 def unread(*words: object, both: bool = False) -> tuple[int, str]:

@@ -199,7 +199,9 @@ axes:
 def test_ctrl_c_while_everything_is_imported(tmp_path: Path) -> None:
     """The server of the workers prints a traceback of its own."""
     command = [sys.executable, "-m", "rffl_pl", "study", "digits", "--root", str(tmp_path), "--jobs", "2"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here would be ignored there
     started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    signal.signal(signal.SIGINT, before)
     try:
         until = time.monotonic() + 60
         while not (server := forkservers(started.pid)):
