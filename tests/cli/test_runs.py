@@ -153,13 +153,16 @@ def test_attacks_that_nobody_plays_are_told_of(rffl: Run, words: tuple[object, .
 def test_options_of_one_run_are_not_the_next_ones() -> None:
     """A process builds its parser once: what is added to a default, or set in what it made, stays where it was."""
     words = [str(word) for word in BARE]
-    before = made(OnlyParsed, words).config
+    first = made(OnlyParsed, words)
+    before = first.config
     asked = before.clone()
     added = made(OnlyParsed, [*words, "--adversaries+=ALIE", "--trainer.callbacks+=Timer"])
     assert [attack.class_path for attack in added.config["fit"].adversaries] == ["rffl_pl.ALIE"]
     before["fit"].adversaries.append("nobody")
     before["fit"].data.init_args["batch_size"] = before["fit"].server.init_args["alpha"] = 99
-    assert made(OnlyParsed, words).config == asked != before
+    again = made(OnlyParsed, words)
+    assert again.config == asked != before
+    assert again.parser is first.parser
 
 
 @pytest.mark.parametrize(
