@@ -98,15 +98,16 @@ def gone(numbers: list[int], within: float) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("module", ["rffl_pl", "tests.own_disk"])
-def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path, module: str) -> None:
+@pytest.mark.parametrize(("module", "usual"), [("rffl_pl", 8), ("tests.own_disk", 4)])
+def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path, module: str, usual: int) -> None:
     """Any rank, all ranks or torchrun, by SIGKILL or SIGTERM, mid-checkpoint too: the end is the undisturbed one's.
 
-    Of ranks that write into one folder, and of those that have a disk each.
+    Of ranks that write into one folder, each by both, and of those that have a disk each, by one of them.
 
-    ``RFFL_KILLS`` has another number of them than eight.
+    ``RFFL_KILLS`` has another number of kills than that.
     """
-    kills, rounds = int(os.environ.get("RFFL_KILLS", "8")), 60 + 25 * int(os.environ.get("RFFL_KILLS", "8"))
+    kills = int(os.environ.get("RFFL_KILLS", usual))
+    rounds = 60 + 25 * kills
     assert rffl(*DIGITS, "--trainer.max_epochs", rounds, "--run.name", "whole").code == 0
     (whole,) = (tmp_path / "runs" / "whole").iterdir()
     moments = random.Random(1)
@@ -114,8 +115,8 @@ def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path, mod
     run = Torchrun(tmp_path, rounds, module=module)
     try:
         for kill in range(kills):
-            number = (signal.SIGKILL, signal.SIGTERM)[kill % 2]
-            target = targets[kill // 2 % 4]
+            number = (signal.SIGKILL, signal.SIGTERM)[(kill + kill // 4) % 2]
+            target = targets[kill % 4]
             assert run.wait_for_rounds(2), (tmp_path / "said.txt").read_text()[-3000:]
             time.sleep(moments.random() / 5)
             ranks = run.ranks()
@@ -140,7 +141,8 @@ def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path, mod
 def test_a_restarted_launch_goes_on_with_its_wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By itself, in the same folder: two parts of one run of W&B, which have every round between them."""
     monkeypatch.setenv("WANDB_MODE", "offline")
-    run = Torchrun(tmp_path, 300, "--run.wandb", "true")
+    rounds = 100
+    run = Torchrun(tmp_path, rounds, "--run.wandb", "true")
     try:
         assert run.wait_for_rounds(3), (tmp_path / "said.txt").read_text()[-3000:]
         os.kill(run.ranks()[1], signal.SIGKILL)
@@ -152,5 +154,5 @@ def test_a_restarted_launch_goes_on_with_its_wandb_run(tmp_path: Path, monkeypat
     assert len({of_kind(part, "run")[0].run.run_id for part in parts}) == 1
     first, second = ([int(entry["round"]) for entry in history(part)] for part in parts)
     assert first == list(range(1, len(first) + 1))
-    assert second == list(range(second[0], 301))
-    assert 1 < second[0] <= len(first) + 1 < 300
+    assert second == list(range(second[0], rounds + 1))
+    assert 1 < second[0] <= len(first) + 1 < rounds

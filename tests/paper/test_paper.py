@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,24 +28,28 @@ ATTACKS = Study.read(packaged()["studies/paper/attacks.yaml"]).small()
 TABLE = "untargeted_freerider_uniform"
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of the cells of one table, drawn at random: three seeds; of the median only one, of FoolsGold none."""
-    folder, generator = tmp_path_factory.mktemp("results"), random.Random(1)
-    only = needed([TABLE])["attacks"]
+def keep_drawn(folder: Path, rounds: int, seeds: list[int], left_out: Callable[[str, int], bool]) -> None:
+    """Results of the cells of one table, drawn at random, but of servers and seeds that are left out."""
+    generator, only = random.Random(1), needed([TABLE])["attacks"]
     rows = []
-    for cell in cells_of(ATTACKS, [1, 2, 3], None, Resolver(), only):
-        server = cell.place["server"]
-        if server == "FoolsGold" or (server == "Median" and cell.seed > 1):
+    for cell in cells_of(ATTACKS, seeds, None, Resolver(), only):
+        if left_out(cell.place["server"], cell.seed):
             continue
         about = dict.fromkeys(COLUMNS, "") | cell.place | {"study": ATTACKS.name, "measure": "accuracy"}
-        about |= {"seed": str(cell.seed), "rounds": "12", "settings": cell.settings, "cell": "of other code"}
+        about |= {"seed": str(cell.seed), "rounds": str(rounds), "settings": cell.settings, "cell": "of other code"}
         rows += [
             about | {"participant": str(i), "role": "honest" if i < 10 else "adversary", "value": str(value)}
             for i in range(12)
             for value in [generator.uniform(0.9, 0.94)]
         ]
     results.keep(ATTACKS, folder / "attacks-reduced.csv.gz", rows)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of three seeds; of the median only one, of FoolsGold none."""
+    folder = tmp_path_factory.mktemp("results")
+    keep_drawn(folder, 12, [1, 2, 3], lambda server, seed: server == "FoolsGold" or (server == "Median" and seed > 1))
     return folder
 
 
@@ -132,15 +137,16 @@ def test_what_is_kept_is_not_run_again(rffl: Run, kept: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("RFFL_DATA_DIR" not in os.environ, reason="RFFL_DATA_DIR, the folder with MNIST, is not set")
 def test_what_is_missing_is_run_and_kept(rffl: Run, tmp_path: Path) -> None:
-    """The table does not have what was just measured, or the results lose the seed that was there."""
+    """The table does not have what was just measured, or the results lose what was there, another seed's too."""
     folder = tmp_path / "results"
-    words = ("paper", "table", "targeted_poisoning", "--reduced", "--results", folder, "--run", "--rounds", 1)
+    keep_drawn(folder, 1, [1, 2], lambda server, _: server == "FoolsGold")
+    words = ("paper", "table", TABLE, "--reduced", "--results", folder, "--run", "--rounds", 1)
     for seed in (1, 2):
         ended = rffl(*words, "--seeds", seed, "--root", tmp_path / "studies", "--jobs", 2)
         assert ended.code == 0, ended.err
     rows = results.read(ATTACKS, folder / "attacks-reduced.csv.gz")
-    assert {(row["server"], row["seed"]) for row in rows} == {
-        (server, seed) for server in ATTACKS.axes["server"] for seed in "12"
+    assert {(row["server"], row["seed"], row["cell"] == "of other code") for row in rows} == {
+        (server, seed, server != "FoolsGold") for server in ATTACKS.axes["server"] for seed in "12"
     }
     assert "over 2 seeds, after the last round, 1;" in ended.out
     assert " - |" not in ended.out
