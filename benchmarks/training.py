@@ -1,11 +1,12 @@
 """Local training and evaluation of the MNIST network: as a newcomer writes them against `rffl_pl.cohort`.
 
-    python benchmarks/training.py [--threads 2] [--bare] [--keep-memory]
+    python benchmarks/training.py [--threads 2] [--bare | --onednn] [--keep-memory]
 
 Both take turns in one process and the ratio is taken pair by pair: machines are noisy. The newcomer's loop runs in
 PyTorch's default layout with tanh before pooling, ours as `Cohort` has it. With ``--bare`` the loop has the network and
-the layout of ours, and what is left is what our training costs beside the arithmetic. ``--keep-memory`` has glibc keep
-freed memory, as the command line does; compare the figures of a run with it to those of one without.
+the layout of ours, and what is left is what our training costs beside the arithmetic; with ``--onednn`` it has the
+network, but trains it through oneDNN, as `rffl_pl.models.windows` does not. ``--keep-memory`` has glibc keep freed
+memory, as the command line does; compare the figures of a run with it to those of one without.
 """
 
 from __future__ import annotations
@@ -16,21 +17,30 @@ import time
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from rffl_pl.cli.process import keep_freed_memory
 from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.models import MNISTCNN
+from rffl_pl.models import MNISTCNN, onednn
 from rffl_pl.schedule import Schedule
 
 EXAMPLES, BATCH, PAIRS = 960, 32, 7
 
 
-def newcomer(bare: bool) -> nn.Module:
+class ThroughOneDNN(MNISTCNN):
+    """Ours, with its first convolution in oneDNN too where gradients are asked for."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return onednn.forward(self, x[..., :30, :30])
+
+
+def newcomer(bare: bool, through_onednn: bool) -> nn.Module:
     """The paper's network with its layers in the order of the paper's text, or ours and its layout."""
+    if through_onednn:
+        return ThroughOneDNN()
     if bare:
         return MNISTCNN().to(memory_format=torch.channels_last)
     return nn.Sequential(
@@ -49,7 +59,9 @@ def seconds(work: Callable[[], object]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--bare", action="store_true")
+    network_of_ours = parser.add_mutually_exclusive_group()
+    network_of_ours.add_argument("--bare", action="store_true")
+    network_of_ours.add_argument("--onednn", action="store_true")
     parser.add_argument("--keep-memory", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -57,7 +69,7 @@ def main() -> None:
         keep_freed_memory()
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(EXAMPLES, 1, 32, 32), torch.randint(0, 10, (EXAMPLES,)))
-    network = newcomer(given.bare)
+    network = newcomer(given.bare, given.onednn)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.15)
     loader = DataLoader(data, batch_size=BATCH, shuffle=True)
     cohort = Cohort(MNISTCNN(), [0], lambda p: torch.optim.SGD(p, lr=0.15), torch.device("cpu"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rffl_pl.models import onednn
+from rffl_pl.models import onednn, windows
 from rffl_pl.models.sizes import check_room, check_sizes
 
 
@@ -28,7 +28,7 @@ class _Images(nn.Sequential):
         if not torch.compiler.is_compiling() and self._fits(x):  # who compiles or exports reads the layers alone
             x = x[..., :30, :30]
             if onednn.takes(self, x):
-                return onednn.forward(self, x)
+                return windows.forward(self, x) if windows.takes(self, x) else onednn.forward(self, x)
         logits: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
         return logits
 
