@@ -24,7 +24,7 @@ def takes(layers: nn.Sequential, x: Tensor) -> bool:
     """
     weight = layers[0].weight
     assert isinstance(weight, Tensor)
-    return torch.is_grad_enabled() and x.shape[1] == 1 and weight.requires_grad
+    return torch.is_grad_enabled() and weight.requires_grad and x.shape[1] == weight.shape[1] == 1
 
 
 def forward(layers: nn.Sequential, x: Tensor) -> Tensor:

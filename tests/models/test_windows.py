@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rffl_pl.models import MNISTCNN, windows
+from rffl_pl.models import CIFAR10CNN, MNISTCNN, windows
 from tests.conftest import TORCHTEXTS
 
 pytestmark = pytest.mark.skipif(TORCHTEXTS, reason="torch 2.3 does not go this way")
@@ -83,6 +83,13 @@ def test_gradients_twice_of_one_loss(went: list[bool]) -> None:
     first, second = (torch.autograd.grad(found, weights, retain_graph=True) for _ in range(2))
     assert all(map(torch.equal, first, second))
     assert went == [True]
+
+
+def test_gray_images_for_a_network_of_colours() -> None:
+    """They are refused as ever, not read as if the next image were a colour of the one before."""
+    for gradients_asked_for in (False, True):
+        with torch.set_grad_enabled(gradients_asked_for), pytest.raises(RuntimeError, match="channels"):
+            CIFAR10CNN()(torch.randn(6, 1, 32, 32))
 
 
 def test_evaluation_goes_through_onednn(went: list[bool]) -> None:
