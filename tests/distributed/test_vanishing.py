@@ -107,7 +107,7 @@ def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path, mod
     ``RFFL_KILLS`` has another number of kills than that.
     """
     kills = int(os.environ.get("RFFL_KILLS", usual))
-    rounds = 60 + 25 * kills
+    rounds = 20 + 15 * kills  # of which a kill takes three to ten
     assert rffl(*DIGITS, "--trainer.max_epochs", rounds, "--run.name", "whole").code == 0
     (whole,) = (tmp_path / "runs" / "whole").iterdir()
     moments = random.Random(1)
