@@ -1,7 +1,7 @@
 """Training on a CPU where a convolution of gray images comes first, pooled: as one product over their windows.
 
-Such a convolution has little to multiply and much to write, and only a quarter of that passes a gradient on. oneDNN
-gives the weights theirs at a tenth of its speed.
+Such a convolution has little to multiply and much to write, and only a quarter of that passes a gradient on. oneDNN is
+slow at the gradient of its weights: `benchmarks/training.py` compares both.
 """
 
 from __future__ import annotations
