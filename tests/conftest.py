@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -37,6 +38,16 @@ class Ended:
     err: str
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests may take longest come first: begun last, one keeps a worker while the others have no work."""
+    longest: dict[Path, float] = {}
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
+        longest[item.path] = max(longest.get(item.path, 0), seconds)
+    items.sort(key=lambda item: -longest[item.path])
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _nobodys_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whoever runs the tests is not logged in to W&B, is in no job of a cluster, and reaches no other machine."""
@@ -48,11 +59,17 @@ def _nobodys_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
         os.environ[name] = os.environ[name.upper()] = value
 
 
+_TESTS = itertools.count()
+
+
 @pytest.fixture(autouse=True)
-def _undisturbed_environment(tmp_path: Path) -> Iterator[None]:
-    """Nothing of a test's run leaks: caches lie in its own folder, and what is set or found for it is taken back."""
+def _undisturbed_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing of a test's run leaks: it has caches of its own, and what is set or found for it is taken back.
+
+    Their folder is made by whoever caches: to make and remove one takes as long as many a test.
+    """
     before, paths = dict(os.environ), list(sys.path)
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.getbasetemp() / f"cache {next(_TESTS)}")
     yield
     sys.path[:] = paths  # the command line adds the working directory, where no other test is to find anything
     os.environ.clear()

@@ -99,6 +99,7 @@ def test_a_share_of_them_is_counted_once() -> None:
     assert round(whole.share * 37) == len(whole.asked(range(37), 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["central", "sharded"])
 def test_on_any_number_of_ranks(rffl: Callable[..., Ended], tmp_path: Path, exchange: str) -> None:
     """A rank of which nobody is asked, and a run that goes on, end with the same bits."""

@@ -148,6 +148,7 @@ def check_own(page: str, name: str, run: RunFolder) -> None:
         assert summary.rounds == summary.first_removal + 5
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs(user: Callable[..., Ended], tmp_path: Path) -> None:
     """Its commands work one after the other, shortened; the program of another page reads what they leave."""
     lines = commands(DOCS / "tutorial.md")

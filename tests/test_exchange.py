@@ -185,6 +185,7 @@ def announcing(rank: int, folder: str) -> None:
     leave_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_rank_that_announces_too_much(tmp_path: Path) -> None:
     """Rank 0 reserves nothing for it, and says whose it is."""

@@ -35,6 +35,7 @@ def test_nobody_honest_is_removed_by_noise(rffl: Run, tmp_path: Path, company: t
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("company", [ALONE, ()], ids=["the honest alone", "with a free-rider"])
 def test_four_hundred_rounds_of_the_demo(rffl: Run, tmp_path: Path, company: tuple[object, ...]) -> None:
     """The released decay over 400 rounds, in which honest participants were removed in rounds 167 to 206."""

@@ -61,6 +61,7 @@ def test_a_reference_is_of_its_own_run(tmp_path: Path) -> None:
         assert (run.summary().standalone == [None] * 3) != enabled
 
 
+@pytest.mark.slow
 def test_in_a_notebook(tmp_path: Path) -> None:
     """Or a shell: Lightning, which starts processes by itself elsewhere, would have none there."""
     program = (

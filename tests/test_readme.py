@@ -74,6 +74,7 @@ def test_make_targets_exist() -> None:
     assert "-m pytest" in makefile
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("command", [line for line in COMMANDS if not line.startswith("make")])
 def test_a_command_runs(workplace: Path, command: str) -> None:

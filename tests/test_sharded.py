@@ -111,8 +111,9 @@ def one_rank(rank: int, count: int, folder: str) -> None:
     leave_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, 4])
 def test_shards_find_what_one_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """A statistic, a combination, a cut or the round of ranks that share the server differs by a bit from one's."""
     mp.spawn(one_rank, (count, str(tmp_path)), nprocs=count)

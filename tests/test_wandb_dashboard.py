@@ -102,6 +102,7 @@ def test_without_the_extra_it_says_what_to_install(
     assert not (tmp_path / "dashboard.json").exists()
 
 
+@pytest.mark.slow
 def test_what_is_sent_is_what_is_written(written: Path, tmp_path: Path) -> None:
     """W&B's own client sends both to a server; one that refuses, or does not answer, is one sentence."""
     with ExitStack() as stack:

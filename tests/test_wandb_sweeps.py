@@ -77,6 +77,7 @@ def resolve() -> Resolver:
     return Resolver()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
 def test_every_combination_is_a_run(file: Path, resolve: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent's words are those of `rffl fit`, and each parameter arrives where it belongs."""

@@ -39,6 +39,7 @@ def uploaded(command: str, folders: Iterable[Path]) -> dict[str, Uploaded]:
         return dict(server.runs)
 
 
+@pytest.mark.slow
 def test_both_parts_of_a_run_arrive_as_one(rffl: Callable[..., Ended], tmp_path: Path, command: str) -> None:
     """Configuration, tags, group, a row per round in its place, result, pictures: W&B reads all that was left."""
     args = ("--config", "configs/digits.yaml", *ATTACKS, *STUDY)

@@ -89,6 +89,7 @@ def test_success_by_hand() -> None:
     assert float(metric.compute()) == pytest.approx(6 / 18)
 
 
+@pytest.mark.slow
 def test_success_in_a_run(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """What a run reports of every model is not what the exported model answers, or the adversary's own learns nothing.
 

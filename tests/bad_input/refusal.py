@@ -23,5 +23,5 @@ def assert_refused(ended: Ended, expected: str) -> None:
 
 
 def below(folder: Path) -> set[Path]:
-    """Everything in a test's folder, however deep, but for the caches of libraries."""
-    return {path for path in folder.rglob("*") if folder / "cache" not in (path, *path.parents)}
+    """Everything in a test's folder, however deep."""
+    return {*folder.rglob("*")}

@@ -28,6 +28,7 @@ def written(folder: Path) -> list[list[str]]:
     return [line.split() for line in (folder / "diary").read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_on_two_ranks_it_is_told_once_and_ends_both(tmp_path: Path) -> None:
     """Rank 0 alone knows all the numbers; the other one would wait for it in a round that nobody plays."""

@@ -59,6 +59,7 @@ def test_the_wheel_has_all_it_needs(wheel: Path) -> None:
     assert {name for name in names if name.endswith(".py")} == modules
 
 
+@pytest.mark.slow
 def test_the_wheel_runs_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     """Unpacked, it trains from a configuration's name, and finds a class of the user's beside it."""
     site, empty = tmp_path / "site", tmp_path / "empty"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from rffl_pl.runs.checkpoint import read
@@ -31,6 +32,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_without_wandb_a_run_logs_to_csv(tmp_path: Path) -> None:
     """One sentence, no traceback, and every round in metrics.csv."""
     words = [*DIGITS, "--run.wandb", "true", "--trainer.max_epochs", "1", "--run.root", str(tmp_path)]
@@ -44,6 +46,7 @@ def test_without_wandb_a_run_logs_to_csv(tmp_path: Path) -> None:
     assert len(rows(only_run(tmp_path) / "metrics.csv")) == 1
 
 
+@pytest.mark.slow
 def test_heavy_libraries_are_imported_only_where_used() -> None:
     """A run without W&B imports it, or one on the digits scikit-learn, of which they are a file."""
     program = (
@@ -117,6 +120,7 @@ def test_an_answer_that_nobody_reads() -> None:
     assert unread("paper", "list") == (0, "")
 
 
+@pytest.mark.slow
 def test_a_run_ends_though_nobody_reads(tmp_path: Path) -> None:
     """As of ``rffl fit | head -2``: it finishes its work, and its exit code says how that ended."""
     words = (*DIGITS[:-1], "true", "--trainer.max_epochs", 2, "--run.root", tmp_path)
@@ -140,6 +144,7 @@ def test_a_terminal_that_cannot_show_a_character() -> None:
     assert (ended.stdout, ended.stderr) == ("3 ? 4\n", "")
 
 
+@pytest.mark.slow
 def test_files_are_utf_8_whatever_the_locale_says() -> None:
     """On a cluster that has none set, sources and configurations with a Greek letter cannot be read."""
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

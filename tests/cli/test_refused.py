@@ -56,6 +56,7 @@ def test_a_run_that_fails_in_its_first_round_can_be_found(
     assert run.config()["trainer"]["max_epochs"] == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "said"),
     [

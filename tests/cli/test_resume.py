@@ -155,6 +155,7 @@ def test_a_server_with_history_resumes_to_the_same_bits(rffl: Run, tmp_path: Pat
     assert_same_bits(whole, resumed)
 
 
+@pytest.mark.slow
 def test_a_run_that_lost_its_end_gets_it_when_resumed(rffl: Run, trained: Path, tmp_path: Path) -> None:
     """Interrupted after the last round: resuming trains no round and leaves weights, table and figures."""
     given = ("--config", trained / "config.yaml", "--ckpt_path", trained / "checkpoints" / "last.ckpt")

@@ -79,6 +79,7 @@ EARLY = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [STEPS, EARLY], ids=["steps", "early"])
 def test_sigterm_after_a_last_round_that_was_not_the_last_epoch(
     rffl: Run, tmp_path: Path, limit: tuple[object, ...]
@@ -206,6 +207,7 @@ def test_a_run_whose_data_lie_elsewhere_is_the_same(tmp_path: Path) -> None:
     assert changed_options(run, config, ImageFolder.places)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"])
 def test_a_restarted_launch_goes_on(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
     """In its own folder, not in another launch's of the same name, and to the same bits."""
@@ -281,6 +283,7 @@ def test_a_finished_run_is_left_as_it_is(rffl: Run, tmp_path: Path, monkeypatch:
     assert contents(run) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [STEPS, (*EARLY, "--trainer.max_steps", 9)], ids=["steps", "early"])
 def test_a_finished_run_that_had_fewer_rounds_than_epochs(rffl: Run, tmp_path: Path, limit: tuple[object, ...]) -> None:
     """It is left as it is, and refused to who would have trained otherwise, whatever ended it; more of that is more."""

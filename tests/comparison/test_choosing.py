@@ -26,6 +26,7 @@ def names(words: list[object]) -> list[str]:
     return [result.path.parent.name for result in chosen([str(word) for word in words])[0]]
 
 
+@pytest.mark.slow
 def test_folders_above_runs_and_patterns(folders: list[Path]) -> None:
     """Each run once, whatever names it."""
     root = folders[0].parent.parent

@@ -251,6 +251,7 @@ def test_accuracies_have_rounds_of_their_own(browser: Browser, folders: list[Pat
             assert float(first[f"Round {row['round']}"]) == pytest.approx(value, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
 def test_everybody_can_read_it(browser: Browser, page_file: Path, width: int, scheme: str) -> None:
     """Nothing that axe finds fault with, contrasts among it, with all tables open; no scrolling sideways."""
@@ -333,6 +334,7 @@ def test_it_says_what_accuracies_are_watched_on(browser: Browser, folders: list[
             assert said in page.locator("#accuracy-note").inner_text()
 
 
+@pytest.mark.slow
 def test_a_hundred_runs(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
     """They fit in 1.5 MB, and every setting that differs filters."""
     named = [

@@ -37,6 +37,7 @@ def server(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         http.shutdown()
 
 
+@pytest.mark.slow
 @both_sets
 def test_an_absent_data_set_is_downloaded(
     kind: type[MR] | type[SST], url: str, files: str, server: tuple[Path, str], tmp_path: Path,

@@ -256,6 +256,7 @@ def test_a_group_that_is_read(tmp_path: Path) -> None:
         TextFile(Federation(participants=2), train_file=write(tmp_path / "a.csv", rows()), group="text", **FEW)
 
 
+@pytest.mark.slow
 def test_a_federation_of_groups(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """From the command line, with an adversary beside three of four cities; the same shards on two ranks."""
     words = (

@@ -58,6 +58,7 @@ def test_as_if_cut_from_one_data_set(rffl: Callable[..., Ended], tmp_path: Path,
     assert summaries[0] == summaries[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["central", "sharded"])
 def test_on_two_ranks(rffl: Callable[..., Ended], tmp_path: Path, exchange: str) -> None:
     """Two ranks give other bits than one, or one of them reads what belongs to a participant that it does not host."""

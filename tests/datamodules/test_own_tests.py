@@ -80,6 +80,7 @@ def test_everybody_on_its_own(
         assert float(last[f"loss/participant_{i}"]) == pytest.approx(loss, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Other bits on two ranks, or scores of others than those a rank hosts; a limit cuts elsewhere on two ranks."""
     run = measured_apart(tmp_path / "seen", *QUICK)
@@ -142,6 +143,7 @@ def test_what_was_taken_is_over_each_ones_own_start(
     assert RunFolder.open(only_run(tmp_path / "again")).summary() == summary
 
 
+@pytest.mark.slow
 def test_a_reference_of_other_examples(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Somebody's other examples are not seen, and a reference is that of others; or it hangs on the number of ranks."""
     reference = ("--standalone.enabled", "true", "--standalone.cache_dir", tmp_path / "kept")

@@ -117,6 +117,7 @@ def test_what_ranks_compare(folder: Path) -> None:
         assert {name for name in here if here[name] != other[name]} == {"token ids"}
 
 
+@pytest.mark.slow
 def test_on_two_machines(rffl: Callable[..., Ended], folder: Path, tmp_path: Path) -> None:
     """Each has the files of whom it hosts, in a folder of another name: the bits of all files in one."""
     assert rffl(*words(folder), "--run.root", tmp_path / "one").code == 0

@@ -273,6 +273,7 @@ def test_numbers_beyond_single_precision(tmp_path: Path) -> None:
         data_of(train, predict_file=asked).predict_dataloader()
 
 
+@pytest.mark.slow
 def test_scales_hang_on_no_number_of_threads(tmp_path: Path) -> None:
     """A checkpoint of two threads was refused with one, and ranks of unlike machines by one another."""
     rows = [{"a": repr(draw), "outcome": str(i % 2)} for i, draw in enumerate(torch.randn(70_000).double().tolist())]
@@ -303,6 +304,7 @@ FIT = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_on_two_machines(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Each has the rows of whom it hosts: the bits of all files in one; columns that are not the same are refused."""
     files = tmp_path / "files"

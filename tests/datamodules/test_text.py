@@ -91,6 +91,7 @@ def test_what_a_text_calls_as_a_special_token() -> None:
     assert 0 not in encode(["a <pad> b"])[0]
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("size", [5000, 20_000])
 def test_token_ids_of_the_whole_of_mr_and_sst(size: int) -> None:
@@ -465,6 +466,7 @@ def test_options_out_of_range(tmp_path: Path, option: str, value: Any) -> None:
         loaded(write(tmp_path / "a.csv", ROWS), **{option: value})
 
 
+@pytest.mark.slow
 def test_a_text_federation_from_file_to_predictions(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Training on a CSV file, small uploads for small shards, and labels with probabilities for a file of sentences."""
     train, questions = write(tmp_path / "reviews.csv", ROWS * 4), tmp_path / "questions.txt"

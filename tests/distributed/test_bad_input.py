@@ -14,6 +14,7 @@ from tests.ranks import forked
 pytestmark = pytest.mark.distributed
 
 
+@pytest.mark.slow
 def test_a_mistake_of_another_rank_under_torchrun(tmp_path: Path) -> None:
     """Rank 0, whose data is there, would report a lost connection, and its folder would stay."""
     words = ("--data", f"{OWN}.Elsewhere", "--data.what", "all that is needed")
@@ -26,6 +27,7 @@ def test_a_mistake_of_another_rank_under_torchrun(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

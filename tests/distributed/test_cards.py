@@ -134,7 +134,8 @@ STACKED = {2: "fedavg by halves", 4: "q_ffl"}
 """Trained as one stack too. Stacks of other sizes differ by rounding, on some processors."""
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_whole_runs_give_the_bits_of_one_process(ranks: int, tmp_path: Path) -> None:
     """Two rounds under several servers, with training, evaluation and checkpoints, where everything is on cards."""
     two = ("--trainer.max_epochs", 2, "--model.engine")
@@ -156,6 +157,7 @@ def test_whole_runs_give_the_bits_of_one_process(ranks: int, tmp_path: Path) -> 
         torch.testing.assert_close(cards[i]["network"], mine["network"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_card_serves_a_part(tmp_path: Path) -> None:
     """The statistics and thresholds that ranks share pass over the cards, with the bits of one server on the CPU."""
     short = ("--trainer.max_epochs", 2, "--model.engine", "loop")

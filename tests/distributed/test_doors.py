@@ -43,6 +43,7 @@ def history(folder: Path) -> list[dict[str, Any]]:
     return rounds
 
 
+@pytest.mark.slow
 def test_what_is_added_shows_everywhere(folders: list[Path]) -> None:
     """Measures of an attack, a server and a metric are in the CSV and in the checkpoint's history, per participant."""
     for folder in folders:

@@ -14,6 +14,7 @@ from tests.ranks import forked
 pytestmark = pytest.mark.distributed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["batch", "epoch"])
 def test_one_rank_that_stops_ends_all(tmp_path: Path, at: str) -> None:
     """With the result and the checkpoint of that round, whatever their cadence; nobody waits for it in the next."""

@@ -53,6 +53,7 @@ def test_a_mistake_in_the_middle_of_a_run(tmp_path: Path, module: str, expected:
     assert errors(ended.err) == expected
 
 
+@pytest.mark.slow
 def test_what_nobody_expected(tmp_path: Path) -> None:
     """The traceback is on the machine of the rank that failed; others hear which one that is."""
     given = (*DIGITS, *QUICK, "--trainer.max_epochs", 3, "--trainer.callbacks+=tests.failing.Broken")
@@ -157,6 +158,7 @@ def test_checkpoints_elsewhere(tmp_path: Path) -> None:
     assert disks.holds(tmp_path / "1" / "checkpoints" / "last.ckpt")
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken() -> None:
     """It passes for ranks that did not come within half an hour."""
     with socket.socket() as listener:

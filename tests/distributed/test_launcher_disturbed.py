@@ -39,6 +39,7 @@ def shell(script: str, program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False, timeout=100)
 
 
+@pytest.mark.slow
 def test_other_children_and_no_output() -> None:
     """A child of the shell that became this process is taken for a rank, or a stream that is not there is flushed."""
     ended = shell('(exit 3) & exec "$0" "$@" >&-', ENDS)

@@ -100,6 +100,7 @@ def ended_as(whole: Path, here: RunFolder, there: RunFolder) -> None:
     assert_same_bits(whole, here.path)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_what_lies_on_each(disks: Disks, whole: Path) -> None:
     """Of others' participants and of the server nothing lies on a disk; and what has ended ends again."""
     here, there = disks.folders()
@@ -119,6 +120,7 @@ def test_a_run_goes_on_from_what_lies_on_each(disks: Disks, whole: Path) -> None
     assert names(there.path) == {"checkpoints", "config.3.yaml", "config.yaml", "launch", "starts.jsonl", "weights"}
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_left_as_it_is(disks: Disks, whole: Path) -> None:
     """On all disks, once each has all that its machine is to have; else it is measured and written again, on all."""
     here, there = disks.folders()

@@ -129,6 +129,7 @@ def test_ranks_that_start_differently_are_refused(tmp_path: Path) -> None:
     assert "callbacks/agreement.py" not in ended.err
 
 
+@pytest.mark.slow
 def test_ranks_that_would_meet_at_other_times_are_refused(tmp_path: Path) -> None:
     """A rank with more rounds, or that measures more often, waits for ever for one that has none of them."""
     every = ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_epochs")
@@ -146,6 +147,7 @@ def test_ranks_that_would_meet_at_other_times_are_refused(tmp_path: Path) -> Non
         assert ended.err.count(f"Error: Expected all ranks to start alike, but {name} of rank 1 differ") == 1
 
 
+@pytest.mark.slow
 def test_ranks_that_would_measure_otherwise_are_refused(one_process: Path, tmp_path: Path) -> None:
     """A rank with other test examples, or another federation: a part of the table would be another run's."""
     given = ("--config", one_process / "config.yaml", "--ckpt_path", one_process / "checkpoints" / "last.ckpt")

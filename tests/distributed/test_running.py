@@ -32,6 +32,7 @@ def words(kind: str, name: str, *more: object) -> str:
     return line(kind, name, *options)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_bits_of_one_process(tmp_path: Path) -> None:
     """Participants of other ranks are left behind, or a run goes on with other statistics than it was left with."""

@@ -77,6 +77,7 @@ def without_bytes(checkpoint: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_shards_are_one_server(tmp_path: Path) -> None:
     """Two rounds on four ranks and two more on two of them, or in one process, or the other way round, move a bit."""
     four, one, two = (tmp_path / name for name in ("four", "one", "two"))

@@ -16,6 +16,7 @@ from tests.ranks import forked
 pytestmark = pytest.mark.distributed
 
 
+@pytest.mark.slow
 def test_who_waits_for_others_hears_it_too(tmp_path: Path) -> None:
     """The grace of a round is over and they wait on; or nobody says which round is given up."""
     words = ("--trainer.max_epochs", 9, "--run.grace", 1, "--trainer.callbacks+=tests.stuck.Stuck", "--ranks", 2)

@@ -10,6 +10,7 @@ from tests.cli.folders import Run
 from tests.conftest import ROOT
 
 
+@pytest.mark.slow
 def test_the_tables_are_drawn_from_the_results(rffl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table was written by hand, or results came that it does not show: `python -m benchmarks.results`."""
     monkeypatch.chdir(ROOT)

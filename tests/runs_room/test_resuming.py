@@ -118,6 +118,7 @@ def test_a_measure_that_appears_late(rffl: Run, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "kept"), [(4, 3), (5, 3)])
 def test_a_checkpoint_every_three_rounds(rffl: Run, tmp_path: Path, rounds: int, kept: int) -> None:
     """And after the last one; whoever interrupts is told from which round it goes on."""

@@ -428,6 +428,7 @@ def test_what_is_drawn_by_coordinate_on_a_part(where: str) -> None:
             part.step(uploads(P, D, 1)[:, :12], range(P))
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("where", ["weigh", "download", "model"])
 def test_what_is_drawn_of_one_participant_on_a_part(rffl: Run, tmp_path: Path, where: str) -> None:

@@ -207,6 +207,7 @@ def test_an_axis_of_that_name(rffl: Run, tmp_path: Path) -> None:
     assert_refused(rffl, ("study", file), "another name for the axis coalition")
 
 
+@pytest.mark.slow
 def test_from_the_runs_to_the_table(rffl: Run, tmp_path: Path) -> None:
     """Without any other axis: four runs, of which nobody's has the initial network and everybody's that of all."""
     file, root = study(tmp_path, PLAYED, "played.yaml"), tmp_path / "studies"

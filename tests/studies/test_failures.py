@@ -25,6 +25,7 @@ class Leaving(PowerCut):
     exception = SystemExit(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [1, 2])
 def test_a_cell_that_calls_exit_stops_no_other(rffl: Run, tmp_path: Path, pack: int) -> None:
     """It has failed, and nobody interrupted the study; alone and in a pack."""

@@ -233,6 +233,7 @@ def test_what_cannot_be_drawn_is_one_sentence(rffl: Run, tmp_path: Path, made: t
     assert "made to have the key curves with accuracy, which keeps every round, but it has reputation" in ended.err
 
 
+@pytest.mark.slow
 def test_rounds_of_a_real_study(rffl: Run, tmp_path: Path) -> None:
     """Accuracies in every round, of a study that asks for them when it has run already: folders have them."""
     text = f"""\

@@ -223,6 +223,20 @@ def test_results_that_are_compressed(tmp_path: Path) -> None:
         results.read(read, file)
 
 
+def test_rows_of_other_programs(tmp_path: Path) -> None:
+    """Empty lines, missing cells at the end of a row or 2.0 rounds are read as they were meant, or a cut is."""
+    read = Study.read(study(tmp_path, TEXT))
+    file = tmp_path / "results.csv"
+    results.keep(read, file, [row("RFFL", "UNI", "0.1")])
+    header, line = file.read_text().splitlines()
+    whole = results.read(read, file)
+    file.write_text(f"{header}\n\n{line.replace(',2,', ',2.0,').rstrip(',')}\n\n")
+    assert results.read(read, file) == whole
+    file.write_text(f"{header}\n{line[: line.index('0.1')]}\n")
+    with pytest.raises(UserError, match=r"in every row's column value, but got ''"):
+        results.read(read, file)
+
+
 def test_what_the_study_no_longer_names_stays_in_its_results(tmp_path: Path) -> None:
     """A label that is renamed or a place that is left out takes finished rows with it, of runs or of their rounds."""
     wide = Study.read(study(tmp_path, TEXT))

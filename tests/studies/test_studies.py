@@ -126,6 +126,7 @@ axes:
     assert {row["what"] for row in rows(tmp_path / "studies" / "four" / "results.csv")} == {"fine"}
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_cells_wait_where_memory_is_short(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One at a time then, in one process; and one that was killed beside another is tried again alone."""
@@ -154,6 +155,7 @@ def test_cells_wait_where_memory_is_short(rffl: Run, tmp_path: Path, monkeypatch
     assert told in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_studies_share_cells_and_one_goes_on_where_the_other_was_killed(rffl: Run, tmp_path: Path) -> None:
     """What another process runs is left to it; once the kernel has ended that, its last round is not lost."""
@@ -224,8 +226,9 @@ def forkservers(parent: int) -> list[str]:
     return [child for child in children if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_study_that_ends_takes_its_workers_with_it(tmp_path: Path, how: signal.Signals) -> None:
     """Workers go on without their study and hold its cells, or it does not say that it can be resumed."""
     text = f"base: {DIGITS} --trainer.max_epochs 10000\naxes:\n  server: {{RFFL: '', FedAvg: --server FedAvg}}\n"

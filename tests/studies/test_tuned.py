@@ -264,6 +264,7 @@ def test_what_cannot_be_tuned(made: Made) -> None:
     assert "run it with --data.watch validation --trainer.check_val_every_n_epoch 1." in ended.err
 
 
+@pytest.mark.slow
 def test_a_real_study(rffl: Run, tmp_path: Path) -> None:
     """What results have is what the runs watched after their last round, unless that was the test set."""
     text = f"""\
