@@ -257,8 +257,8 @@ def _shown(
     quiet: bool = False,
 ) -> list[results.Row]:
     """The results that are shown; what was run with other words is left out, and stderr tells of it, unless quiet."""
-    rows = results.narrowed(study, results.read(study, file, CURVE_COLUMNS if by_round else COLUMNS), only)
-    run = sorted({int(row["seed"]) for row in rows})
+    rows = results.read(study, file, CURVE_COLUMNS if by_round else COLUMNS, only)
+    run = sorted(map(int, {row["seed"] for row in rows}))
     if run and seeds and not {*seeds} & {*run}:
         raise UserError(
             f"Expected --seeds of which there are results in {file}, {', '.join(map(str, run))}, but got "

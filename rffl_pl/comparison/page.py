@@ -231,9 +231,9 @@ def _described(key: str, measure: Measure) -> Content:
 
 def _quantiles(most: int) -> list[float]:
     """Student's t for a 95 % interval of n values; n - 2 is the place in the list."""
-    from scipy import stats
+    from scipy.special import stdtrit  # imported by what needs it alone
 
-    return [round(float(stats.t.ppf(0.975, n - 1)), 5) for n in range(2, most + 1)]
+    return [round(float(stdtrit(n - 1, 0.975)), 5) for n in range(2, most + 1)]
 
 
 def _page(content: Content) -> str:

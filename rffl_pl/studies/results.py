@@ -92,28 +92,24 @@ def _role(participant: int | str, honest: int) -> str:
     return "honest" if participant < honest else "adversary"
 
 
-def read(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Row]:
+def read(
+    study: Study, file: Path, columns: Sequence[str] = COLUMNS, only: Mapping[str, Collection[str]] | None = None
+) -> list[Row]:
     """The results that are kept and fit the study as it is now.
 
     Args:
         study: The study.
         file: A CSV file, compressed if its name ends with ``.gz``.
         columns: `COLUMNS`, or `CURVE_COLUMNS` of the file of every round.
+        only: Those alone that lie at one of the labels on every axis that is named.
 
     Raises:
         UserError: If the file holds no results of this study.
     """
     rows = _every(study, file, columns)
     places = places_of(study, rows)
-    fits = {place: _fits(study, place) for place in {*places}}
-    return [row for row, place in zip(rows, places, strict=True) if fits[place]]
-
-
-def narrowed(study: Study, rows: Sequence[Row], only: Mapping[str, Collection[str]]) -> list[Row]:
-    """The rows that lie at one of the labels on every axis that is named."""
-    places = places_of(study, rows) if only else []
-    inside = {place: lies_in(dict(zip(study.axes, place, strict=True)), only) for place in {*places}}
-    return [row for row, place in zip(rows, places, strict=True) if inside[place]] if only else list(rows)
+    asked = {place: _fits(study, place) and lies_in(_place(study, place), only or {}) for place in {*places}}
+    return [row for row, place in zip(rows, places, strict=True) if asked[place]]
 
 
 def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
@@ -127,47 +123,58 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
         raise UserError(
             f"Expected {file} to be the results of {study.name}, but it cannot be read: {error}."
         ) from error
-    table = csv.DictReader(io.StringIO(text))
-    lacking = {"study", *study.axes, *columns} - set(table.fieldnames or ())
+    table = csv.reader(io.StringIO(text))
+    header = next(table, [])
+    lacking = {"study", *study.axes, *columns} - {*header}
     if lacking:
         raise UserError(
             f"Expected {file} to be the results of {study.name}, but it has no column {sorted(lacking)[0]}; give the "
             "study another name, as for an axis that is new, or undo what changed the file."
         )
-    beyond = [name for name in table.fieldnames or () if name not in ("study", *study.axes, *columns)]
+    beyond = [name for name in header if name not in ("study", *study.axes, *columns)]
     if beyond:
         raise UserError(
             f"Expected {file} to be the results of {study.name}, but its column {beyond[0]} is no axis of the study; "
             "give the study another name, or undo what changed the file."
         )
-    rows = list(table)
-    for row in rows:
-        _check_numbers(file, row)
-    by_what = ((_which(study, row), row["participant"], row["measure"], row.get("round")) for row in rows)
+    nothing = [""] * len(header)
+    whole = (cells if len(cells) >= len(header) else cells + nothing[len(cells) :] for cells in table if cells)
+    rows = [dict(zip(header, cells, strict=False)) for cells in whole]
+    _check_numbers(file, rows)
+    of_a_row = ("participant", "measure", *[column for column in columns if column == "round"])
+    by_what = _which(study, rows, *of_a_row)
     return list(dict(zip(by_what, rows, strict=True)).values())  # of files that were put together, each row once
 
 
-def _check_numbers(file: Path, row: Row) -> None:
+def _check_numbers(file: Path, rows: Sequence[Row]) -> None:
     """See that what is calculated with is numbers; programs that open tables rewrite them, and 1.0 is taken for 1.
 
     Raises:
         UserError: If one is none, or not finite.
     """
-    for column, kind in _NUMBERS.items():
-        number = row.get(column, "0")
-        if number == "" and column in _MAY_LACK:
-            continue
-        try:
-            found = float(number)
-            if not math.isfinite(found) or kind(found) != found:
-                raise ValueError(number)
-            row[column] = str(int(found)) if kind is int else number
-        except (TypeError, ValueError) as error:
-            what = "a whole number" if kind is int else "a number"
-            raise UserError(
-                f"Expected {file} to have {what} in every row's column {column}, but got {number!r}; "
-                "undo the change, or remove the row and run the study again."
-            ) from error
+    for column in [name for name in _NUMBERS if rows and name in rows[0]]:
+        known = {written: _number(file, column, written) for written in dict.fromkeys(map(itemgetter(column), rows))}
+        if any(written != number for written, number in known.items()):
+            for row in rows:
+                row[column] = known[row[column]]
+
+
+def _number(file: Path, column: str, written: str) -> str:
+    """A number of a column as it is written here."""
+    kind = _NUMBERS[column]
+    if written == "" and column in _MAY_LACK:
+        return written
+    try:
+        found = float(written)
+        if not math.isfinite(found) or kind(found) != found:
+            raise ValueError(written)
+    except ValueError as error:
+        what = "a whole number" if kind is int else "a number"
+        raise UserError(
+            f"Expected {file} to have {what} in every row's column {column}, but got {written!r}; "
+            "undo the change, or remove the row and run the study again."
+        ) from error
+    return str(int(found)) if kind is int else written
 
 
 def places_of(study: Study, rows: Iterable[Row]) -> list[tuple[str, ...]]:
@@ -178,7 +185,7 @@ def places_of(study: Study, rows: Iterable[Row]) -> list[tuple[str, ...]]:
 
 def _fits(study: Study, labels: tuple[str, ...]) -> bool:
     """Whether there is such a place in the study as it is now."""
-    place = dict(zip(study.axes, labels, strict=True))
+    place = _place(study, labels)
     return lies_in(place, study.axes) and not any(lies_in(place, out) for out in study.exclude)
 
 
@@ -203,23 +210,26 @@ def keep(
     Raises:
         UserError: If the file holds other results, or cannot be written.
     """
-    new, header = list(new), ["study", *study.axes, *columns]
-    fresh = {_which(study, row) for row in new}
+    header = ["study", *study.axes, *columns]
+    new = [dict.fromkeys(header, "") | row for row in new]
+    fresh = {*_which(study, new)}
     fresh |= {(*cell.place.values(), str(cell.seed), str(cell.rounds)) for cell in cells}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with (file.parent / ".lock").open("w") as lock:
             locked(lock, math.inf)  # another process of the same study
             before = _every(study, file, columns) if file.exists() else []
-            renamed = {row["cell"] for row in new if row.get("cell")}
-            kept = [row for row in before if _which(study, row) not in fresh and row["cell"] not in renamed]
-            rows = sorted([*kept, *new], key=lambda row: _order(study, row))
+            renamed = {row["cell"] for row in new if row["cell"]}
+            known = zip(before, _which(study, before), strict=True)
+            kept = [row for row, which in known if which not in fresh and row["cell"] not in renamed]
+            rows = _sorted(study, [*kept, *new])
             _write(file, header, rows)
             return len(rows)
     except OSError as error:
         there = _every(study, file, columns) if file.exists() else []
-        replaced_by = {_values(row, header) for row in new}
-        if fresh and replaced_by == {_values(row, header) for row in there if _which(study, row) in fresh}:
+        replaced_by = {*_values(new, header)}
+        known = zip(there, _which(study, there), strict=True)
+        if fresh and replaced_by == {*_values([row for row, which in known if which in fresh], header)}:
             return len(there)  # a disk that can only be read has all of them, and no others in their place
         from rffl_pl.runs.durable import why_not_written  # torch is imported by what needs it alone
 
@@ -228,9 +238,9 @@ def keep(
 
 def _write(file: Path, header: Sequence[str], rows: Iterable[Row]) -> None:
     text = io.StringIO(newline="")
-    table = csv.DictWriter(text, header, extrasaction="ignore", lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(header)
+    table.writerows(_values(rows, header))
     raw = text.getvalue().encode()
     with replaced(file) as partial:
         partial.write_bytes(gzip.compress(raw, mtime=0) if file.suffix == ".gz" else raw)
@@ -268,22 +278,31 @@ def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool
     return found
 
 
-def _values(row: Row, header: Sequence[str]) -> tuple[str, ...]:
-    return tuple(row[column] for column in header)
+def _values(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """What each row has in two columns or more."""
+    first, second, *others = columns
+    return map(itemgetter(first, second, *others), rows)
 
 
-def _which(study: Study, row: Row) -> tuple[str, ...]:
-    return (*place_of(study, row).values(), row["seed"], row["rounds"])
+def _which(study: Study, rows: Iterable[Row], *more: str) -> Iterator[tuple[str, ...]]:
+    """Of which place, seed and number of rounds each row is, and what it has in more columns."""
+    return _values(rows, [*study.axes, "seed", "rounds", *more])
 
 
-def _order(study: Study, row: Row) -> tuple[int, ...]:
+def _sorted(study: Study, rows: Sequence[Row]) -> list[Row]:
     """As the study's file has them, by seed and rounds; measures, and what is nowhere in the file, as they come."""
-    if not _fits(study, tuple(place_of(study, row).values())):
+    known = list(_which(study, rows))
+    order = {which: _order(study, which) for which in {*known}}
+    return [row for _, row in sorted(zip(known, rows, strict=True), key=lambda pair: order[pair[0]])]
+
+
+def _order(study: Study, which: tuple[str, ...]) -> tuple[int, ...]:
+    *labels, seed, rounds = which
+    if not _fits(study, tuple(labels)):
         return (1,)
-    place = (list(labels).index(row[axis]) for axis, labels in study.axes.items())
-    return (0, *place, int(row["seed"]), int(row["rounds"]))
+    place = (list(known).index(label) for label, known in zip(labels, study.axes.values(), strict=True))
+    return (0, *place, int(seed), int(rounds))
 
 
-def place_of(study: Study, row: Row) -> Place:
-    """Where a row lies on the study's axes."""
-    return {axis: row[axis] for axis in study.axes}
+def _place(study: Study, labels: tuple[str, ...]) -> Place:
+    return dict(zip(study.axes, labels, strict=True))

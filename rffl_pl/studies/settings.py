@@ -22,13 +22,14 @@ def settings_digest(study: Study, place: Place) -> str:
 
     Without seed and rounds, and without the package's code, data and defaults: new ones of those change nothing.
     """
-    own = named_in(study.words(place))
-    return digest_of(_said(study, place), own)[:12] if own else _before_files_counted(study, place)
+    return _digests(study, place)[0]
 
 
-def _before_files_counted(study: Study, place: Place) -> str:
-    """Likewise of words alone, which is all that results of earlier releases tell."""
-    return digest_of(_said(study, place))[:12]
+def _digests(study: Study, place: Place) -> list[str]:
+    """That digest, and where a user's own is named that of words alone, which is all that earlier releases kept."""
+    said, own = _said(study, place), named_in(study.words(place))
+    of_words = digest_of(said)[:12]
+    return [digest_of(said, own)[:12], of_words] if own else [of_words]
 
 
 def _said(study: Study, place: Place) -> list[Any]:
@@ -76,8 +77,7 @@ def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:
     rows = list(rows)
     for row, where in zip(rows, places_of(study, rows), strict=True):
         if where not in now:
-            place = dict(zip(study.axes, where, strict=True))
-            now[where] = {settings_digest(study, place), _before_files_counted(study, place)}
+            now[where] = {*_digests(study, dict(zip(study.axes, where, strict=True)))}
         if row["settings"] in now[where]:
             fitting.append(row)
         else:

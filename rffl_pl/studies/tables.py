@@ -150,11 +150,11 @@ def interval(values: Sequence[float]) -> float | None:
     Returns:
         None of one value.
     """
-    from scipy import stats
+    from scipy.special import stdtrit  # imported by what needs it alone, and not scipy.stats, which takes a second
 
     if len(values) < 2:
         return None
-    return float(stats.t.ppf(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
+    return float(stdtrit(len(values) - 1, 0.975) * stdev(values) / math.sqrt(len(values)))
 
 
 def tables(
