@@ -117,14 +117,11 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
     if not file.is_file():
         raise UserError(f"Expected the results of {study.name} in {file}, but there are none; run the study first.")
     try:
-        raw = file.read_bytes()
-        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")  # as Excel leaves it
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        header, rows = _table(file)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise UserError(
             f"Expected {file} to be the results of {study.name}, but it cannot be read: {error}."
         ) from error
-    table = csv.reader(io.StringIO(text))
-    header = next(table, [])
     lacking = {"study", *study.axes, *columns} - {*header}
     if lacking:
         raise UserError(
@@ -137,13 +134,20 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
             f"Expected {file} to be the results of {study.name}, but its column {beyond[0]} is no axis of the study; "
             "give the study another name, or undo what changed the file."
         )
+    _check_numbers(file, rows)
+    by_what = _which(study, rows, "participant", "measure", *[column for column in columns if column == "round"])
+    return list(dict(zip(by_what, rows, strict=True)).values())  # of files that were put together, each row once
+
+
+def _table(file: Path) -> tuple[list[str], list[Row]]:
+    """The names of a file's columns, and its rows; a cell that lacks at the end of one is empty."""
+    raw = file.read_bytes()
+    text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")  # as Excel leaves it
+    table = csv.reader(io.StringIO(text))
+    header = next(table, [])
     nothing = [""] * len(header)
     whole = (cells if len(cells) >= len(header) else cells + nothing[len(cells) :] for cells in table if cells)
-    rows = [dict(zip(header, cells, strict=False)) for cells in whole]
-    _check_numbers(file, rows)
-    of_a_row = ("participant", "measure", *[column for column in columns if column == "round"])
-    by_what = _which(study, rows, *of_a_row)
-    return list(dict(zip(by_what, rows, strict=True)).values())  # of files that were put together, each row once
+    return header, [dict(zip(header, cells, strict=False)) for cells in whole]
 
 
 def _check_numbers(file: Path, rows: Sequence[Row]) -> None:

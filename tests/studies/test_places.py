@@ -235,6 +235,9 @@ def test_rows_of_other_programs(tmp_path: Path) -> None:
     file.write_text(f"{header}\n{line[: line.index('0.1')]}\n")
     with pytest.raises(UserError, match=r"in every row's column value, but got ''"):
         results.read(read, file)
+    file.write_text(f'{header}\n"{line * 3000}\n')  # a quotation mark that nothing closes
+    with pytest.raises(UserError, match="cannot be read: field larger than field limit"):
+        results.read(read, file)
 
 
 def test_what_the_study_no_longer_names_stays_in_its_results(tmp_path: Path) -> None:
