@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 from torch.distributed import TCPStore
+from torch.multiprocessing import start_processes
 
 from tests.cli.folders import assert_same_bits
 from tests.conftest import ROOT, Ended, only_run
@@ -58,6 +59,12 @@ def forked(
         code = _ended(processes, time.monotonic() + timeout, grace)
         out, err = ("".join(path.with_suffix(kind).read_text() for path in said) for kind in (".out", ".err"))
     return Ended(code, out, err)
+
+
+def called(function: Callable[..., None], *args: object, ranks: int) -> None:
+    """Runs ``function(rank, *args)`` on so many ranks, which are forked likewise; all end when one fails."""
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    start_processes(function, args, nprocs=ranks, start_method="forkserver")
 
 
 def assert_goes_on(rffl: Callable[..., Ended], run: Sequence[object], folder: Path, *more: object) -> Path:

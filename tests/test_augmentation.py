@@ -177,6 +177,7 @@ def test_nothing_else_changes(kind: type[InMemory] | type[OneAtATime]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_reference_is_trained_so_too(tmp_path: Path) -> None:
     """Training alone goes through the same changes, and by others is another reference."""
     for augment in (None, CropFlip(padding=1, flip=False), CropFlip(padding=1), CropFlip(padding=2)):
@@ -184,6 +185,7 @@ def test_the_reference_is_trained_so_too(tmp_path: Path) -> None:
     assert len([*tmp_path.iterdir()]) == 4
 
 
+@pytest.mark.slow
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """What is drawn hangs neither on who else is hosted nor on how a run began."""
     checkpoint = assert_goes_on(rffl, RUN, tmp_path)

@@ -95,6 +95,7 @@ def test_tables_are_read_as_described(user: Callable[..., Ended], tmp_path: Path
         user([*shlex.split(line), *QUICK, "--trainer.max_epochs", "2"])
 
 
+@pytest.mark.slow
 def test_a_rule_with_a_memory_goes_on(user: Callable[..., Ended], tmp_path: Path) -> None:
     """The page's state is all there is: an interrupted run has the bits of a whole one."""
     (tmp_path / "my_credit.py").write_text(files("own/server.md")["my_credit.py"])

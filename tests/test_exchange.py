@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 
 import rffl_pl.exchange
@@ -19,6 +18,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.exchange import MOST_SAID, Exchange, _facts
 from rffl_pl.functional import wire
 from rffl_pl.strategy import leave_process_group
+from tests.ranks import called
 
 CPU = torch.device("cpu")
 DIMENSION = 40
@@ -189,7 +189,7 @@ def announcing(rank: int, folder: str) -> None:
 @pytest.mark.distributed
 def test_a_rank_that_announces_too_much(tmp_path: Path) -> None:
     """Rank 0 reserves nothing for it, and says whose it is."""
-    mp.spawn(announcing, (str(tmp_path),), nprocs=RANKS)
+    called(announcing, str(tmp_path), ranks=RANKS)
 
 
 def test_what_is_no_text_differs() -> None:
@@ -225,7 +225,7 @@ def one_rank(rank: int, folder: str, buffer: int) -> None:
 @pytest.mark.parametrize("buffer", [1 << 24, DIMENSION], ids=["one wave", "a wave for every participant"])
 def test_ranks_exchange_what_one_process_does(tmp_path: Path, buffer: int) -> None:
     """Payloads, reports, models, downloads, removals and bytes of two real ranks are those of one process."""
-    mp.spawn(one_rank, (str(tmp_path), buffer), nprocs=RANKS)
+    called(one_rank, str(tmp_path), buffer, ranks=RANKS)
     ranks: list[list[Any]] = [torch.load(tmp_path / f"rank_{rank}.pt") for rank in range(RANKS)]
     exchange = alone(5)
     for index, one in enumerate(ROUNDS):

@@ -136,6 +136,7 @@ def test_everybody_takes_as_many(tmp_path: Path) -> None:
     assert len([*tmp_path.iterdir()]) == 2
 
 
+@pytest.mark.slow
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Other bits on two ranks, or what a round goes through hangs on how it began."""
     checkpoint = assert_goes_on(rffl, RUN, tmp_path)

@@ -346,6 +346,7 @@ def test_what_is_one_is_taken() -> None:
         check_objective(objective, sgd, network, torch.randn(8, 6), torch.arange(8) % 3, cross_entropy)
 
 
+@pytest.mark.slow
 def test_runs(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Two ranks and going on give the bits of one process; a mistake that comes late is one sentence; memories last."""
     run = (*RUN, "--model.objective", f"{HERE}.Jittered", "--model.objective.alpha", 0.3)
@@ -396,6 +397,7 @@ def test_mistakes_that_come_late(what: str, expected: str) -> None:
     assert expected in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_what_it_learns_and_the_mode_of_the_network(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Models are measured in between, not all of them, and a run goes on: its bits are those of one process."""
     run = (
@@ -427,6 +429,7 @@ def test_another_class_remembers_nothing_of_this_one() -> None:
         assert {*other.objective_memories[0]} == known
 
 
+@pytest.mark.slow
 def test_what_trains_without(rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Standalone references are those of the loss alone, to the bit, and models of one's own remember nothing.
 

@@ -238,6 +238,7 @@ def test_stacks_with_other_losses_are_others() -> None:
     assert not heavier.serves(Stack(network, sgd(network.parameters()), LOSSES["weighted"]()))
 
 
+@pytest.mark.slow
 def test_runs(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Cross-entropy by name is cross-entropy to the bit; another loss trains others, is measured as ever, and goes on.
 

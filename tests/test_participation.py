@@ -200,6 +200,7 @@ def test_rules_that_lose_their_meaning_are_refused(rffl: Callable[..., Ended], n
     assert named in error
 
 
+@pytest.mark.slow
 def test_a_run_by_halves(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """The command line takes the share; history goes by participant, and a resumed run has the bits of a whole one."""
     args = ("fit", "--config", "configs/digits.yaml", *QUICK, "--federation.participation", 0.5)
@@ -240,6 +241,7 @@ def test_who_starts_from_its_own_model_keeps_it(server: Callable[[], FedAvg]) ->
         assert moved == list(federation.asked(range(5), number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["central", "sharded"])
 def test_the_model_that_all_share_is_measured(rffl: Callable[..., Ended], tmp_path: Path, exchange: str) -> None:
     """Who was never asked counts with the initial network; ranks, checkpoints or exported weights differ in it."""

@@ -193,6 +193,7 @@ def test_what_is_measured_and_left(rffl: Callable[..., Ended], tmp_path: Path) -
     assert "These are the models that participants share" in rffl("test", *given).err
 
 
+@pytest.mark.slow
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Other bits on two ranks, or a run that goes on forgets the models, or their optimizers, of its participants."""
     run = (

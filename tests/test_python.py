@@ -72,6 +72,7 @@ def test_results_are_read_back(ran: dict[str, Any]) -> None:
         assert torch.equal(torch.cat([value.flatten() for value in weights.values()]), cohort.weights[i])
 
 
+@pytest.mark.slow
 def test_from_a_checkpoint(ran: dict[str, Any]) -> None:
     """A new module of the same federation is tested from the run's checkpoint; `fit` again begins anew."""
     module = rffl_pl.FederatedModule(

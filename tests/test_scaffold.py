@@ -261,6 +261,7 @@ def alone(start: Tensor, shard: Examples, shift: Tensor | None, seed: int) -> Te
     return flat_parameters(network)
 
 
+@pytest.mark.slow
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Other bits on two ranks that share the server, or a run that goes on forgets what its participants add."""
     run = (

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 
 from rffl_pl.exchange import Exchange, Ranks
@@ -21,6 +20,7 @@ from rffl_pl.functional.sparsify import keep_largest, magnitude_ranks
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.sharded import Part
 from rffl_pl.strategy import leave_process_group
+from tests.ranks import called
 
 CPU = torch.device("cpu")
 ENTRIES, SPAN = 256, 32  # instead of 262,144 and 65,536
@@ -116,7 +116,7 @@ def one_rank(rank: int, count: int, folder: str) -> None:
 @pytest.mark.parametrize("count", [2, 4])
 def test_shards_find_what_one_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """A statistic, a combination, a cut or the round of ranks that share the server differs by a bit from one's."""
-    mp.spawn(one_rank, (count, str(tmp_path)), nprocs=count)
+    called(one_rank, count, str(tmp_path), ranks=count)
     ranks: list[list[Any]] = [torch.load(tmp_path / f"rank_{rank}.pt") for rank in range(count)]
     monkeypatch.setattr(blocks, "_ENTRIES", ENTRIES)
     monkeypatch.setattr(blocks, "SPAN", SPAN)

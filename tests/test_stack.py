@@ -334,6 +334,7 @@ def test_dropout_of_maps_of_images() -> None:
         torch.testing.assert_close(cohorts[1].weights, cohorts[0].weights, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_with_either_engine(rffl: Run, tmp_path: Path) -> None:
     """The same models to rounding, with an adversary whose examples are made up; a run goes on with the other one.
 

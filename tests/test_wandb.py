@@ -181,6 +181,7 @@ axes:
 """
 
 
+@pytest.mark.slow
 def test_every_cell_of_a_study_has_a_run_of_its_own(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """With the study's name; a cell that breaks leaves no run open, and another study uses the cells nonetheless."""
     for name in ("attacks", "others"):

@@ -197,6 +197,7 @@ def edges(honest: Array, b: float) -> tuple[Array, Array]:
     return low, high
 
 
+@pytest.mark.slow
 @law
 @given(
     seed=numbers, count=st.integers(1, 8), spread=st.sampled_from([0.01, 1.0, 30.0]), b=st.sampled_from([1.0, 2.0, 3.5])

@@ -237,6 +237,7 @@ def test_a_reference_is_of_one_loss(tmp_path: Path) -> None:
     assert counts == [1, 2, 3, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_reference_is_of_data_as_it_was_asked_for(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Options that change inputs, though neither labels nor shards nor the first example, ask for another one."""
     alone = []

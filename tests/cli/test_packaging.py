@@ -43,6 +43,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_wheel_has_all_it_needs(wheel: Path) -> None:
     """Configurations with the content of configs/, the mark of types, the page of runs, the command; no tests."""
     with zipfile.ZipFile(wheel) as archive:

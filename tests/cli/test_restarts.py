@@ -43,6 +43,7 @@ def test_a_launch_that_ended_before_it_wrote_begins_where_it_began(
     assert [entry.number for entry in RunFolder(run).rounds()] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_seed_that_is_drawn(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run has another one, also without any; who goes on, or repeats it by its configuration, has the same."""
     args = (*DIGITS, "--seed_everything", "true", "--trainer.max_epochs")

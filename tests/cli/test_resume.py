@@ -68,6 +68,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) 
     assert_same_bits(whole, resumed)
 
 
+@pytest.mark.slow
 def test_interruptions_shift_no_round(rffl: Run, tmp_path: Path) -> None:
     """Also where Lightning is given steps: as many rounds are played, and the same ones are measured."""
     signalled = ("--trainer.callbacks+=tests.interruption.Signalled", "--trainer.callbacks.after")

@@ -104,6 +104,7 @@ def test_checkpoints_by_what_lightning_counts(rffl: Run, tmp_path: Path, counted
     assert len(list(only_run(tmp_path / "runs").glob("checkpoints/epoch*"))) == 2
 
 
+@pytest.mark.slow
 def test_a_callback_whose_option_is_an_enumeration(rffl: Run, tmp_path: Path) -> None:
     """Lightning's Timer ends the run in time, and the configuration that is kept has it run again."""
     timer = ("--trainer.callbacks+=Timer", "--trainer.callbacks.duration", "00:00:00:01")
@@ -240,6 +241,7 @@ def test_a_share_of_the_test_set_is_stated(rffl: Run) -> None:
     assert re.search(r"measured on 100 of \d+ test examples each; --data.measurements null takes all", ended.out)
 
 
+@pytest.mark.slow
 def test_identical_runs_share_one_standalone_reference(rffl: Run, tmp_path: Path) -> None:
     """The reference is trained once and read afterwards; another seed trains its own."""
     cache = tmp_path / "standalone"

@@ -232,6 +232,7 @@ def test_a_restarted_launch_goes_on(rffl: Run, tmp_path: Path, monkeypatch: pyte
     assert_same_bits(whole(rffl, tmp_path, 4), first)
 
 
+@pytest.mark.slow
 def test_a_damaged_last_checkpoint_costs_a_round(rffl: Run, tmp_path: Path) -> None:
     """``last`` goes on from the one before, and says so."""
     args = (*DIGITS, "--run.name", "run")

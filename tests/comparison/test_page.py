@@ -82,6 +82,7 @@ def test_only_what_differs_is_a_setting(browser: Browser, page_file: Path) -> No
         assert page.locator(".filter > summary").all_inner_texts() == ["server: all", "adversaries.0: all", "seed: all"]
 
 
+@pytest.mark.slow
 def test_the_filter_narrows_tables_and_charts(browser: Browser, page_file: Path, folders: list[Path]) -> None:
     """A box that is unticked takes its runs out of every number, and Show all brings them back."""
     with opened(browser, page_file) as page:
@@ -108,6 +109,7 @@ def test_the_filter_narrows_tables_and_charts(browser: Browser, page_file: Path,
         expect(page.locator("[data-chart=accuracy] svg")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_order_is_any_setting_or_measure(browser: Browser, page_file: Path) -> None:
     """By its control and, with keys alone, by a heading, which then says so to a screen reader."""
     with opened(browser, page_file) as page:
@@ -125,6 +127,7 @@ def test_the_order_is_any_setting_or_measure(browser: Browser, page_file: Path) 
         expect(heading).to_be_focused()
 
 
+@pytest.mark.slow
 def test_the_worst_case_is_the_lowest_of_the_attacks(browser: Browser, page_file: Path, folders: list[Path]) -> None:
     """Of attack success it is the highest."""
     with opened(browser, page_file) as page:
@@ -144,6 +147,7 @@ def test_the_worst_case_is_the_lowest_of_the_attacks(browser: Browser, page_file
         assert worst == pytest.approx(100 * fmean(gains), abs=0.051)
 
 
+@pytest.mark.slow
 def test_a_share_of_nothing_is_the_worst(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
     """Adversaries that took something where the smallest honest participant gained nothing: no dash, and no best."""
     for folder in folders:
@@ -165,6 +169,7 @@ def test_a_share_of_nothing_is_the_worst(browser: Browser, folders: list[Path], 
         ]
 
 
+@pytest.mark.slow
 def test_every_chart_has_marks_and_a_table(browser: Browser, page_file: Path, folders: list[Path]) -> None:
     """The tables have a row for all that is drawn; that of removals agrees with the summaries."""
     with opened(browser, page_file) as page:
@@ -282,6 +287,7 @@ def test_charts_do_not_speak_by_colour_alone(browser: Browser, page_file: Path) 
         assert len({line.get_attribute("stroke-dasharray") for line in roles}) == 2
 
 
+@pytest.mark.slow
 def test_it_prints_whole_and_without_controls(browser: Browser, page_file: Path) -> None:
     """Every table is opened for the printer, in light colours, and closed again."""
     with opened(browser, page_file, scheme="dark") as page:
@@ -318,6 +324,7 @@ def test_one_run_and_few_facts(browser: Browser, folders: list[Path], tmp_path: 
         assert "from" in page.locator("#differ").inner_text()
 
 
+@pytest.mark.slow
 def test_it_says_what_accuracies_are_watched_on(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
     """As the run kept it, or as one of an earlier release was asked for."""
     test = copy(folders[0], tmp_path / "a" / folders[0].name, data__init_args__watch="test")

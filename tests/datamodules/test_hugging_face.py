@@ -92,6 +92,7 @@ def ready(kind: type[FederatedDataModule], path: str, **options: Any) -> Any:
     return data
 
 
+@pytest.mark.slow
 def test_images(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Images are decoded one at a time to the asked size and channels, classes keep their names, a round is trained."""
     path = photos(tmp_path / "photos")

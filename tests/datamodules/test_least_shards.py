@@ -68,6 +68,7 @@ def test_what_comes_behind_is_the_same() -> None:
     assert torch.equal(once.get_state(), often.get_state())
 
 
+@pytest.mark.slow
 def test_where_no_draw_suffices() -> None:
     """It is said after a thousand draws, with how near the best came; whoever takes that has it."""
     with pytest.raises(UserError, match="of 1000 draws of split DIR to give each of 100 participants 10") as caught:

@@ -72,6 +72,7 @@ def test_on_two_ranks(rffl: Callable[..., Ended], tmp_path: Path, exchange: str)
     assert {path.name for path in (tmp_path / "two's").iterdir()} == hosts
 
 
+@pytest.mark.slow
 def test_goes_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """A run goes on to other bits, or with other examples than it began with."""
     begun = apart(tmp_path / "seen", *QUICK)

@@ -38,12 +38,10 @@ def errors(said: str) -> list[str]:
     return sorted(line for line in said.splitlines() if line.startswith("Error: "))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "expected"),
-    [
-        pytest.param("tests.own_node", [f"Error: {CUT}", f"Error: Rank 1 on {HOST}: {CUT}"], marks=pytest.mark.slow),
-        ("rffl_pl", [f"Error: {CUT}"]),
-    ],
+    [("tests.own_node", [f"Error: {CUT}", f"Error: Rank 1 on {HOST}: {CUT}"]), ("rffl_pl", [f"Error: {CUT}"])],
 )
 def test_a_mistake_in_the_middle_of_a_run(tmp_path: Path, module: str, expected: list[str]) -> None:
     """Whoever waits for that rank says that a connection was lost, as if a network were."""
@@ -189,6 +187,7 @@ def test_ranks_that_were_told_of_different_numbers(monkeypatch: pytest.MonkeyPat
     assert not other.is_alive()
 
 
+@pytest.mark.slow
 def test_who_waits_for_others_says_so(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Nothing is printed for half an hour where a machine was not started."""
     with socket.socket() as listener:

@@ -143,6 +143,7 @@ def test_a_finished_run_is_left_as_it_is(disks: Disks, whole: Path) -> None:
     ended_as(whole, here, there)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_a_round_behind(disks: Disks, whole: Path) -> None:
     """As one whose machine was killed between the two renames: all go on from the last round that all have."""
     here, there = disks.folders()

@@ -83,6 +83,7 @@ def test_only_rank_0_holds_uploads_and_reputations(tmp_path: Path) -> None:
         assert other["rows"] == 2 * 2  # what the two hosted participants have now and had before the round
 
 
+@pytest.mark.slow
 def test_evaluation_from_a_checkpoint_on_another_number_of_ranks(
     one_process: Path, rffl: Callable[..., Ended], tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_in_bfloat16(name: str, went: list[bool]) -> None:
         assert network.bfloat16()(x.bfloat16()).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 @goes_this_way
 def test_elsewhere_they_go_torchs_way(went: list[bool], tmp_path: Path) -> None:
     """In double precision, without images, several models as one, and in a file for somebody else's machine."""

@@ -53,6 +53,7 @@ class Peeking(Adversary):
         return self.poison(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 def test_a_network_that_views(rffl: Callable[..., Ended], tmp_path: Path, engine: str) -> None:
     """The usual network of a tutorial ends in a traceback in its first round, or learns something else."""

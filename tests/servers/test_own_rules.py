@@ -356,6 +356,7 @@ class Knowing(OmniscientAdversary):
         return situation.honest.mean(0) + 0.1 * torch.randn_like(situation.update)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_what_ones_own_draws(rffl: Run, tmp_path: Path) -> None:
     """Neither ranks nor an interruption change it; and a rule knows its round wherever it is."""
@@ -469,6 +470,7 @@ SENTENCE = (
 )
 
 
+@pytest.mark.slow
 def test_state_that_no_checkpoint_gives_back(rffl: Run, tmp_path: Path) -> None:
     """Checkpoints are written that nobody can read, and called damaged; the one before stays, on both ranks."""
     run = (*FIT, "--server", f"{HERE}.Averaging", "--trainer.max_epochs", 3)

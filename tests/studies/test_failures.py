@@ -59,6 +59,7 @@ def interrupted(words: list[str]) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("run", "state"), [(chatty, "failed"), (interrupted, "interrupted")])
 def test_a_full_disk_fails_a_cell_in_a_sentence(tmp_path: Path, run: play.RunWords, state: str) -> None:
     """What has no room, its log, its record and its name in the lock, ends nobody else; Ctrl-C stays what it is."""

@@ -191,6 +191,7 @@ def test_a_table_may_have_rounds_or_participants_too(rffl: Run, tmp_path: Path, 
         )
 
 
+@pytest.mark.slow
 def test_the_files_are_named_by_what_they_show(rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows]) -> None:
     """As PNG and PDF in the study's folder, or in another; a narrowed picture does not replace the whole one."""
     words = ("study", made[0], "--root", tmp_path / "studies", "--figure", "rate", "server")

@@ -560,11 +560,11 @@ def test_packs_are_full_and_even() -> None:
 
 def test_who_can_be_in_a_pack() -> None:
     """What rows of a stack have of their own may differ; what they share may not; loggers of one's own stand alone."""
-    base = "--config digits.yaml --run.wandb false --model.engine stacked"
+    base, resolve = "--config digits.yaml --run.wandb false --model.engine stacked", Resolver()
 
     def mates(words: str) -> str:
         one = Study(name="one", base=[*base.split(), *words.split()], axes={"n": {"a": []}}, seeds=[1])
-        return cells_of(one, [1], None, Resolver())[0].mates
+        return cells_of(one, [1], None, resolve)[0].mates
 
     same = [
         "",

@@ -69,6 +69,7 @@ seeds: [7, 08]
     assert read.seeds == [7, 8]
 
 
+@pytest.mark.slow
 def test_the_small_version_and_its_curves(rffl: Run, tmp_path: Path) -> None:
     """Results keep another schedule's rows, or a round's value is not the one that the run measured."""
     root = tmp_path / "studies"
@@ -171,6 +172,7 @@ def test_curves_of_what_no_run_measures(rffl: Run, tmp_path: Path) -> None:
     assert sentence.endswith("but got acuracy; did you mean accuracy?")
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_each_cell_has_its_gpu_and_threads(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers see the same GPU, or all of them, or what the user's own environment named; or each takes all cores.

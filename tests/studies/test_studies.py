@@ -69,6 +69,7 @@ def test_a_study_runs_every_cell_once_and_keeps_its_results(rffl: Run, tmp_path:
     assert not (root / "cells").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cell is listed; the time is that of rounds that were played; of many it is said what is done first."""
     monkeypatch.setattr(session, "_MANY", 2)
@@ -82,6 +83,7 @@ def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path, monkey
     assert not (tmp_path / "studies").exists()
 
 
+@pytest.mark.slow
 def test_control_c_leaves_what_is_finished(rffl: Run, tmp_path: Path) -> None:
     """The cell that was interrupted has no result and is not called failed; the one behind it was not begun."""
     text = f"""\

@@ -22,6 +22,7 @@ LARGE = 400
 """Places that resolve within a minute; the study of the takeover has 1,131."""
 
 
+@pytest.mark.slow
 def test_every_place_on_an_axis_is_a_run() -> None:
     """A task, an attack or a server of the study is refused, or none of its words reaches the run."""
     study = Study.read(packaged()["studies/takeover.yaml"])
