@@ -110,6 +110,7 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
     if rounds:
         _check_curves(study, measure, given.contribution, file)
     rows = _shown(study, only, given.seeds, results.curves_beside(file) if rounds else file, rounds)
+    to_run = tables.to_run(study, rows, only, given.rounds)
     chosen = _tuned(given, study, only, file) if given.tuned else None
     rows = chosen.of(rows) if chosen else rows
     shown_study, rows, measure, lacking = _derived(given, study, only, rows, measure)
@@ -121,7 +122,7 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
     alone = f"Left out: seeds that one of the two columns lacks, {unpaired} in all." if unpaired else None
     shown = chosen.named(shown, axes, given.between) if chosen else shown
     choice = (chosen.left_out(), chosen.at_an_end()) if chosen else ()
-    for told in filter(None, (lacking, missing, alone, *choice)):
+    for told in filter(None, (to_run, lacking, missing, alone, *choice)):
         print(told, file=sys.stderr)
     if given.table:
         print(tables.written(shown, axes, given.format or tables.FORMATS[0]))

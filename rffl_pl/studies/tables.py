@@ -269,6 +269,14 @@ def unseen(
     return f"Without a result of this measure: {', '.join(lacking)}." if lacking else None
 
 
+def to_run(study: Study, results: Iterable[Row], only: Mapping[str, Collection[str]], rounds: int | None) -> str | None:
+    """The sentence on cells that have no result, or none of so many rounds; None if all have one."""
+    cells = {(*place.values(), str(seed)) for place in study.places() if lies_in(place, only) for seed in study.seeds}
+    there = {(*place.values(), seed) for place, seed in _ran(study, results, rounds)}
+    left = len(cells - there)
+    return f"No result yet of {left} of {len(cells)} cells; --dry-run lists them." if left else None
+
+
 def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None, option: str) -> None:
     for axis in axes:
         if axis not in study.axes:
