@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
 
+from rffl_pl import __version__
 from rffl_pl.callbacks.ending import over
+from rffl_pl.datamodules.augmenting import changed
 from rffl_pl.files import replaced
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
@@ -119,8 +121,8 @@ class StandaloneReference(Callback):
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
         """A digest of what the reference depends on: of inputs not in memory, and of everybody's own, a sample.
 
-        Of the network, what it prints, keeps, starts from, and makes of the sample; of the data, its options; how a
-        user's own classes are written.
+        Of the network, what it prints, keeps, starts from, and makes of the sample; of the data, its options, and what
+        is made of the sample at random; how a user's own classes are written; this release of the package.
         """
         data, optimizer = module.data, module.new_optimizer()
         parts = (
@@ -138,6 +140,7 @@ class StandaloneReference(Callback):
             repr(module.network),
             {name: attributes(layer) for name, layer in module.network.named_modules()},
             self._sources,
+            __version__,
             torch.__version__,
             data.test_sample,
             *(["stacked"] if module.stacked else []),
@@ -148,7 +151,9 @@ class StandaloneReference(Callback):
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
             inputs = [x for x, _ in data.common_examples(_SAMPLE)]
             given = [_logits(module.network, x) for x, _ in data.common_examples(_FEW, in_memory=True)]
-        for tensor in (module.initial_weights(), *module.network.buffers(), *inputs, *given):
+            seen = [x for x, _ in data.common_examples(_SAMPLE, in_memory=True)] if data.augment else []
+            made = [_augmented(module, x) for x in seen]
+        for tensor in (module.initial_weights(), *module.network.buffers(), *inputs, *given, *made):
             digest.update(raw(tensor))
         return digest.hexdigest()[:24]
 
@@ -195,6 +200,11 @@ def _logits(network: nn.Module, x: Tensor) -> Tensor:
     return logits
 
 
+def _augmented(module: FederatedModule, x: Tensor) -> Tensor:
+    """What is trained on in place of inputs: what an augmentation does may hang on what no option says."""
+    return x if module.data.augment is None else changed(module.data.augment, x.clone())
+
+
 def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple[int, str]]]:
     """Of everybody's own examples a sample's digests, by participant, the same on every rank; else nothing."""
     if not module.data.apart("training"):
@@ -202,8 +212,9 @@ def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple
     told: list[tuple[int, str]] = []
     for i in module.exchange.hosted:
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
-            samples = [x for x, _ in module.data.own_examples(i, _SAMPLE).values()]
-            samples += [_logits(module.network, x) for x in samples]
+            inputs = [x for x, _ in module.data.own_examples(i, _SAMPLE).values()]
+            samples = [*inputs, *(_logits(module.network, x) for x in inputs)]
+            samples += [_augmented(module, x) for x in inputs] if module.data.augment else []
         told.append((i, hashlib.sha256(b"".join(map(raw, samples))).hexdigest()[:16]))
     assert isinstance(trainer.strategy, FederatedStrategy)
     return [sorted((i, digest) for theirs in trainer.strategy.everybodys(told) for i, digest in theirs)]

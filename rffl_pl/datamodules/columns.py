@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +21,8 @@ from rffl_pl.functional.finite import all_finite
 GAPS = ("", "?", "na", "n/a", "nan", "none", "null")
 """What stands for no number, in whatever case."""
 
-_OTHER_NUMBER = re.compile(r"[-+\u2212]?\d+([.,]\d+)*\s?%?")
-"""A number as a table for readers has it: with a decimal comma, commas between thousands, a per cent sign."""
+_OTHER_NUMBER = re.compile(r"\(?[-+\u2212]?\d+([.,\s'\u2019]\d+)*\s?%?\)?")
+"""A number as a table for readers has it: with a decimal comma, marks between thousands, in brackets, in per cent."""
 
 MOST = 100
 """So many different texts are categories unasked; a column with more is rather a name or an identifier."""
@@ -92,6 +93,8 @@ class Numbers:
 class Categories:
     """A column of categories: an entry for each, 1 where a row has it; all 0 where it has another one, or none.
 
+    Where all are numbers, and no two the same, ``1`` is the category ``1.0``: a column with gaps is often written so.
+
     Attributes:
         name: The column's.
         values: The categories.
@@ -106,10 +109,30 @@ class Categories:
         return [f"{self.name}={value}" for value in self.values]
 
     def encode(self, rows: Sequence[Row], at: int) -> Tensor:
-        """Its entries ``[n, categories]`` float32 of rows that have its values ``at`` a place."""
-        numbers = {value: number for number, value in enumerate(self.values)}
-        found = torch.tensor([numbers.get(row.values[at], len(numbers)) for row in rows], dtype=torch.int64)
-        return torch.nn.functional.one_hot(found, len(numbers) + 1)[:, :-1].float()
+        """Its entries ``[n, categories]`` float32 of rows that have its values ``at`` a place.
+
+        Warns if some have a value, and none of them a category.
+        """
+        texts = [row.values[at] for row in rows]
+        known = self._numbered({*texts})
+        if not known and any(texts):
+            other = next(filter(None, texts))
+            warnings.warn(
+                f"No row has a category of column {self.name}, of which there are {', '.join(self.values[:5])}: "
+                f"{_where(other, rows, at)} has {other!r}, which counts as none.",
+                stacklevel=2,
+            )
+        found = torch.tensor([known.get(text, len(self.values)) for text in texts], dtype=torch.int64)
+        return torch.nn.functional.one_hot(found, len(self.values) + 1)[:, :-1].float()
+
+    def _numbered(self, texts: Collection[str]) -> dict[str, int]:
+        """Of those texts that are a category its number."""
+        exact = {value: number for number, value in enumerate(self.values)}
+        alike = {number_of(value): number for value, number in exact.items()}
+        if len(alike) < len(exact) or any(value is None or math.isnan(value) for value in alike):
+            alike = {}
+        found = {text: exact[text] if text in exact else alike.get(number_of(text)) for text in texts}
+        return {text: number for text, number in found.items() if number is not None}
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,9 @@ class HuggingFaceData(FederatedDataModule):
             if any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
                 found = datasets.load_from_disk(str(folder))
             else:
-                found = datasets.load_dataset(str(folder) if folder.is_dir() else self.path, self.configuration)
+                # By its whole path: `csv` alone is a format, of whatever files there are.
+                where = str(folder.absolute()) if folder.is_dir() else self.path
+                found = datasets.load_dataset(where, self.configuration)
         except Exception as error:  # whatever formats, files and networks can meet
             raise UserError(self._cannot_be_read(error, local=folder.is_dir())) from error
         return found if isinstance(found, dict) else {str(found.split or "train"): found}

@@ -38,7 +38,7 @@ class ImageFolder(FederatedDataModule):
 
     Images are files that end in ``.jpg``, ``.jpeg``, ``.jfif``, ``.png``, ``.gif``, ``.bmp``, ``.tif``, ``.tiff``,
     ``.webp``, ``.ppm`` or ``.pgm``, and in ``.avif`` where Pillow reads that; of several pictures in a file the first
-    counts. A warning says how many other files there are; a class folder that has only such is refused.
+    counts, and files and folders whose names begin with a dot do not. A warning says how many other files there are; a class folder that has only such is refused.
 
     Images are read as they are needed, so that not all need to fit into memory; ``num_workers`` processes read ahead.
     The shorter side is brought to ``image_size``, the middle of the longer one kept; values lie in -1 .. 1. Of greys
@@ -77,7 +77,7 @@ class ImageFolder(FederatedDataModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, **kwargs)
-        self.folder = Path(folder).expanduser()
+        self.folder = Path(os.path.expanduser(folder))
         self.pixels = Pixels(image_size, channels)
         self.own_test, self.given_classes = own_test, given_classes(classes)
         self._unread: list[str] = []
@@ -195,9 +195,11 @@ class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has 
         super().__init__(str(folder), **options)
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
-        found, numbers = super().find_classes(directory)
+        found = [name for name in super().find_classes(directory)[0] if not name.startswith(".")]
+        if not found:
+            raise FileNotFoundError(f"Couldn't find any class folder in {directory}.")
         if self._given is None:
-            return found, numbers
+            return found, {name: number for number, name in enumerate(found)}
         unknown = sorted({*found} - {*self._given})
         if unknown:
             raise UserError(
@@ -217,7 +219,7 @@ class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has 
         for name in sorted(class_to_idx):
             files = _files(os.path.join(directory, name), known)
             images = [file for file in files if _is_image(file)]
-            others = [file for file in files if not _is_image(file) and not os.path.basename(file).startswith(".")]
+            others = [file for file in files if not _is_image(file)]
             if not images and (others or self._given is None):
                 raise UserError(
                     f"Expected class folder {name} in {directory} of --data.folder to have images, files that end in "
@@ -230,7 +232,7 @@ class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has 
 
 
 def _files(folder: str, known: dict[str, str]) -> list[str]:
-    """All below a folder, in torchvision's order; none where there is no such folder.
+    """All below a folder but hidden ones, in torchvision's order; none where there is no such folder.
 
     Args:
         folder: Where they lie.
@@ -240,7 +242,8 @@ def _files(folder: str, known: dict[str, str]) -> list[str]:
         UserError: If one is read again: by a link that leads upwards images were there forty times.
     """
     below = []
-    for folder_below, _, names in os.walk(folder, followlinks=True):
+    for folder_below, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = (name for name in folders if not name.startswith("."))  # as .ipynb_checkpoints, of images as well
         place = os.path.realpath(folder_below)
         if place in known:
             raise UserError(
@@ -248,7 +251,7 @@ def _files(folder: str, known: dict[str, str]) -> list[str]:
                 "link away."
             )
         known[place] = folder_below
-        below.append((folder_below, names))
+        below.append((folder_below, [name for name in names if not name.startswith(".")]))
     return [os.path.join(place, name) for place, names in sorted(below) for name in sorted(names)]
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import given_classes
+from rffl_pl.datamodules.columns import GAPS, number_of
 from rffl_pl.datamodules.labelled import Labelled, by_number, label_of, numbered
 from rffl_pl.datamodules.row_files import Record, check_characters, records
 from rffl_pl.datamodules.shards import held_out
@@ -194,7 +195,18 @@ class LabelledFile(FederatedDataModule):
                 f"Expected at least two classes in column {self.label} of {where}, but there is "
                 f"{f'{names[0]} alone' if names else 'none'}; name another column with --data.label."
             )
+        if self.given_classes is None:
+            self._check_gaps(names, where)
         self.class_names, self.num_classes = tuple(names), len(names)
+
+    def _check_gaps(self, names: Sequence[str], where: str) -> None:
+        """Refuse a word for a label that is missing, where others are numbers: it would be a class of its own."""
+        gaps = [name for name in names if name.lower() in GAPS]
+        if 0 < len(gaps) < len(names) and all(number_of(name) is not None for name in names):
+            raise UserError(
+                f"Expected a number as label in column {self.label} of {where}, as most {self.noun}s have, but some "
+                f"have {gaps[0]!r}; take those out, or say with --data.classes that it is a class."
+            )
 
     def _labelled(self, rows: Sequence[Found], where: str) -> Labelled:
         """Rows, and their labels by their numbers among the classes."""

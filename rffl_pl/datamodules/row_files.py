@@ -117,6 +117,11 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
                     f"Expected {len(names)} fields in every line of {file}, as in its first, but {where} has "
                     f"{len(fields)}; {_remedy(kind, more=len(fields) > len(names))}."
                 )
+            if [field.strip() for field in fields] == names:
+                raise UserError(
+                    f"Expected the names of columns in the first line of {file} alone, but {where} has them again, as "
+                    "where files are put together; take it out."
+                )
             yield where, dict(zip(names, fields, strict=True))
     except csv.Error as error:
         raise UserError(

@@ -126,11 +126,14 @@ class TextDataModule(FederatedDataModule):
 
     @cached_property
     def _token_digest(self) -> str:
-        """Of the training sentences, or where these are somebody's own of the test sentences, and of a vocabulary's."""
+        """Of everybody's sentences, and of a vocabulary's."""
         assert self.sources is not None
-        common = [part for part in (self.sources.train, self.sources.test) if isinstance(part, Sentences)]
-        tokens = torch.cat(common[0].tokens).numpy().tobytes() if common else b""
-        return hashlib.sha256(tokens + self._numbered_by).hexdigest()[:16]
+        found = hashlib.sha256(self._numbered_by)
+        for part in self.sources.parts().values():
+            if isinstance(part, Sentences):
+                found.update(part.lengths.numpy().data)
+                found.update(torch.cat(part.tokens).numpy().data)
+        return found.hexdigest()[:16]
 
     def _vocabulary(self, train: Texts | OwnTexts) -> Sequence[str]:
         """The sentences that the vocabulary is built from."""

@@ -18,6 +18,7 @@ import torch
 
 from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.callbacks.standalone import _logits
+from rffl_pl.datamodules import Augmentation
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from rffl_pl.runs.records import points
@@ -151,6 +152,28 @@ def test_a_reference_is_of_what_a_network_computes(tmp_path: Path) -> None:
     counts = []
     for scale in (1.0, 0.01, 1.0):
         federate(FedAvg(), (), StandaloneReference(cache_dir=str(tmp_path)), rounds=1, network=partial(Closed, scale))
+        counts.append(len(list(tmp_path.glob("*.json"))))
+    assert counts == [1, 2, 2]
+
+
+class Shaken(Augmentation):
+    """Draws as far as an object says, which is no option in words."""
+
+    def __init__(self, far: torch.nn.Module) -> None:
+        self.far = far
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.far(torch.randn_like(x))
+
+
+def test_a_reference_is_of_what_an_augmentation_does(tmp_path: Path) -> None:
+    """By an object that it is given, of which its options say nothing: noise was read back for none."""
+    counts = []
+    for far in (0.0, 1.0, 0.0):
+        layer = torch.nn.Linear(8, 8, bias=False)
+        torch.nn.init.constant_(layer.weight, far)
+        reference = StandaloneReference(cache_dir=str(tmp_path))
+        federate(FedAvg(), (), reference, rounds=1, augment=Shaken(layer))
         counts.append(len(list(tmp_path.glob("*.json"))))
     assert counts == [1, 2, 2]
 

@@ -92,6 +92,18 @@ def ready(kind: type[FederatedDataModule], path: str, **options: Any) -> Any:
     return data
 
 
+def test_a_folder_that_is_called_like_a_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own files are read: by the name alone `datasets` reads those of all folders beside it."""
+    for place, count in (("csv", 20), ("runs/old", 50)):
+        (tmp_path / place).mkdir(parents=True)
+        for part in ("train", "test"):
+            rows = "".join(f"{i},{i % 2}\n" for i in range(count))
+            (tmp_path / place / f"{part}.csv").write_text(f"x,label\n{rows}")
+    monkeypatch.chdir(tmp_path)
+    data = ready(HFDataset, "csv", inputs="x", validation=0, watch="test")
+    assert (len(data.sources.train), len(data.sources.test)) == (20, 20)
+
+
 @pytest.mark.slow
 def test_images(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Images are decoded one at a time to the asked size and channels, classes keep their names, a round is trained."""

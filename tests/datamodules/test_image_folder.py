@@ -299,6 +299,19 @@ def test_files_that_are_not_read(divided: Path) -> None:
         made(divided, split="OWN", classes=["cat", "dog", "cow"])
 
 
+def test_what_is_hidden(folder: Path) -> None:
+    """Copies that editors and file managers keep are no class, and no examples; nothing else is in such a folder."""
+    for hidden in ("train/.thumbnails", "test/.thumbnails", "train/cat/.ipynb_checkpoints"):
+        (folder / hidden).mkdir()
+        shutil.copy(folder / "train" / "cat" / "0.png", folder / hidden / "0-checkpoint.png")
+    (folder / "train" / "dog" / "._0.png").write_text("no image")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = made(folder)
+    assert data.class_names == ("cat", "dog")
+    assert (sum(data.shard_sizes) + len(data.held_out), data.test_sample) == (60, (20, 20))
+
+
 GREYS = np.array([[0, 300], [40_000, 65_535]])
 
 
@@ -410,6 +423,12 @@ def without_folder(folder: Path) -> str:
     return "the folder itself is missing"
 
 
+def with_hidden_classes(folder: Path) -> str:
+    for name in ("cat", "dog"):
+        (folder / "train" / name).rename(folder / "train" / f".{name}")
+    return "Couldn't find any class folder"
+
+
 def without_classes(folder: Path) -> str:
     shutil.rmtree(folder / "train")
     (folder / "train").mkdir()
@@ -451,6 +470,7 @@ def class_without_training(folder: Path) -> str:
         without_test,
         without_folder,
         without_classes,
+        with_hidden_classes,
         without_images,
         with_others_alone,
         one_class,
@@ -464,6 +484,12 @@ def test_a_folder_that_is_not_as_expected(spoil: Callable[[Path], str], folder: 
     with pytest.raises(UserError, match=expected) as caught:
         made(folder)
     assert "--data.folder" in str(caught.value)
+
+
+def test_the_home_of_nobody() -> None:
+    """It is no folder."""
+    with pytest.raises(UserError, match="the folder itself is missing"):
+        made(Path("~nobody_here/images"))
 
 
 @pytest.mark.parametrize(("option", "value"), [("image_size", 0), ("channels", "rgba")])

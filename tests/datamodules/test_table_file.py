@@ -210,6 +210,10 @@ MISTAKES: dict[str, tuple[str, Mapping[str, Any], str]] = {
     "the label in": ("a,label\n1,0\n2,1\n", {"features": ["a", "label"]}, r"in both; a model would be told"),
     "none in": ("a,label\n1,0\n2,1\n", {"features": []}, r"--data\.features to name at least one column"),
     "in and out": ("a,label\n1,0\n", {"features": "a", "leave_out": "a"}, r"\.features or --data\.leave_out, but"),
+    "thousands apart": ("a,label\n" + "1 234,0\n5 678,1\n" * 3, {}, r"in column a as 1234\.5, but .* has '\d \d{3}'"),
+    "brackets": ("a,label\n" + "(12),0\n(7),1\n" * 3, {}, r"in column a as 1234\.5, but .* has '\(\d+\)'"),
+    "labels that are missing": ("a,label\n1,0\n2,1\n3,NaN\n", {}, r"a number as label in .* some have 'NaN'; take"),
+    "the header again": ("a,label\n1,0\n2,1\n" * 2, {}, r"first line of .* alone, but line 4 has them again"),
     "a field short": ("a,b,label\n1,2,0\n1,1\n", {}, r"3 fields in every line of .*line 3 has 2; have nothing"),
 }  # fmt: skip
 
@@ -253,6 +257,26 @@ def test_whole_numbers_of_json_are_one_category(tmp_path: Path) -> None:
     """pandas writes them with a point where there are gaps."""
     rows = [{"code": code, "outcome": i % 2} for i, code in enumerate([1, 1.0, True, "1", 2, None, 2.0, "2"] * 5)]
     assert data_of(write(tmp_path / "a.jsonl", rows), categories="code").columns_read.entries == ["code=1", "code=2"]
+
+
+def test_numbers_that_are_categories_in_another_spelling(tmp_path: Path) -> None:
+    """A file with gaps has ``1.0`` where one without has ``1``; numbers that are written twice stay apart."""
+    train = [{"grade": grade, "outcome": i % 2} for i, grade in enumerate(["1.0", "2.0", "", "3.5"] * 5)]
+    test = write(tmp_path / "b.csv", [{"grade": grade, "outcome": 0} for grade in ("1", "2", "3.50", "4")])
+    data = data_of(write(tmp_path / "a.csv", train), test_file=test, categories="grade")
+    assert inputs(data, "test").tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]
+    train = [{"grade": grade, "outcome": i % 2} for i, grade in enumerate(["1", "01", "2"] * 5)]
+    data = data_of(write(tmp_path / "c.csv", train), test_file=test, categories="grade")
+    assert data.columns_read.entries == ["grade=01", "grade=1", "grade=2"]
+    assert inputs(data, "test").tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
+
+
+def test_categories_that_no_row_has(tmp_path: Path) -> None:
+    """It is told: a column whose texts another file spells otherwise would be zeros without a word."""
+    train = write(tmp_path / "a.csv", [{"sex": sex, "outcome": i % 2} for i, sex in enumerate("fm" * 10)])
+    test = write(tmp_path / "b.csv", [{"sex": sex, "outcome": 0} for sex in ("", "F", "M")])
+    with pytest.warns(UserWarning, match=r"No row has a category of column sex, .* f, m: line 3 of .*b\.csv has 'F'"):
+        data_of(train, test_file=test, categories=None)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])

@@ -404,6 +404,17 @@ def test_other_words_are_another_data_set(tmp_path: Path) -> None:
     assert {key for key in one if one[key] != other[key]} == {"token ids"}
 
 
+def test_other_words_to_be_tested_on_are_another_data_set(tmp_path: Path) -> None:
+    """With the same labels they were the same one: a reference of training alone was read back for other sentences."""
+    train, asked = write(tmp_path / "a.csv", ROWS), [(f"{text} indeed", label) for text, label in ROWS[:8]]
+    test = {name: str(write(tmp_path / f"{name}.csv", rows)) for name, rows in (("b", ROWS[:8]), ("c", asked))}
+    one, other = (loaded(train, test_file=file).identity() for file in test.values())
+    assert {key for key in one if one[key] != other[key]} == {"token ids"}
+    apart = [[("a b", "yes"), ("c", "no")], [("a", "yes"), ("b c", "no")]]
+    one, other = (loaded(write(tmp_path / f"{i}.csv", rows * 20)).identity() for i, rows in enumerate(apart))
+    assert one["token ids"] != other["token ids"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
