@@ -29,7 +29,14 @@ attacks measure beside them."""
 
 TAKEN = SHARES | {"accuracy", "loss", "train_loss", "personal_loss", "member"}
 """Names that no measure of anybody's own can have."""
-_OF_RESULTS = {field.name for field in fields(Summary)} - {"target_accuracy", "attack_success"}
+_OF_ATTACKS = {"target_accuracy", "attack_success"}
+"""Names of results that attacks measure."""
+OF_STUDIES = {
+    "accuracy_mean", "accuracy_max", "accuracy_min", "accuracy_worst_tenth", "accuracy_best_tenth", "accuracy_spread",
+    "accuracy_validation", "rounds_played",
+}  # fmt: skip
+"""Names of results in the tables of studies."""
+_OF_RESULTS = OF_STUDIES | {field.name for field in fields(Summary)} - _OF_ATTACKS
 """Names that one which is measured of final models cannot have either."""
 
 
@@ -48,7 +55,7 @@ class Evaluation:
     def __init__(self, measures: Sequence[Metric], attacked: Mapping[str, tuple[Metric, Adversary]]) -> None:
         names = [_snake(type(measure).__name__) for measure in measures]
         for name in names:
-            if names.count(name) > 1 or name in attacked or name in TAKEN | _OF_RESULTS:
+            if names.count(name) > 1 or name in attacked or name in TAKEN | _OF_RESULTS | _OF_ATTACKS:
                 raise UserError(
                     f"Expected --model.measures to have names of their own, but {name} is what something else is "
                     "called; leave one, or call the class otherwise."

@@ -45,6 +45,7 @@ from rffl_pl.cli.run import (
     Run,
     callbacks,
     changed_options,
+    check_no_cell,
     check_rounds,
     leave_if_complete,
     ranks_and_precision,
@@ -196,12 +197,13 @@ class FederatedCLI(LightningCLI):
         """Find the run that a restarted launch or ``--ckpt_path last`` goes on with, in its own folder.
 
         Raises:
-            UserError: If what is gone on from has more rounds than are asked for.
+            UserError: If what is gone on from has more rounds than are asked for, or its folder is a study's.
             SystemExit: If that run has exactly those, and its result.
         """
         given = self._get(self.config, "ckpt_path")
         configs = [Path(file.absolute).resolve() for file in self._get(self.config, "config") or ()]
         run = Run(**self._get(self.config, "run").as_dict())
+        check_no_cell(run)
         self.earlier = run.earlier(given, self._fits, self._fits_elsewhere, configs=configs)
         if self.earlier is not None and self._drawn:
             self._take_seed(self.earlier.config()["seed_everything"])

@@ -155,6 +155,24 @@ class Opening(Callback):
         trainer.loggers = [*trainer.loggers, *self._loggers]
 
 
+def check_no_cell(run: Run) -> None:
+    """Refuse the folder of a study's cell, whose configuration names it: the study would take the run for its own.
+
+    Raises:
+        UserError: If it is one, and no study runs it in this process.
+    """
+    folder = Path(run.root) / run.name
+    if not (folder / "lock").is_file():
+        return
+    from rffl_pl.studies.cells import CellFolder  # here: no other run needs it
+
+    if not CellFolder(Path(run.root), run.name).is_run():
+        raise UserError(
+            f"Expected a folder of this run's own, but {folder} is that of a study's cell, which takes its newest "
+            "result; give --run.root runs --run.name mine, or run the study again to go on with the cell."
+        )
+
+
 def check_rounds(checkpoint: str | Path, asked: Mapping[str, int | None]) -> None:
     """Refuse a checkpoint that training does not go on from: it would keep its rounds under other settings.
 

@@ -138,6 +138,7 @@ class Session:
         self.left = [cell for cell in cells if cell.digest not in self.seconds]
         self.measured: set[str] = set()
         """In the rounds of the runs whose results were kept."""
+        self._ran: set[str] = set()
         self._kept = self._keeping = 0.0
 
     @classmethod
@@ -244,6 +245,7 @@ class Session:
                     failed.append((cell, outcome.sentence))
                 else:
                     self.seconds[cell.digest] = outcome.seconds
+                    self._ran.add(cell.digest)
                     fresh.append(cell)
                     if time.monotonic() >= self._kept + _SHARE * self._keeping:
                         first = not self.measured
@@ -264,18 +266,24 @@ class Session:
         begun = time.monotonic()
         rows: list[results.Row] = []
         curves: list[results.Row] = []
-        finished = []
+        finished, gone = [], []
         for cell in cells:
             folder = CellFolder(self.machine.root, cell.digest)
-            if (run := folder.finished()) is not None:
+            run = folder.finished()
+            if run is None and cell.digest in self.seconds:
+                gone.append(cell)
+            if run is not None:
                 finished.append(cell)
                 rows += results.rows_of(self.study.name, cell, run.summary(), folder.record())
                 if self.study.curves:
                     rounds = run.rounds()
                     curves += results.curves_of(self.study, cell, rounds)
                     self.measured.update(name for entry in rounds for name in (*entry.measures, *entry.numbers))
+        rows += results.moved(self.study, self.file, gone)
         if self.study.curves and finished:
             results.keep_curves(self.study, self.file, curves, finished)
+        else:  # what the file of every round has of these is of other code
+            results.keep_curves(self.study, self.file, [], [cell for cell in finished if cell.digest in self._ran])
         count = results.keep(self.study, self.file, rows) if rows else 0
         self._kept = time.monotonic()
         self._keeping = self._kept - begun

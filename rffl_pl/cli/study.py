@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from rffl_pl import launch
@@ -23,6 +24,8 @@ from rffl_pl.studies.within import ROUND, WITHIN, widened
 from rffl_pl.studies.worst import worst_over
 
 _MEASURE = "accuracy_mean"
+_LONGEST = 200
+"""Characters of a picture's name, of which a file system has 255."""
 _WITHIN = "accuracy"
 """What is shown of participants and of rounds."""
 
@@ -167,7 +170,15 @@ def _named(measure: str, axes: Sequence[str], given: argparse.Namespace, only: M
     """The name of a picture's files: what it shows, over which axes, how chosen, and of which places alone."""
     narrowed = [f"{axis}={'+'.join(sorted(labels))}" for axis, labels in only.items()]
     tuned = ["tuned", *given.tuned] if given.tuned else []
-    return re.sub(r"[^\w.+=-]+", "_", "-".join([measure, "by", *axes, *(given.between or ()), *tuned, *narrowed]))[:200]
+    rounds = [] if given.rounds is None else [f"rounds={given.rounds}"]
+    seeds = [f"seeds={'+'.join(map(str, given.seeds))}"] if given.seeds else []
+    said = [measure, "by", *axes, *(given.between or ()), *tuned, *narrowed, *rounds, *seeds]
+    return _short(re.sub(r"[^\w.+=-]+", "_", "-".join(said)))
+
+
+def _short(name: str) -> str:
+    """A file's name; a long one by its beginning, and what tells it from others that begin so."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
 @contextmanager

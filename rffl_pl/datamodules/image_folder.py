@@ -38,7 +38,8 @@ class ImageFolder(FederatedDataModule):
 
     Images are files that end in ``.jpg``, ``.jpeg``, ``.jfif``, ``.png``, ``.gif``, ``.bmp``, ``.tif``, ``.tiff``,
     ``.webp``, ``.ppm`` or ``.pgm``, and in ``.avif`` where Pillow reads that; of several pictures in a file the first
-    counts, and files and folders whose names begin with a dot do not. A warning says how many other files there are; a class folder that has only such is refused.
+    counts, and files and folders whose names begin with a dot do not. A warning says how many other files there are; a
+    class folder that has only such is refused.
 
     Images are read as they are needed, so that not all need to fit into memory; ``num_workers`` processes read ahead.
     The shorter side is brought to ``image_size``, the middle of the longer one kept; values lie in -1 .. 1. Of greys

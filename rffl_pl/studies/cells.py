@@ -22,7 +22,16 @@ from rffl_pl.errors import UserError
 from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.circumstances import circumstances
-from rffl_pl.studies.own import PUBLISHED, WHERE_DATA_LIES, contained, content_of, digest_of, of_package, source_of
+from rffl_pl.studies.own import (
+    PUBLISHED,
+    WHERE_DATA_LIES,
+    contained,
+    content_of,
+    digest_of,
+    module_of,
+    of_package,
+    source_of,
+)
 from rffl_pl.studies.settings import PACKAGE, settings_digest
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
@@ -207,7 +216,7 @@ def _settled(value: Any, published: bool, option: str = "") -> Any:
         return inner | ({"class_path": _class(value["class_path"])} if "class_path" in value else {})
     if isinstance(value, list):
         return [_settled(item, published, option) for item in value]
-    return (contained(option, value, published) or value) if isinstance(value, str) else value
+    return (contained(option, value, published) or _function(value)) if isinstance(value, str) else value
 
 
 def _class(path: str) -> str:
@@ -219,6 +228,14 @@ def _class(path: str) -> str:
     return f"{path} {source_of(room.partition('.')[0])}" if room else path
 
 
+def _function(said: str) -> str:
+    """A text; of what names a function of a user's own, which an option of a class may take, how it is written too."""
+    with suppress(ImportError, ValueError):
+        if (module := module_of(said)) and (source := source_of(module)):
+            return f"{said} {source}"
+    return said
+
+
 @functools.cache
 def code() -> str:
     """A digest of the package's code, but for the rooms that no result depends on."""
@@ -226,6 +243,10 @@ def code() -> str:
     matter = [path for path in files if path.parts[0] not in ("cli", "comparison", "dashboard", "paper", "studies")]
     text = "".join(f"{path.as_posix()} {content_of(PACKAGE / path)}\n" for path in matter)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+_HELD: set[Path] = set()
+"""The folders of the cells that this process runs."""
 
 
 class CellFolder:
@@ -264,7 +285,16 @@ class CellFolder:
                 with suppress(OSError):  # on a full disk it holds all the same, without a name
                     file.truncate(0)
                     file.write(f"{os.getpid()} on {platform.node()}\n".encode())
-            yield mine
+                _HELD.add(self.path.resolve())
+            try:
+                yield mine
+            finally:
+                if mine:
+                    _HELD.remove(self.path.resolve())
+
+    def is_run(self) -> bool:
+        """Whether this process holds it: any other run in its folder would be taken for the cell's."""
+        return self.path.resolve() in _HELD
 
     def finished(self) -> RunFolder | None:
         """The run that has a whole result, if there is one."""

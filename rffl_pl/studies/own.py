@@ -21,6 +21,8 @@ WHERE_DATA_LIES = {"data_dir", "num_workers"}
 PUBLISHED = ("torch", "torchvision", "lightning", "torchmetrics")
 _NAMES_FILES = ("file", "folder", "path")
 """How their other options end that name a file or folder; of the rest a value does that has a slash."""
+SHORT = "-c"
+"""``--config`` for short."""
 _NO_FILES = ("run", "standalone", "config")
 """Groups of options whose values name nothing that a result depends on, or are read themselves."""
 _PARTICIPANT = "{participant}"
@@ -29,8 +31,8 @@ _CLASS = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)+")
 
 
 def digest_of(*parts: Any) -> str:
-    """Of plain values; the order of keys does not count."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    """Of plain values, also dates as YAML has them; the order of keys does not count."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def named_in(words: Sequence[str]) -> list[str]:
@@ -42,7 +44,7 @@ def named_in(words: Sequence[str]) -> list[str]:
     for option, said in leaves:
         if digest := contained(option, said, published):
             found.append(digest)
-        elif module := _module(said):
+        elif module := module_of(said):
             with suppress(ImportError, ValueError):
                 found.append(source_of(module))
     return [digest for digest in found if digest]
@@ -50,7 +52,7 @@ def named_in(words: Sequence[str]) -> list[str]:
 
 def not_found(words: Sequence[str]) -> list[str]:
     """What words name of a user's own, a module or a file, and is not found from here."""
-    named = {module: said for _, said in _leaves(words) if not os.path.exists(said) and (module := _module(said))}
+    named = {module: said for _, said in _leaves(words) if not os.path.exists(said) and (module := module_of(said))}
     gone = []
     for module, said in named.items():
         with suppress(ImportError, ValueError):
@@ -64,8 +66,8 @@ def of_package(kind: str) -> bool:
     return "." not in kind or kind.startswith("rffl_pl.")
 
 
-def _module(said: str) -> str | None:
-    """The first module of what may be the path of a class of a user's own."""
+def module_of(said: str) -> str | None:
+    """The first module of what may be the path of a class or function of a user's own."""
     kind = _CLASS.fullmatch(said)
     return kind[1] if kind and kind[1] not in ("rffl_pl", *PUBLISHED) else None
 
@@ -78,14 +80,21 @@ def _leaves(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         if word.startswith("--"):
             option, _, said = word.removeprefix("--").partition("=")
             option = option.rstrip("+")
-        if option == "config" or said.endswith((".yaml", ".yml")):
-            if os.path.isfile(said):
-                text = Path(said).read_text(encoding="utf-8", errors="replace")
-                yield from _within("" if option == "config" else option, _read(text))
-        elif said.startswith(("{", "[")):
-            yield from _within(option, _read(said))
+        elif word.startswith(SHORT):
+            option, said = "config", short_config(word)
+        group = "" if option == "config" else option
+        if said.startswith(("{", "[")):
+            yield from _within(group, _read(said))
+        elif option == "config" or said.endswith((".yaml", ".yml")):
+            if os.path.isfile(path := os.path.expanduser(said)):
+                yield from _within(group, _read(Path(path).read_text(encoding="utf-8", errors="replace")))
         elif said:
             yield option, said
+
+
+def short_config(word: str) -> str:
+    """The name in ``-cFILE`` and ``-c=FILE``; nothing of ``-c``, before the name."""
+    return word.removeprefix(SHORT).removeprefix("=")
 
 
 def _read(text: str) -> Any:

@@ -23,6 +23,12 @@ COLUMNS = (
 """Columns of the results beside ``study`` and one for every axis."""
 CURVE_COLUMNS = ("seed", "rounds", "round", "participant", "role", "measure", "value", "settings", "cell")
 """Likewise of the results of every round."""
+TABLE_COLUMNS = ("measure", "mean", "half_width_95_student_t", "seeds", "rounds", "d_z")
+"""Likewise of a table in CSV, beside one for every axis."""
+TUNED = "tuned"
+"""A column that it has besides where labels are chosen."""
+_TAKEN = ("study", *COLUMNS, *CURVE_COLUMNS, *TABLE_COLUMNS, TUNED)
+"""Names that no axis can have."""
 OURS = ("--run.name", "--run.root", "--seed_everything", "--ckpt_path")
 COALITION = "coalition"
 """The axis of every group of the players."""
@@ -123,7 +129,9 @@ class Study:
             raise UserError(f"Expected axes to have names, without = as in --only AXIS=LABEL, but got {odd[0]!r}.")
         if unnamed := [axis for axis, labels in axes.items() if "" in labels]:
             raise UserError(f"Expected every label of the axis {unnamed[0]} to have a name, but one is empty; name it.")
-        taken = [axis for axis in axes if axis in ("study", *COLUMNS, *CURVE_COLUMNS, *[COALITION] * bool(players))]
+        if broken := [name for axis, labels in axes.items() for name in (axis, *labels) if not name.isprintable()]:
+            raise UserError(f"Expected axes and labels to be words of one line, but got {broken[0]!r}; name it so.")
+        taken = [axis for axis in axes if axis in (*_TAKEN, *[COALITION] * bool(players))]
         if taken:
             raise UserError(f"Expected another name for the axis {taken[0]}: the results have a column of that name.")
         base, reduced = _words(content.get("base"), "base"), _words(content.get("reduced"), "reduced")

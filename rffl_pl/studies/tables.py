@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies.results import PLAYED, Row
-from rffl_pl.studies.study import Place, Study, lies_in, said
+from rffl_pl.studies.study import TABLE_COLUMNS, TUNED, Place, Study, lies_in, said
 from rffl_pl.studies.within import ROUND, WITHIN
 
 FORMATS = ("md", "csv", "tex")
@@ -443,9 +443,9 @@ def _escaped(text: str) -> str:
 def _csv(shown: Sequence[Table], axes: Sequence[str]) -> str:
     """A line per entry, unrounded, with the captions' numbers as columns."""
     text = io.StringIO()
-    names, tuned = [*axes, *shown[0].rest], ["tuned"] if any(one.tuned for one in shown) else []
+    names, tuned = [*axes, *shown[0].rest], [TUNED] if any(one.tuned for one in shown) else []
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*names, "measure", "mean", "half_width_95_student_t", "seeds", "rounds", "d_z", *tuned])
+    table.writerow([*names, *TABLE_COLUMNS, *tuned])
     for one in shown:
         for row, column in itertools.product(one.rows, one.columns):
             if entry := one.entries.get((row, column)):

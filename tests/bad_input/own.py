@@ -319,6 +319,14 @@ class Reputation(_Measure):
     """Is called as something else."""
 
 
+class AccuracyMean(_Measure):
+    """Likewise in the tables of studies."""
+
+
+class AttackSuccess(_Measure):
+    """Likewise by attacks."""
+
+
 class Eleventh(_Measure):
     """Looks for a class too many."""
 

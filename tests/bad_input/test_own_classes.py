@@ -153,6 +153,8 @@ MEASURES: dict[str, Row] = {
     "unborn": ((f"{OWN}.Unborn",), "Unborn to be copied, but AttributeError: "),
     "every": ((f"{OWN}.Every",), "--model.measures to give one number, but every gives [10]; have it average."),
     "taken": ((f"{OWN}.Reputation",), "names of their own, but reputation is what something else is called; leave"),
+    "taken in tables": ((f"{OWN}.AccuracyMean",), "names of their own, but accuracy_mean is what something else is"),
+    "taken by attacks": ((f"{OWN}.AttackSuccess",), "names of their own, but attack_success is what something else"),
 }
 
 CUTS = {

@@ -163,7 +163,8 @@ class Shaken(Augmentation):
         self.far = far
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.far(torch.randn_like(x))
+        noise: torch.Tensor = self.far(torch.randn_like(x))
+        return x + noise
 
 
 def test_a_reference_is_of_what_an_augmentation_does(tmp_path: Path) -> None:

@@ -243,17 +243,21 @@ def test_what_words_name_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "named_for_studies.py").write_text("class Mine: a = 1\n")
     (tmp_path / "texts.csv").write_text("text,label\n")
     (tmp_path / "own.yaml").write_text("server: {class_path: named_for_studies.Mine}\ndata: {train_file: texts.csv}\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
     ways = (
         ["--server", "named_for_studies.Mine"],
         ["--server=named_for_studies.Mine"],
         ["--trainer.callbacks", '[{"class_path": "named_for_studies.Mine"}]'],
         ["--data.train_file", "texts.csv"],
         ["--config", "own.yaml"],
+        ["-cown.yaml"],
+        ["-c", "~/own.yaml"],
+        ["--config", '{"server": {"class_path": "named_for_studies.Mine"}, "data": {"train_file": "texts.csv"}}'],
     )
     before = [named_in(words) for words in ways]
     assert all(before)
     assert before[0] == before[1] == before[2]
-    assert before[4] == [*before[0], *before[3]]
+    assert all(named == [*before[0], *before[3]] for named in before[4:])
     (tmp_path / "named_for_studies.py").write_text("class Mine: a = 2\n")
     (tmp_path / "texts.csv").write_text("text,label\nx,1\n")
     for words, old in zip(ways, before, strict=True):
@@ -271,6 +275,28 @@ def test_what_words_name_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ".",
     ]
     assert named_in(package) == []
+
+
+def test_a_function_of_ones_own_counts_by_how_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edited, the result of the function as it was came back under what it says now, and nothing was run."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "net_for_studies.py").write_text(
+        "from collections.abc import Callable\n\nfrom torch import Tensor, nn\n\n\nclass Net(nn.Linear):\n"
+        "    def __init__(self, act: Callable[[Tensor], Tensor]):\n        super().__init__(64, 10)\n"
+    )
+    words = "--config digits.yaml --model.network net_for_studies.Net --model.network.act act_for_studies.f"
+    digests = []
+    for made in ("x", "-x", "x"):
+        (tmp_path / "act_for_studies.py").write_text(f"def f(x):\n    return {made}\n")
+        digests.append(digest(words))
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_a_date_in_a_configuration(tmp_path: Path) -> None:
+    """YAML has dates where other formats have texts."""
+    (tmp_path / "dated.yaml").write_text("run: {wandb_project: 2024-01-01}\n")
+    one = Study(name="one", base=["--config", str(tmp_path / "dated.yaml")], axes={"axis": {"label": []}}, seeds=[])
+    assert len(settings_digest(one, one.places()[0])) == 12
 
 
 def cell_of(words: str, **about: Any) -> Cell:

@@ -204,7 +204,9 @@ def test_the_files_are_named_by_what_they_show(rffl: Run, tmp_path: Path, made: 
     assert before.startswith(b"\x89PNG")
     assert whole.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
     assert rffl(*words, "--only", "split=UNI").code == 0
+    assert rffl(*words, "--seeds", 1, "--rounds", ROUNDS).code == 0
     assert whole.read_bytes() == before
+    assert (folder / f"accuracy_mean-by-rate-server-rounds={ROUNDS}-seeds=1.png").is_file()
     ended = rffl(*words, "--between", "RFFL", "FedAvg", "--out", tmp_path / "new" / "pictures")
     assert ended.code == 0, ended.err
     assert (tmp_path / "new" / "pictures" / "accuracy_mean-by-rate-server-RFFL-FedAvg.png").is_file()

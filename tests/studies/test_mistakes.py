@@ -21,6 +21,8 @@ FILES = {
     "words that are none": ("axes: {split: {UNI: {data: 1}}}", "axes.split.UNI to be words of a command line"),
     "an open quote": ("axes: {split: {UNI: --data.split 'UNI}}", "No closing quotation"),
     "an axis called as a column": (SMALL.replace("split:", "seed:"), "another name for the axis seed"),
+    "an axis called as a table's column": (SMALL.replace("split:", "mean:"), "another name for the axis mean"),
+    "a label of two lines": (SMALL.replace("UNI:", '"U\\nI":'), "to be words of one line, but got 'U\\nI'; name it so"),
     "a folder as name": (SMALL.replace("name: small", "name: ../small"), "name to be letters"),
     "the study's own words": (SMALL.replace("base:", "base: --seed_everything 3"), "base to leave --seed_everything"),
     "words of a place without words": (SMALL + "also: [{server: RFFL, words: [1]}]\n", "also.words to be words"),

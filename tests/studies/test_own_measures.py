@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rffl_pl.evaluation import OF_STUDIES
 from rffl_pl.runs import RunFolder
 from rffl_pl.studies.cells import Cell
-from rffl_pl.studies.results import rows_of
+from rffl_pl.studies.results import NAMES, PLAYED, rows_of
 from tests.conftest import Ended
 from tests.runs_room.test_records import SUMMARY
 
@@ -46,6 +47,11 @@ def test_ones_own_measure_of_final_models(
     assert table.code == 0, table.err
     assert f"{name} of the honest: 1 seed" in table.out
     assert f"| {mean:.3f} |" in table.out
+
+
+def test_names_that_tables_have() -> None:
+    """A metric of one's own that is called so would stand in a table as the accuracy, or be chosen by."""
+    assert {*NAMES.values(), PLAYED} - {"accuracy"} == OF_STUDIES
 
 
 def test_a_metric_that_is_called_as_a_field_of_the_summary() -> None:

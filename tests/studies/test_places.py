@@ -145,18 +145,21 @@ def test_a_number_of_a_callback_in_every_round(rffl: Run, tmp_path: Path) -> Non
     assert "Expected --measure to be one that participants have (accuracy, reputation), but got least" in refused.err
 
 
-def test_a_configuration_by_either_spelling(tmp_path: Path) -> None:
+def test_a_configuration_by_any_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Edited, a file that `--config=` names would pass off what was run before for what it says now."""
-    file = tmp_path / "mine.yaml"
-    for spelling in ("--config ", "--config="):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    there, home = tmp_path / "mine.yaml", "~/mine.yaml"
+    for words in (
+        f"--config {there}", f"--config={there}", f"--config {home}", f"--config={home}", f"-c {there}", f"-c{there}",
+        f"-c={home}", f"--model {there}", f"--model={there}",
+    ):  # fmt: skip
         digests = []
         for rate in (0.1, 0.2):
-            file.write_text(f"model: {{optimizer: {{init_args: {{lr: {rate}}}}}}}")
-            read = Study.read(
-                study(tmp_path, TEXT.replace("name: both\nbase: ", f"name: both\nbase: {spelling}{file} "))
-            )
+            group = "" if "--model" in words else "model: "
+            there.write_text(f"{group}{{optimizer: {{init_args: {{lr: {rate}}}}}}}")
+            read = Study.read(study(tmp_path, TEXT.replace("name: both\nbase: ", f"name: both\nbase: {words} ")))
             digests.append(settings_digest(read, read.places()[0]))
-        assert digests[0] != digests[1], spelling
+        assert digests[0] != digests[1], words
 
 
 def test_curves_of_what_no_run_measures(rffl: Run, tmp_path: Path) -> None:

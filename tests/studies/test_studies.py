@@ -69,6 +69,42 @@ def test_a_study_runs_every_cell_once_and_keeps_its_results(rffl: Run, tmp_path:
     assert not (root / "cells").exists()
 
 
+def test_no_other_run_becomes_a_cells_result(rffl: Run, tmp_path: Path) -> None:
+    """Whoever tries a variation of a cell's configuration had its numbers in the study's table, under the cell's label.
+
+    A study whose labels have changed places, and whose folders are gone, has its results at their new places.
+    """
+    text = (
+        f"name: one\nbase: {DIGITS} --trainer.max_epochs 1\n"
+        "axes: {server: {A: --server FedAvg, B: --server SignSGD}}\nseeds: [1]\n"
+    )
+    words = ("study", study(tmp_path, text), "--root", tmp_path / "studies")
+    assert rffl(*words).code == 0
+    table = rffl(*words, "--table", "server").out
+    config = next((tmp_path / "studies" / "cells").glob("*/*/config.yaml"))
+    for more in (("--model.optimizer.lr", 1e-4), ("--ckpt_path", config.parent / "checkpoints/last.ckpt")):
+        given = ("fit", "--config", config, "--run.root", tmp_path / "studies" / "cells")
+        ended = rffl(*given, "--trainer.max_epochs", 2, *more)
+        assert ended.code == 2
+        assert ended.err.count("Error: Expected a folder of this run's own, but ") == 1
+        assert "is that of a study's cell, which takes its newest result; give --run.root runs --run.name" in ended.err
+    assert rffl(*words).code == 0
+    assert rffl(*words, "--table", "server").out == table
+    ended = rffl("test", "--config", config, "--ckpt_path", config.parent / "checkpoints")
+    assert ended.code == 0, ended.err
+
+    shutil.rmtree(tmp_path / "studies" / "cells")
+    study(tmp_path, text.replace("FedAvg", "X").replace("SignSGD", "FedAvg").replace("X", "SignSGD"))
+    assert rffl(*words, "--table", "server").code == 2
+    assert "2 cells, 2 of them finished" in rffl(*words).out
+    (one, other), (second, first) = (
+        [line.split("|")[2] for line in said.splitlines() if line.startswith(("| A", "| B"))]
+        for said in (table, rffl(*words, "--table", "server").out)
+    )
+    assert (one, other) == (first, second)
+    assert one != other
+
+
 @pytest.mark.slow
 def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cell is listed; the time is that of rounds that were played; of many it is said what is done first."""
