@@ -84,7 +84,7 @@ function tell() {
   const seeds = page.settings.some((setting) => setting.name === "seed");
   by("lead").textContent =
     `${count(page.runs.length, "run", "runs")} in ${count(page.groups.length, "group", "groups")}` +
-    (seeds ? "; runs of a group differ in nothing but the seed. " : ". ") +
+    (seeds ? "; runs of a group have the same options but the seed. " : ". ") +
     "All results are those after the last round, measured on the test set; nothing is chosen by them.";
   by("results-note").textContent =
     "± is the 95 % interval of Student's t over the seeds that are shown; one seed alone has none. The headings sort.";
@@ -92,9 +92,9 @@ function tell() {
   by("differ").append(
     page.settings.length
       ? element("dl", {}, ...page.settings.flatMap((setting, i) => [element("dt", {}, setting.option), element("dd", {}, values(i))]))
-      : element("p", {}, page.runs.length < 2 ? "One run has nothing to differ from." : page.unknown.length ? "Nothing that is known." : "Nothing: all settings are the same."),
+      : element("p", {}, page.runs.length < 2 ? "One run has nothing to differ from." : page.unknown.length ? "Nothing that is known." : "Nothing: all options are the same; whether your own code and data are, no run says."),
   );
-  const rest = page.unknown.length ? `The settings of ${page.unknown.join(", ")} are not known: there is no config.yaml.` : page.settings.length ? page.study ? "Labels stand for what the study's file said when each run began." : "All other settings are the same." : "";
+  const rest = page.unknown.length ? `The settings of ${page.unknown.join(", ")} are not known: there is no config.yaml.` : page.settings.length ? page.study ? "Labels stand for what the study's file said when each run began." : "All other options are the same; whether your own code and data are, no run says." : "";
   if (rest) by("differ").append(element("p", { class: "note" }, rest));
   const most = Math.max(...page.runs.map((run) => run.rounds));
   const thin = most > page.points ? `Curves are thinned: of all runs the same rounds are kept, at most ${page.points}, evenly spread, and of each its last; where a run has no accuracy of such a round, its next one is shown. ` : "";

@@ -75,7 +75,7 @@ def _same(results: Sequence[Result], differ: Sequence[str]) -> list[str]:
     unknown = [called for called, result in zip(names(results), results, strict=True) if not result.settings]
     if unknown:
         return [f"settings of {', '.join(unknown)} are not known: there is no config.yaml"]
-    return [] if differ or len(results) < 2 else ["all settings are the same"]
+    return [] if differ or len(results) < 2 else ["all options are the same"]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

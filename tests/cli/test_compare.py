@@ -89,7 +89,7 @@ def test_settings_that_are_not_known(rffl: Run, runs: Path, tmp_path: Path) -> N
     assert ended.code == 0, ended.err
     assert "settings of bare/run are not known: there is no config.yaml\n" in ended.out
     assert "the same" not in ended.out
-    assert "all settings are the same\n" in rffl("compare", one, shutil.copytree(one, tmp_path / "again"), *out).out
+    assert "all options are the same\n" in rffl("compare", one, shutil.copytree(one, tmp_path / "again"), *out).out
 
 
 def test_all_runs_at_hand(

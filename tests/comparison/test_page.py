@@ -221,7 +221,7 @@ def test_an_interval_beyond_a_hundred_percent_is_drawn_whole(
 
 
 def test_runs_of_several_versions(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
-    """They are told: a group whose runs differ in nothing but the seed may differ in that."""
+    """They are told: a group whose runs have the same options but the seed may differ in that."""
     copies = [copy(folder, tmp_path / str(number) / folder.name) for number, folder in enumerate(folders[:2])]
     start = json.loads((copies[0] / "starts.jsonl").read_text())
     (copies[0] / "starts.jsonl").write_text(json.dumps(start | {"torch": "2.6.0"}) + "\n")
