@@ -265,7 +265,10 @@ def _limited(limit: float) -> list[str]:
     if isinstance(limit, float) and limit == 1:  # one batch is a whole number
         return []
     much = f"{limit} batch{'es' * (limit != 1)}" if isinstance(limit, int) else f"{limit:.0%} of the batches"
-    return [f"measured on {much} at most, as the trainer is told"]
+    return [
+        f"measured on {much} at most, as the trainer is told: the first ones, of sentences the shortest; "
+        "--data.measurements draws some of all"
+    ]
 
 
 def _share(sample: tuple[int, int], which: str, apart: bool) -> list[str]:

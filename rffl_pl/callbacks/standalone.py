@@ -151,8 +151,8 @@ class StandaloneReference(Callback):
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
             inputs = [x for x, _ in data.common_examples(_SAMPLE)]
             given = [_logits(module.network, x) for x, _ in data.common_examples(_FEW, in_memory=True)]
-            seen = [x for x, _ in data.common_examples(_SAMPLE, in_memory=True)] if data.augment else []
-            made = [_augmented(module, x) for x in seen]
+            seen = data.common_examples(_SAMPLE, in_memory=True) if data.augment else []  # images are read for it
+            made = _augmented(module, [x for x, _ in seen])
         for tensor in (module.initial_weights(), *module.network.buffers(), *inputs, *given, *made):
             digest.update(raw(tensor))
         return digest.hexdigest()[:24]
@@ -200,9 +200,10 @@ def _logits(network: nn.Module, x: Tensor) -> Tensor:
     return logits
 
 
-def _augmented(module: FederatedModule, x: Tensor) -> Tensor:
-    """What is trained on in place of inputs: what an augmentation does may hang on what no option says."""
-    return x if module.data.augment is None else changed(module.data.augment, x.clone())
+def _augmented(module: FederatedModule, inputs: list[Tensor]) -> list[Tensor]:
+    """What an augmentation, if there is one, makes of inputs: that may hang on what no option says."""
+    augment = module.data.augment
+    return [] if augment is None else [changed(augment, x.clone()) for x in inputs]
 
 
 def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple[int, str]]]:
@@ -213,8 +214,7 @@ def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple
     for i in module.exchange.hosted:
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
             inputs = [x for x, _ in module.data.own_examples(i, _SAMPLE).values()]
-            samples = [*inputs, *(_logits(module.network, x) for x in inputs)]
-            samples += [_augmented(module, x) for x in inputs] if module.data.augment else []
+            samples = [*inputs, *(_logits(module.network, x) for x in inputs), *_augmented(module, inputs)]
         told.append((i, hashlib.sha256(b"".join(map(raw, samples))).hexdigest()[:16]))
     assert isinstance(trainer.strategy, FederatedStrategy)
     return [sorted((i, digest) for theirs in trainer.strategy.everybodys(told) for i, digest in theirs)]

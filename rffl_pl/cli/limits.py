@@ -14,7 +14,9 @@ class LimitedTrainer(Trainer):
     """Lightning's trainer, whose parser tells one batch, ``1``, from all of them, ``1.0``.
 
     Args:
-        limit_val_batches: How much of the validation examples is evaluated: a share of the batches, or their number.
+        limit_val_batches: How much of the validation examples is evaluated: a share of the batches, or their number;
+            the first ones, so of sentences the shortest, and of images in folders by class those of the first classes.
+            ``--data.measurements`` draws some of all.
         limit_test_batches: Likewise of the test examples.
         limit_predict_batches: Likewise of what is predicted.
         kwargs: See Lightning's ``Trainer``.

@@ -282,8 +282,8 @@ class Session:
         rows += results.moved(self.study, self.file, gone)
         if self.study.curves and finished:
             results.keep_curves(self.study, self.file, curves, finished)
-        else:  # what the file of every round has of these is of other code
-            results.keep_curves(self.study, self.file, [], [cell for cell in finished if cell.digest in self._ran])
+        elif ran := [cell for cell in finished if cell.digest in self._ran]:
+            results.keep_curves(self.study, self.file, [], ran)  # the file of every round has others' at their places
         count = results.keep(self.study, self.file, rows) if rows else 0
         self._kept = time.monotonic()
         self._keeping = self._kept - begun

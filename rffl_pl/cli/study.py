@@ -313,9 +313,18 @@ def study_file(name: str) -> Path:
 
 
 def _results(folder: Path) -> Path:
-    """Where a study's results are kept: compressed where they already are."""
-    packed = folder / "results.csv.gz"
-    return packed if packed.is_file() else folder / "results.csv"
+    """Where a study's results are kept: compressed where they already are.
+
+    Raises:
+        UserError: If they are there both ways, of which one alone would be added to.
+    """
+    packed, plain = folder / "results.csv.gz", folder / "results.csv"
+    if packed.is_file() and plain.is_file():
+        raise UserError(
+            f"Expected the results of a study once in {folder}, but {plain.name} and {packed.name} are both there; "
+            "take the older one away."
+        )
+    return packed if packed.is_file() else plain
 
 
 def packaged() -> dict[str, Path]:

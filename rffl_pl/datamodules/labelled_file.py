@@ -63,7 +63,8 @@ class LabelledFile(FederatedDataModule):
 
     Raises:
         UserError: If an argument is out of range, and in `setup` if a file cannot be read, lacks a column, has a row
-            without a label, has one class only or, without a test file, one for every row, or a label in that alone.
+            without a label, or with a word for none where others are numbers, has its first line twice, has one class
+            only or, without a test file, one for every row, or a label in that alone.
     """
 
     num_classes = 0
@@ -204,7 +205,7 @@ class LabelledFile(FederatedDataModule):
         gaps = [name for name in names if name.lower() in GAPS]
         if 0 < len(gaps) < len(names) and all(number_of(name) is not None for name in names):
             raise UserError(
-                f"Expected a number as label in column {self.label} of {where}, as most {self.noun}s have, but some "
+                f"Expected a number as label in column {self.label} of {where}, as other {self.noun}s have, but some "
                 f"have {gaps[0]!r}; take those out, or say with --data.classes that it is a class."
             )
 

@@ -28,7 +28,8 @@ class TableFile(LabelledFile):
     A row is an input ``[entries]``. A column of numbers is standardised, (x - mean) / deviation. A gap in it, an empty
     field, ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` or ``?``, is 0, which is the mean; where the training rows have
     gaps a second entry is 1 in them. A column of texts has an entry for each text of the training rows, which is 1 in
-    rows that have it; another text, or none, is zeros.
+    rows that have it; another text, or none, is zeros. Numbers that are `categories` go by their values, ``1`` as
+    ``1.0``. A column of which a file has such other texts alone is warned of.
 
     With ``--data.split OWN`` nobody reads everybody's rows, and means, deviations and texts come from a file that is
     the same everywhere.

@@ -100,6 +100,7 @@ def test_results_that_were_compressed(rffl: Run, tmp_path: Path, made: tuple[Pat
     plain = rffl(*words).out
     results = tmp_path / "studies" / "made" / "results.csv"
     results.with_suffix(".csv.gz").write_bytes(gzip.compress(results.read_bytes()))
+    assert "results.csv and results.csv.gz are both there; take the older one away." in rffl(*words).err
     results.unlink()
     assert rffl(*words).out == plain
 
