@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from rffl_pl.callbacks import (
     RunReport,
     StandaloneReference,
 )
+from rffl_pl.callbacks.ending import last_round
 from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.runs import RunFolder
@@ -59,6 +61,8 @@ NOT_OF_ONE_MODEL: dict[str, tuple[tuple[object, ...], str]] = {
 """Lightning's options that mean the one model of a trainer, with the values that are taken and what to do."""
 ROUNDS = 10_000_000
 """More than any run plays."""
+WATCHED = "accuracy/mean"
+"""What callbacks of Lightning's watch: what is measured of rounds, as often as ``check_val_every_n_epoch`` says."""
 RANKS = ("devices", "num_nodes", "strategy")
 """Lightning's options that say what torchrun says here."""
 
@@ -170,16 +174,47 @@ _KEPT_IN_A_RUN: WeakSet[lightnings.ModelCheckpoint] = WeakSet()
 """Callbacks whose folder was decided here: a program may give one to another trainer."""
 
 
-def keep_in(folder: RunFolder, callbacks: Iterable[Callback]) -> None:
+def check_watching(callbacks: Iterable[Callback], options: Mapping[str, Any]) -> None:
+    """See that what callbacks watch is measured in some round, or they would do nothing without a word.
+
+    Raises:
+        UserError: If not.
+    """
+    kinds = (lightnings.EarlyStopping, lightnings.ModelCheckpoint)
+    watching = [type(one).__name__ for one in callbacks if isinstance(one, kinds) and one.monitor == WATCHED]
+    if not watching:
+        return
+    rounds, every = last_round(options.get("max_epochs"), options.get("max_steps")), _every(options)
+    if 0 < rounds < every:
+        raise UserError(
+            f"Expected --trainer.check_val_every_n_epoch to be at most {rounds}, the rounds of this run, since "
+            f"{watching[0]} watches {WATCHED}, but got {every}; give a lower one."
+        )
+    if options.get("limit_val_batches") == 0:
+        raise UserError(
+            f"Expected --trainer.limit_val_batches above 0, since {watching[0]} watches {WATCHED}, but got 0; leave "
+            "one of them out."
+        )
+
+
+def keep_in(folder: RunFolder, callbacks: Iterable[Callback], options: Mapping[str, Any]) -> None:
     """Have checkpoints of a user's own lie in the run folder, each written when the round has its record.
 
-    Lightning would take a logger's folder, and save after validation where not every round has one.
+    Lightning would take a logger's folder, and save after validation where not every round has one; saved at the end of
+    every round, those that nothing is measured of would have the accuracy of one before.
     """
     for callback in callbacks:
         if isinstance(callback, lightnings.ModelCheckpoint):
             callback.dirpath = str(folder.checkpoints.resolve())
             callback._save_on_train_epoch_end = True
+            if callback.monitor == WATCHED:
+                callback._every_n_epochs = math.lcm(callback._every_n_epochs, _every(options))
             _KEPT_IN_A_RUN.add(callback)
+
+
+def _every(options: Mapping[str, Any]) -> int:
+    """Every how many rounds something is measured."""
+    return options.get("check_val_every_n_epoch") or 1
 
 
 def _check_kinds(server: object, folder: object, exchange: object, options: Mapping[str, Any]) -> None:
@@ -230,7 +265,8 @@ def federated_trainer(
     check_callbacks(own)
     if any(isinstance(callback, ReputationExchange) for callback in own):
         raise UserError("Expected callbacks without ReputationExchange, which comes with the server, but got one more.")
-    keep_in(folder, own)
+    check_watching(own, options)
+    keep_in(folder, own, options)
     logger = options.pop("logger", None)
     if isinstance(logger, str):
         raise UserError(f"Expected logger to be one that is made, as CSVLogger(...), but got {logger}.")

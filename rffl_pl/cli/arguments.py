@@ -58,7 +58,7 @@ from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
-from rffl_pl.trainer import keep_in
+from rffl_pl.trainer import check_watching, keep_in
 
 
 def _tensor(numbers: Any) -> torch.Tensor:
@@ -256,6 +256,8 @@ class FederatedCLI(LightningCLI):
         if isinstance(config["callbacks"], Callback):  # Lightning takes one for a list of it
             config["callbacks"] = [config["callbacks"]]
         check_trainer(config)
+        if command == "fit":
+            check_watching(config["callbacks"] or (), config)
         self._reserved = Reserved(run, command, self.earlier)
         if self.earlier is not None and launch.world_size() == 1:  # several ranks ask each other when they have met
             self._check_earlier()  # again: until now another process may have played on there
@@ -277,7 +279,7 @@ class FederatedCLI(LightningCLI):
             decided["logger"] = [*(given if isinstance(given, list) else [given]), MetricsFile(folder)]
         # Before anybody begins an evaluation, or logs.
         own = config["callbacks"] or []
-        keep_in(RunFolder(folder), own)
+        keep_in(RunFolder(folder), own, config)
         decided["callbacks"] = [Interruption(), Opening(later), *own]
         # These come last: the report needs what the exchange and the reference leave.
         ours = callbacks(command, config, run, folder)

@@ -21,10 +21,7 @@ from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.cli.own import why_not
 from rffl_pl.datamodules import Split
 from rffl_pl.errors import UserError, brief, check_folder, check_number, reason
-from rffl_pl.trainer import check_callbacks, check_options
-
-_WATCHED = "accuracy/mean"
-"""What is logged for callbacks to watch."""
+from rffl_pl.trainer import WATCHED, check_callbacks, check_options
 
 
 def check_values(given: Any, option: str = "-") -> None:
@@ -216,10 +213,10 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     ours = all(type(callback).__module__.startswith(("lightning.", "rffl_pl.")) for callback in callbacks)
     for watching in callbacks if ours else ():  # one's own may log what others watch
         counted = ("epoch", "step") if isinstance(watching, ModelCheckpoint) else ()
-        if getattr(watching, "monitor", None) not in (None, _WATCHED, *counted):
+        if getattr(watching, "monitor", None) not in (None, WATCHED, *counted):
             raise UserError(
-                f"Expected --trainer.callbacks.monitor to be {_WATCHED}, but {type(watching).__name__} got "
-                f"{watching.monitor}, which is not logged; give {_WATCHED}, and --trainer.callbacks.mode max."
+                f"Expected --trainer.callbacks.monitor to be {WATCHED}, but {type(watching).__name__} got "
+                f"{watching.monitor}, which is not logged; give {WATCHED}, and --trainer.callbacks.mode max."
             )
 
 

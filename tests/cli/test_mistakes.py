@@ -24,6 +24,26 @@ def test_a_metric_that_nobody_logs_is_one_sentence(rffl: Run, callback: str) -> 
     assert "accuracy/mean" in sentence
 
 
+@pytest.mark.parametrize("callback", ["EarlyStopping", "ModelCheckpoint"])
+@pytest.mark.parametrize(
+    ("seldom", "expected"),
+    [
+        (("--trainer.check_val_every_n_epoch", 3), "--trainer.check_val_every_n_epoch to be at most 2, the rounds of"),
+        (("--trainer.limit_val_batches", 0), "--trainer.limit_val_batches above 0, since"),
+    ],
+)
+def test_what_is_watched_and_never_measured(
+    rffl: Run, callback: str, seldom: tuple[object, ...], expected: str
+) -> None:
+    """Training would end late, or leave no checkpoint, without a word."""
+    watching = (f"--trainer.callbacks+={callback}", "--trainer.callbacks.monitor", "accuracy/mean")
+    given = (*watching, "--trainer.callbacks.mode", "max", *seldom)
+    ended = rffl(*DIGITS, *QUICK, *given, "--trainer.max_epochs", 2)
+    assert ended.code == 2
+    assert ended.err.count(f"Error: Expected {expected}") == 1
+    assert f"{callback} watches accuracy/mean" in ended.err
+
+
 def test_every_option_that_follows_another_is_known() -> None:
     """One that is linked anew is taken from a configuration, and nothing goes by it."""
     parser = made(OnlyParsed, ["fit", "--config", "configs/digits.yaml"])._parser("fit")

@@ -93,6 +93,18 @@ def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:
     assert f"training ended after {best + 2} of 30 rounds: {why}\n" in ended.out
 
 
+def test_only_rounds_that_are_measured_are_kept_by_their_accuracy(rffl: Run, tmp_path: Path) -> None:
+    """One that was not would be kept by the accuracy of the round before, in place of one that was."""
+    ended = rffl(
+        *DIGITS, "--trainer.max_epochs", 7, "--trainer.check_val_every_n_epoch", 3,
+        "--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.monitor", "accuracy/mean",
+        "--trainer.callbacks.mode", "max", "--trainer.callbacks.save_top_k", 2,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    kept = only_run(tmp_path / "runs").glob("checkpoints/epoch*")
+    assert sorted(read(checkpoint)["federation"]["round"] for checkpoint in kept) == [3, 6]
+
+
 @pytest.mark.parametrize("counted", ["step", "epoch"])
 def test_checkpoints_by_what_lightning_counts(rffl: Run, tmp_path: Path, counted: str) -> None:
     """Its way to keep the last ones: nobody logs that."""
