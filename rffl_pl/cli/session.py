@@ -280,7 +280,8 @@ class Session:
                     curves += results.curves_of(self.study, cell, rounds)
                     self.measured.update(name for entry in rounds for name in (*entry.measures, *entry.numbers))
         rows += results.moved(self.study, self.file, gone)
-        if self.study.curves and finished:
+        curves += results.moved(self.study, results.curves_beside(self.file), gone, CURVE_COLUMNS)
+        if curves or (self.study.curves and finished):
             results.keep_curves(self.study, self.file, curves, finished)
         elif ran := [cell for cell in finished if cell.digest in self._ran]:
             results.keep_curves(self.study, self.file, [], ran)  # the file of every round has others' at their places

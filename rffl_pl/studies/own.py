@@ -21,8 +21,6 @@ WHERE_DATA_LIES = {"data_dir", "num_workers"}
 PUBLISHED = ("torch", "torchvision", "lightning", "torchmetrics")
 _NAMES_FILES = ("file", "folder", "path")
 """How their other options end that name a file or folder; of the rest a value does that has a slash."""
-SHORT = "-c"
-"""``--config`` for short."""
 _NO_FILES = ("run", "standalone", "config")
 """Groups of options whose values name nothing that a result depends on, or are read themselves."""
 _PARTICIPANT = "{participant}"
@@ -80,8 +78,6 @@ def _leaves(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         if word.startswith("--"):
             option, _, said = word.removeprefix("--").partition("=")
             option = option.rstrip("+")
-        elif word.startswith(SHORT):
-            option, said = "config", short_config(word)
         group = "" if option == "config" else option
         if said.startswith(("{", "[")):
             yield from _within(group, _read(said))
@@ -90,11 +86,6 @@ def _leaves(words: Sequence[str]) -> Iterator[tuple[str, str]]:
                 yield from _within(group, _read(Path(path).read_text(encoding="utf-8", errors="replace")))
         elif said:
             yield option, said
-
-
-def short_config(word: str) -> str:
-    """The name in ``-cFILE`` and ``-c=FILE``; nothing of ``-c``, before the name."""
-    return word.removeprefix(SHORT).removeprefix("=")
 
 
 def _read(text: str) -> Any:

@@ -282,10 +282,10 @@ def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool
     return found
 
 
-def moved(study: Study, file: Path, cells: Iterable[Cell]) -> list[Row]:
+def moved(study: Study, file: Path, cells: Iterable[Cell], columns: Sequence[str] = COLUMNS) -> list[Row]:
     """The rows of cells that lie at another label than the study has for them now, as they lie at theirs."""
     now = {cell.digest: cell.place | {"settings": cell.settings} for cell in cells}
-    kept = read(study, file) if now and file.is_file() else []
+    kept = read(study, file, columns) if now and file.is_file() else []
     there = [row for row in kept if row["cell"] in now]
     return [row | now[row["cell"]] for row in there if any(row[name] != now[row["cell"]][name] for name in study.axes)]
 

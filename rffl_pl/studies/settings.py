@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from rffl_pl.configured import IMPLEMENTATIONS
-from rffl_pl.studies.own import SHORT, digest_of, named_in, not_found, short_config
+from rffl_pl.studies.own import digest_of, named_in, not_found
 from rffl_pl.studies.results import Row, places_of
 from rffl_pl.studies.study import Place, Study
 
@@ -41,11 +41,9 @@ def _said(study: Study, place: Place) -> list[Any]:
 def _spelt_out(word: str, before: str = "") -> Any:
     """What a configuration says, instead of its name; ``before`` is the word in front of it."""
     option, equals, name = word.partition("=")
-    if word.startswith(SHORT) and short_config(word):
-        option, equals, name = "--config", "=", short_config(word)
     if equals and (option == "--config" or (option.startswith("--") and name.endswith((".yaml", ".yml")))):
         return [option, _spelt_out(name, option)]
-    if before in ("--config", SHORT) or word.endswith((".yaml", ".yml")):
+    if before == "--config" or word.endswith((".yaml", ".yml")):
         known = PACKAGE / "configs" / word.removeprefix("./").removeprefix("configs/")
         for path in (Path(os.path.expanduser(word)), known):
             if path.is_file():

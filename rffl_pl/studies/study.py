@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -306,7 +306,7 @@ def _words(value: Any, what: str) -> list[str]:
     if not isinstance(value, str | None):
         raise UserError(f"Expected {what} to be words of a command line, as --data.split UNI, but got {value!r}.")
     try:
-        words = shlex.split(value or "")
+        words = [*_in_full(shlex.split(value or ""))]
     except ValueError as error:
         raise UserError(f"Expected {what} to be words of a command line, but got {value!r}: {error}.") from error
     if words and words[0] in ("fit", "rffl"):
@@ -320,6 +320,16 @@ def _words(value: Any, what: str) -> list[str]:
         if _only_tells(option):
             raise UserError(f"Expected {what} to be words of a run, but {word} prints a text instead; remove it.")
     return words
+
+
+def _in_full(words: Iterable[str]) -> Iterator[str]:
+    """With ``--config FILE`` for ``-c FILE``, ``-cFILE`` and ``-c=FILE``: nothing else need know the short way."""
+    for word in words:
+        if word.startswith("-c"):
+            name = word.removeprefix("-c").removeprefix("=")
+            yield from ("--config", name) if name else ("--config",)
+        else:
+            yield word
 
 
 def _only_tells(option: str) -> bool:

@@ -274,7 +274,8 @@ def to_run(study: Study, results: Iterable[Row], only: Mapping[str, Collection[s
     cells = {(*place.values(), str(seed)) for place in study.places() if lies_in(place, only) for seed in study.seeds}
     there = {(*place.values(), seed) for place, seed in _ran(study, results, rounds)}
     left = len(cells - there)
-    return f"No result yet of {left} of {len(cells)} cells; --dry-run lists them." if left else None
+    seeds = f"seed{'s' * (len(study.seeds) > 1)} {', '.join(map(str, study.seeds))}"
+    return f"No result yet of {left} of {len(cells)} cells with {seeds}; --dry-run lists them." if left else None
 
 
 def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None, option: str) -> None:

@@ -114,6 +114,23 @@ def test_rounds_that_other_code_left(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr() == ("both-reduced: 1 cell, 1 of them finished\n", "")
 
 
+def test_rounds_of_other_code_beside_new_results(rffl: Run, tmp_path: Path) -> None:
+    """A cell that is run again without curves leaves none of its place: they would be shown beside its new results."""
+    file = study(tmp_path, TEXT.replace("curves: [reputation, accuracy]\n", ""))
+    read = Study.read(file).small()
+    kept = tmp_path / "both-reduced" / "results.csv"
+    old = [
+        row(server, split, "0.1") | {"rounds": "2", "cell": "old"}
+        for server, split in (("RFFL", "UNI"), ("RFFL", "POW"))
+    ]
+    results.keep(read, kept, [one | {"seconds": "3"} for one in old])
+    results.keep_curves(read, kept, [one | {"round": "1"} for one in old])
+    ended = rffl("study", file, "--root", tmp_path, "--reduced", "--only", "server=RFFL", "--only", "split=UNI")
+    assert ended.code == 0, ended.err
+    assert [line["split"] for line in rows(kept.with_name("results.curves.csv"))] == ["POW"]
+    assert {line["split"]: line["cell"] == "old" for line in rows(kept)} == {"UNI": False, "POW": True}
+
+
 def test_a_round_that_diverged(tmp_path: Path) -> None:
     """An infinity that is kept makes the file of all rounds one that nobody can read or add to."""
     read = Study.read(study(tmp_path, TEXT))

@@ -76,7 +76,7 @@ def test_no_other_run_becomes_a_cells_result(rffl: Run, tmp_path: Path) -> None:
     """
     text = (
         f"name: one\nbase: {DIGITS} --trainer.max_epochs 1\n"
-        "axes: {server: {A: --server FedAvg, B: --server SignSGD}}\nseeds: [1]\n"
+        "axes: {server: {A: --server FedAvg, B: --server SignSGD}}\nseeds: [1]\ncurves: [accuracy]\n"
     )
     words = ("study", study(tmp_path, text), "--root", tmp_path / "studies")
     assert rffl(*words).code == 0
@@ -103,6 +103,7 @@ def test_no_other_run_becomes_a_cells_result(rffl: Run, tmp_path: Path) -> None:
     )
     assert (one, other) == (first, second)
     assert one != other
+    assert rffl(*words, "--table", "round", "server").err == ""
 
 
 @pytest.mark.slow

@@ -189,7 +189,7 @@ def test_a_difference_where_some_places_have_no_pair(rffl: Run, tmp_path: Path, 
     file.write_text("\n".join(some) + "\n")
     alone = rffl(*words, "--only", "split=POW")
     lacking, without = alone.err.splitlines()
-    assert lacking == "No result yet of 2 of 4 cells; --dry-run lists them."
+    assert lacking == "No result yet of 2 of 4 cells with seed 1; --dry-run lists them."
     assert without == "Without a result of this measure: server=RFFL."
     ended = rffl(*words, "--between", "RFFL", "Fed_Avg")
     assert ended.code == 0, ended.err
@@ -204,8 +204,9 @@ def test_a_difference_where_some_places_have_no_pair(rffl: Run, tmp_path: Path, 
 def test_cells_without_a_result_are_counted(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
     """A table of half a study looks as one of all of it: those of its own seeds are told, or of those asked for."""
     words = ("study", made[0], "--root", tmp_path / "studies", "--table", "server")
-    assert rffl(*words).err == "No result yet of 1 of 8 cells; --dry-run lists them.\n"
-    assert rffl(*words, "--seeds", 1, 2, 3).err == "No result yet of 4 of 24 cells; --dry-run lists them.\n"
+    assert rffl(*words).err == "No result yet of 1 of 8 cells with seed 1; --dry-run lists them.\n"
+    told = "No result yet of 4 of 24 cells with seeds 1, 2, 3; --dry-run lists them.\n"
+    assert rffl(*words, "--seeds", 1, 2, 3).err == told
     assert rffl(*words, "--seeds", 1, 2, 3, "--only", "split=UNI").err == ""
 
 
