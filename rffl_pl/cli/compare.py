@@ -38,6 +38,7 @@ def answer(words: Sequence[str]) -> str:
     given = parser().read(words)
     with importing():  # runs are read with torch
         from rffl_pl.comparison import at_hand, chosen, table, write
+        from rffl_pl.comparison.own import told_apart
         from rffl_pl.comparison.page import check_target
 
     every = [] if given.runs else list(at_hand(RUNS))
@@ -47,7 +48,7 @@ def answer(words: Sequence[str]) -> str:
         raise mistakes[0]
     if not given.runs and given.out is None:
         _tell_left_out(map(str, mistakes))
-        return table(readable)
+        return table(told_apart(readable))
     target = given.out or PAGE
     check_target(target)
     results, unfinished = chosen(given.runs or [str(one.path) for one in readable])

@@ -28,6 +28,7 @@ from rffl_pl.callbacks.ending import last_round, limits, remedies
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.comparison.options import options_of
+from rffl_pl.comparison.own import own_of
 from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.files import replaced
 from rffl_pl.module import FederatedModule
@@ -334,7 +335,7 @@ class ConfigKeeper(SaveConfigCallback):
         """Training begins or goes on here: leave with what, once nothing is refused."""
         self._keep(folder)
         checkpoint = self.config.get("ckpt_path")
-        folder.start(int(header(checkpoint)["round"]) if checkpoint else 0, ranks)
+        folder.start(int(header(checkpoint)["round"]) if checkpoint else 0, ranks, own_of(folder.config()))
 
     def _keep(self, folder: RunFolder) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from rffl_pl.comparison.own import told_apart
 from rffl_pl.comparison.reading import Result, is_run, is_trained, read
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
@@ -118,8 +119,10 @@ def _not_ended(result: Result) -> str:
 def _of_one_kind(results: Sequence[Result]) -> list[Result]:
     """All by their labels if they are of one study, else all by their options.
 
-    Labels that stood for other words in some of the runs, as of two files of one name, have a digest of them.
+    Labels that stood for other words in some of the runs, as of two files of one name, have a digest of them; so has
+    what an option names of a user's own, where that was not the same.
     """
+    results = told_apart(results)
     if len({result.study for result in results}) > 1:
         return [replace(result, settings=result.options, study=None) for result in results]
     stood_for: dict[Labels, set[str]] = {}

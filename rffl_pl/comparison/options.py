@@ -21,11 +21,16 @@ _SHORT = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
 
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:
     """Every option that may change the result as it is typed: ``--server.gamma``; a class by its name."""
+    return {option: str(value) for option, value in values_of(config).items()}
+
+
+def values_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with values as they are."""
     typed = dict(_typed({**config, **_carried_out(config)}, "-"))
-    if (precision := typed.get("--trainer.precision")) in _PRECISIONS:
+    if (precision := str(typed.get("--trainer.precision", ""))) in _PRECISIONS:
         typed["--trainer.precision"] = _PRECISIONS[precision]
-    asides = [*_ASIDE, *[_WHERE] * ("." not in typed.get("--data", ""))]
-    if all(typed.get(limit, "None") in _ALL for limit in _LIMITS):
+    asides = [*_ASIDE, *[_WHERE] * ("." not in str(typed.get("--data")))]
+    if all(str(typed.get(limit)) in _ALL for limit in _LIMITS):
         asides.append("--data.eval_batch_size")  # else it says which examples are measured
     return {
         option: value
@@ -52,7 +57,7 @@ def _class(path: str) -> str:
     return name if room.partition(".")[0] in _SHORT else path
 
 
-def _typed(value: Any, name: str) -> Iterator[tuple[str, str]]:
+def _typed(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, below in value.items():
             if key == "class_path":
@@ -65,4 +70,4 @@ def _typed(value: Any, name: str) -> Iterator[tuple[str, str]]:
         for number, item in enumerate(value):
             yield from _typed(item, f"{name}.{number}")
     else:
-        yield name, str(value)
+        yield name, value

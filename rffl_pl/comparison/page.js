@@ -88,13 +88,14 @@ function tell() {
     "All results are those after the last round, measured on the test set; nothing is chosen by them.";
   by("results-note").textContent =
     "± is the 95 % interval of Student's t over the seeds that are shown; one seed alone has none. The headings sort.";
+  const own = page.untold ? "; whether what they name of your own code and files is, not every run says." : ", and what they name of your own code and files.";
   const values = (i) => [...new Set(page.runs.map((run) => run.settings[i] ?? "not set"))].sort((a, b) => compare(a, b)).join(", ");
   by("differ").append(
     page.settings.length
       ? element("dl", {}, ...page.settings.flatMap((setting, i) => [element("dt", {}, setting.option), element("dd", {}, values(i))]))
-      : element("p", {}, page.runs.length < 2 ? "One run has nothing to differ from." : page.unknown.length ? "Nothing that is known." : "Nothing: all options are the same; whether your own code and data are, no run says."),
+      : element("p", {}, page.runs.length < 2 ? "One run has nothing to differ from." : page.unknown.length ? "Nothing that is known." : `Nothing: all options are the same${own}`),
   );
-  const rest = page.unknown.length ? `The settings of ${page.unknown.join(", ")} are not known: there is no config.yaml.` : page.settings.length ? page.study ? "Labels stand for what the study's file said when each run began." : "All other options are the same; whether your own code and data are, no run says." : "";
+  const rest = page.unknown.length ? `The settings of ${page.unknown.join(", ")} are not known: there is no config.yaml.` : page.settings.length ? page.study ? "Labels stand for what the study's file said when each run began." : `All other options are the same${own}` : "";
   if (rest) by("differ").append(element("p", { class: "note" }, rest));
   const most = Math.max(...page.runs.map((run) => run.rounds));
   const thin = most > page.points ? `Curves are thinned: of all runs the same rounds are kept, at most ${page.points}, evenly spread, and of each its last; where a run has no accuracy of such a round, its next one is shown. ` : "";

@@ -107,6 +107,7 @@ def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: di
         "settings": [{"option": name, "name": plain(name)} for name in differ],
         "study": results[0].study is not None,  # of all, or of none
         "made_with": _made_with(results),
+        "untold": any(result.own is None for result in results),
         "unknown": [run["name"] for run, settings in zip(runs, every, strict=True) if not settings],
         "measures": [_described(name, measures[name]) for name in known],
         "t": _quantiles(len(runs)),

@@ -28,6 +28,7 @@ class Result:
         summary: None if the run has not ended.
         study: The study that it was named by.
         stood_for: A digest of what the study's labels stood for.
+        own: Digests of a user's own code and files that options name, by option; None if the run tells nothing of them.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class Result:
     summary: Summary | None
     study: str | None = None
     stood_for: str = ""
+    own: Mapping[str, str] | None = None
 
     @property
     def moment(self) -> datetime | None:
@@ -85,7 +87,18 @@ def read(path: Path) -> Result:
     asked = config.get("trainer", {}).get("max_epochs", done)
     rounds = f"{done}" if summary else f"{done} of {asked}"
     options = options_over_rounds(run, config)
-    return Result(path=path, options=options, settings=options, rounds=rounds, summary=summary)
+    return Result(path=path, options=options, settings=options, rounds=rounds, summary=summary, own=_own(run))
+
+
+def _own(run: RunFolder) -> dict[str, str] | None:
+    """What lay behind its options when it began; where that had changed when it went on, each in turn."""
+    told = [start["own"] for start in run.starts() if "own" in start]
+    found: dict[str, list[str]] = {}
+    for option, digest in (item for own in told for item in own.items()):
+        found.setdefault(option, []).append(digest[:6])
+    if not told:
+        return None
+    return {option: ", then ".join(dict.fromkeys(digests)) for option, digests in found.items()}
 
 
 def seconds(path: Path) -> float | None:

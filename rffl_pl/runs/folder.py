@@ -9,12 +9,13 @@ import json
 import re
 import reprlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO, get_type_hints
 
 import torch
@@ -173,15 +174,16 @@ class RunFolder:
                 found.append(dict(json.loads(line)))
         return found
 
-    def start(self, rounds: int, ranks: int) -> None:
+    def start(self, rounds: int, ranks: int, own: Mapping[str, str] = MappingProxyType({})) -> None:
         """Leave the launch's name and what it computes with: from now on it writes here.
 
         Args:
             rounds: How many the run has already.
             ranks: How many train.
+            own: Digests of a user's own code and files that options name, by option.
         """
         at = datetime.now().astimezone().isoformat(timespec="seconds")
-        line = json.dumps({"at": at, "rounds": rounds, "ranks": ranks, **circumstances()})
+        line = json.dumps({"at": at, "rounds": rounds, "ranks": ranks, **circumstances(), "own": dict(own)})
         with self.starts_file.open("a+", encoding="utf-8", errors="replace") as file:
             file.seek(0)
             cut_off = file.read()[-1:] not in ("", "\n")  # as a process that is killed leaves it
@@ -365,6 +367,12 @@ class RunFolder:
     def write_summary(self, summary: Summary) -> None:
         """Leave the result."""
         _write_json(self.summary_file, asdict(summary))
+
+    def set_result_aside(self) -> None:
+        """Where a run goes on behind its result, that is ``summary.<rounds>.json`` from now on."""
+        if self.summary_file.is_file():
+            with suppress(UserError):  # damaged: the next one takes its place
+                self.summary_file.replace(self.summary_file.with_suffix(f".{self.summary().rounds}.json"))
 
     def scores(self) -> dict[str, Any]:
         """What was measured: ``command``, ``checkpoint``, ``round`` and ``scores``, a list per measure."""

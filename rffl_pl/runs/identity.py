@@ -6,9 +6,7 @@ import hashlib
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import CodeType, FunctionType
 
 from torch import Tensor, nn
@@ -18,7 +16,7 @@ from rffl_pl.configured import IMPLEMENTATIONS
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.parameters import bytes_of
-from rffl_pl.runs.imports import beside
+from rffl_pl.runs.imports import imported_by
 from rffl_pl.runs.settings import optimizer_settings
 
 Identity = dict[str, dict[str, str]]
@@ -131,12 +129,8 @@ def _told(code: CodeType) -> str:
 
 
 def _helpers(kind: type) -> str:
-    """What a class's file imports from beside it; nothing in a shell, or where the file is none or is gone."""
-    file = Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
-    if not file.is_file():
-        return ""
-    depth = kind.__module__.count(".") + (file.name == "__init__.py")
-    found = beside([file], file.parents[min(depth, len(file.parents) - 1)])
+    """What a class's file imports from beside it."""
+    found = imported_by(kind.__module__)
     return json.dumps(found) if found else ""
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -26,7 +28,7 @@ def beside(files: Iterable[Path], folder: Path) -> dict[str, str]:
     Returns:
         By the file's name below the folder, in their order.
     """
-    if folder.name in _INSTALLED or folder == _STANDARD:
+    if _installed(folder):
         return {}
     own = set(files)
     seen, left = set(own), list(own)
@@ -35,6 +37,39 @@ def beside(files: Iterable[Path], folder: Path) -> dict[str, str]:
         seen |= found
         left += found
     return {file.relative_to(folder).as_posix(): _content(file) for file in sorted(seen - own)}
+
+
+def imported_by(module: str) -> dict[str, str]:
+    """`beside` of a module that is loaded; empty in a shell, or where its file is none or is gone."""
+    file = file_of(module)
+    return {} if file is None else beside([file], _root(module, file))
+
+
+def code_of(module: str) -> str:
+    """A digest of the file of a module that is loaded and of what it imports from beside it.
+
+    Empty of what is installed, of a shell, and where the file is none or is gone.
+    """
+    file = file_of(module)
+    if file is None or _installed(_root(module, file)):
+        return ""
+    return hashlib.sha256(json.dumps([_content(file), imported_by(module)]).encode()).hexdigest()
+
+
+def file_of(module: str) -> Path | None:
+    """Where a module that is loaded was read from, if it is still there."""
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    return file if file.is_file() else None
+
+
+def _root(module: str, file: Path) -> Path:
+    """The folder that a module's imports begin in."""
+    depth = module.count(".") + (file.name == "__init__.py")
+    return file.parents[min(depth, len(file.parents) - 1)]
+
+
+def _installed(folder: Path) -> bool:
+    return folder.name in _INSTALLED or folder == _STANDARD
 
 
 def _imported(file: Path, folder: Path) -> set[Path]:

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from glob import escape, glob
 from pathlib import Path
@@ -106,7 +106,12 @@ def _within(option: str, value: Any) -> Iterator[tuple[str, str]]:
         yield option, value
 
 
-def contained(option: str, said: str, published: bool) -> str | None:
+def whole(path: Path) -> str:
+    """A digest of what lies in a file, of a folder `listing`."""
+    return listing(path) if path.is_dir() else content_of(path)
+
+
+def contained(option: str, said: str, published: bool, within: Callable[[Path], str] = whole) -> str | None:
     """A digest of what lies in the file that an option names, of the data also in the folder; None if it names none.
 
     So may several files, where each participant has its own, ``train_{participant}.csv``. Into folders that other
@@ -116,6 +121,7 @@ def contained(option: str, said: str, published: bool) -> str | None:
         option: With its group, ``data.init_args.train_file``.
         said: Its value, which may be empty, or too long for any disk.
         published: Whether the data set is one of the package's, of which is known what options name.
+        within: The digest of a file or folder.
     """
     group, path = option.partition(".")[0], os.path.expanduser(said)
     if group == "data" and published:
@@ -123,17 +129,17 @@ def contained(option: str, said: str, published: bool) -> str | None:
         if name in WHERE_DATA_LIES or ("/" not in said and name.rpartition("_")[2] not in _NAMES_FILES):
             return None
     if group not in _NO_FILES and os.path.isfile(path):
-        return content_of(Path(path))
+        return within(Path(path))
     if group == "data" and _PARTICIPANT in path:
-        return _of_participants(path)
-    return listing(Path(path)) if group == "data" and os.path.isdir(path) else None
+        return _of_participants(path, within)
+    return within(Path(path)) if group == "data" and os.path.isdir(path) else None
 
 
-def _of_participants(path: str) -> str | None:
+def _of_participants(path: str, within: Callable[[Path], str]) -> str | None:
     """A digest of the files of all participants; None if there is none."""
     parts = path.split(_PARTICIPANT)
     found = sorted(file for file in glob("*".join(map(escape, parts))) if os.path.isfile(file))
-    whose = {file[len(parts[0]) :]: content_of(Path(file)) for file in found}
+    whose = {file[len(parts[0]) :]: within(Path(file)) for file in found}
     return digest_of(whose) if whose else None
 
 
@@ -166,22 +172,23 @@ def _and(own: str, *others: Mapping[str, str]) -> str:
 
 
 def listing(folder: Path) -> str:
-    """A digest of the names, sizes and times of a folder's files: reading all of them may take longer than a run.
-
-    What libraries leave beside data, hidden files and caches, does not count.
-    """
+    """A digest of the names, sizes and times of a folder's files: reading all of them may take longer than a run."""
     return _listing(folder.resolve())
 
 
 @functools.cache
 def _listing(folder: Path) -> str:
     lines = []
-    for room, _, names in os.walk(folder, followlinks=True):
-        for path in (Path(room, name) for name in names if not name.startswith((".", "cache-"))):
-            if path.is_file():
-                about = path.stat()
-                lines.append(f"{path.relative_to(folder).as_posix()} {about.st_size} {about.st_mtime_ns}")
+    for path in files_in(folder):
+        about = path.stat()
+        lines.append(f"{path.relative_to(folder).as_posix()} {about.st_size} {about.st_mtime_ns}")
     return hashlib.sha256(os.fsencode("\n".join(sorted(lines)))).hexdigest()
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """A folder's files but for what libraries leave beside data, hidden files and caches."""
+    for room, _, names in os.walk(folder, followlinks=True):
+        yield from filter(Path.is_file, (Path(room, name) for name in names if not name.startswith((".", "cache-"))))
 
 
 def content_of(file: Path) -> str:
