@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -428,9 +429,21 @@ class FederatedModule(Configured, LightningModule):
         Loggers get everything from the report.
         """
         self.watched = self.evaluation.finish()
-        honest = torch.tensor([self.federation.is_honest(i) for i in self.cohort.participants])
-        share = self.watched["accuracy"][honest].sum() / self.federation.honest
-        self.log("accuracy/mean", share, logger=False, sync_dist=True, reduce_fx="sum")
+        mean = self._mean_of_honest(self.watched["accuracy"])
+        self.log("accuracy/mean", mean, logger=False, sync_dist=True, reduce_fx="max")  # of one number on all ranks
+
+    def _mean_of_honest(self, hosted: Tensor) -> Tensor:
+        """The same on any number of ranks, and where as many examples are right: who watches it asks what is more.
+
+        In single precision a sum hangs on the order of its numbers, and would end training on two ranks alone.
+
+        Args:
+            hosted: Of every hosted participant, ``[n]``.
+        """
+        everybodys = self.exchange.gather_rows(hosted[:, None])[:, 0].double().cpu()
+        honest = [value for i, value in enumerate(everybodys.tolist()) if self.federation.is_honest(i)]
+        mean = torch.tensor([round(math.fsum(honest) / self.federation.honest, 6)])
+        return self.exchange.everywhere(mean, 1)[0]
 
     test_step = validation_step
 

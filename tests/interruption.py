@@ -10,8 +10,10 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from rffl_pl.callbacks import RoundCallback
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs import Round
 
 
 class PowerCut(Callback):
@@ -69,6 +71,16 @@ class Awaits(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         while not self.file.exists():
             time.sleep(0.02)
+
+
+class Enough(RoundCallback):
+    """Has training end after a round."""
+
+    def __init__(self, after: int = 2) -> None:
+        self.after = after
+
+    def on_round_end(self, trainer: Trainer, played: Round) -> None:
+        trainer.should_stop = trainer.should_stop or played.number == self.after
 
 
 class Signalled(Callback):

@@ -22,6 +22,7 @@ from rffl_pl.callbacks import RoundCallback, StandaloneReference
 from rffl_pl.runs import Round
 from rffl_pl.strategy import leave_process_group
 from tests.conftest import ROOT
+from tests.interruption import PowerCut
 from tests.test_python import small
 
 pytestmark = pytest.mark.timeout(180)
@@ -41,12 +42,29 @@ def test_a_folder_that_has_a_run(tmp_path: Path) -> None:
         if not before:
             trainer.fit(module, data)
             continue
-        with pytest.raises(UserError, match=r"begins to have no result, but .*nb has one; give RunFolder\.make\("):
+        told = r"begins to have nothing of another run, but there is .*nb/summary\.json; give RunFolder\.make\("
+        with pytest.raises(UserError, match=told):
             trainer.fit(module, data)
         assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
     trainer, module, data = small(run, max_epochs=3)
     trainer.fit(module, data, ckpt_path=run.checkpoints)
     assert run.summary().rounds == 3
+
+
+def test_a_folder_whose_run_broke_off(tmp_path: Path) -> None:
+    """Its rounds and its checkpoints, which somebody may want to go on from, are no next run's to write over."""
+    run = RunFolder(tmp_path / "nb")
+    trainer, module, data = small(run, max_epochs=4, callbacks=[PowerCut()])
+    with pytest.raises(RuntimeError, match="power cut"):
+        trainer.fit(module, data)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    trainer, module, data = small(run)
+    with pytest.raises(UserError, match=r"nothing of another run, but there is .*nb/checkpoints/last\.ckpt; give"):
+        trainer.fit(module, data)
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+    trainer, module, data = small(run, max_epochs=4)
+    trainer.fit(module, data, ckpt_path=run.checkpoints)
+    assert run.summary().rounds == 4
 
 
 def test_a_reference_is_of_its_own_run(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any, Literal
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from rffl_pl.callbacks.find import find
+from rffl_pl.callbacks.interruption import Interruption
 from rffl_pl.errors import UserError
 from rffl_pl.runs.checkpoint import CheckpointNotWrittenError
 from rffl_pl.strategy import FederatedStrategy
@@ -80,4 +82,5 @@ class RoundCheckpoint(ModelCheckpoint):
 
 def _ends_here(trainer: Trainer) -> bool:
     rounds = trainer.current_epoch + 1  # completed is counted after the hook
-    return trainer.should_stop or rounds == trainer.max_epochs
+    asked = find(trainer, Interruption)
+    return trainer.should_stop or rounds == trainer.max_epochs or (asked is not None and asked.agreed)

@@ -12,6 +12,9 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.runs import Round
 
+_LOGGERS = ("step", "epoch", "trainer/global_step")
+"""What Lightning's loggers put beside the numbers that they are given."""
+
 
 class RoundCallback(Callback):
     """A callback of one's own that is told what was measured of every round.
@@ -49,7 +52,7 @@ def numbers_of(callback: RoundCallback, played: Round) -> dict[str, float]:
         UserError: If something else is called so, or one is no number.
     """
     given: Mapping[str, object] = {**callback.numbers(played)}
-    taken, name = played.metrics(), type(callback).__name__
+    taken, name = {*played.metrics(), *_LOGGERS}, type(callback).__name__
     found: dict[str, float] = {}
     for key, value in given.items():
         if key in taken or not isinstance(key, str) or "/participant_" in key:

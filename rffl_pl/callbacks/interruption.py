@@ -27,14 +27,13 @@ class Interruption(Callback):
     """
 
     def __init__(self) -> None:
-        self._agreed = False
-        self._stopped = False  # by somebody else, before all agreed
+        self.agreed = False  # the checkpoint of this round is written now, whatever its cadence
         self._limits: Any = None  # of the checkpoint's run, if it had come to its end
         self._patience: list[tuple[EarlyStopping, int]] = []
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Hear the signal, before Lightning does."""
-        self._agreed, self._stopped, self._limits = False, False, None
+        self.agreed, self._limits = False, None
         self._patience = [(early, early.patience) for early in every(trainer, EarlyStopping)]
         STOP.listen()
 
@@ -56,8 +55,8 @@ class Interruption(Callback):
         STOP.deferred = True
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End where Lightning plays on, for the user's ``min_epochs``."""
-        if self._agreed:
+        """End where Lightning would play on."""
+        if self.agreed:
             raise Stopped(STOP.number)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -67,27 +66,26 @@ class Interruption(Callback):
             trainer.strategy.plays(pl_module.round + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Agree to end here, if anybody was asked to."""
+        """Agree to end here, if anybody was asked to.
+
+        That training ends is for others to say, who may do so after this: the checkpoint tells who goes on.
+        """
         assert isinstance(pl_module, FederatedModule)
-        self._stopped = trainer.should_stop
-        if pl_module.exchange.anybody(STOP.heard is not None):
-            trainer.should_stop = True  # the checkpoint of this round is written now, whatever its cadence
-            self._agreed = True
+        self.agreed = pl_module.exchange.anybody(STOP.heard is not None)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """End before anything is evaluated; whoever is asked later ends at once."""
         STOP.deferred = False
-        if self._agreed or STOP.heard is not None:
+        if self.agreed or STOP.heard is not None:
             raise Stopped(STOP.number)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Tell that training ended with this round, if it did for a reason of its own."""
+        """Tell that training ended with this round, if it did."""
         assert isinstance(pl_module, FederatedModule)
         loop = trainer.fit_loop
         # Unlike a checkpoint that a user's callback asks for after validation, which lacks the round's record.
         whole = loop.epoch_progress.current.processed == pl_module.round  # type: ignore[attr-defined]  # Lightning's own
-        stopped = self._stopped or (trainer.should_stop and not self._agreed)
-        checkpoint["ended"] = limits(trainer) if whole and stopped and loop._can_stop_early else None
+        checkpoint["ended"] = limits(trainer) if whole and trainer.should_stop and loop._can_stop_early else None
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn == TrainerFn.FITTING:

@@ -67,16 +67,18 @@ class RunReport(Callback):
             self._stopwatch = Stopwatch()
 
     def _check_empty(self, trainer: Trainer) -> None:
-        """See that training that begins has a folder without the result of another run.
+        """See that training that begins has a folder without a result or checkpoint of another run.
 
         Raises:
             UserError: On every rank, if not.
         """
         begins = trainer.ckpt_path is None and not trainer.fit_loop.epoch_progress.current.completed
-        taken = begins and trainer.is_global_zero and self.folder.summary_file.exists()
-        if trainer.strategy.broadcast(taken):
+        there = None
+        if begins and trainer.is_global_zero:
+            there = self.folder.summary_file if self.folder.summary_file.exists() else self.folder.newest_checkpoint()
+        if there := trainer.strategy.broadcast(there):
             raise UserError(
-                f"Expected the folder of a run that begins to have no result, but {self.folder.path} has one; give "
+                f"Expected the folder of a run that begins to have nothing of another run, but there is {there}; give "
                 f"RunFolder.make('{self.folder.path}'), which puts a number behind, or fit the ckpt_path to go on from."
             )
 
@@ -114,6 +116,7 @@ class RunReport(Callback):
         for callback in every(trainer, RoundCallback):
             with ones_own(callback, "--trainer.callbacks", f"give numbers of round {this.number}", GO_ON):
                 this.numbers |= numbers_of(callback, this)
+        self.folder.set_result_aside()  # of a run that goes on it is that of earlier rounds
         self.history.append(this)
         self._faults.warn(this, exchange.verdict.reasons if exchange.verdict is not None else {})
         loggers.log(trainer.loggers, this)

@@ -275,8 +275,9 @@ class FederatedCLI(LightningCLI):
             decided["logger"] = MetricsFile(folder)
             if not config["fast_dev_run"]:  # Lightning lets no logger write then
                 later = wandb_loggers(self.config.get(command, self.config).as_dict(), run, folder)
-        elif given:  # the user's own, and what the run folder is read by
-            decided["logger"] = [*(given if isinstance(given, list) else [given]), MetricsFile(folder)]
+        else:  # the user's own, if any, and what the run folder is read by
+            theirs = given if isinstance(given, list) else [given] if given else []
+            decided["logger"] = [*theirs, MetricsFile(folder)]
         # Before anybody begins an evaluation, or logs.
         own = config["callbacks"] or []
         keep_in(RunFolder(folder), own, config)

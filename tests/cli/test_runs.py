@@ -381,3 +381,11 @@ def test_a_folder_that_has_been_deleted(rffl: Run, tmp_path: Path, monkeypatch: 
     (tmp_path / "gone").rmdir()
     ended = rffl("--version")
     assert (ended.code, ended.err) == (0, "")
+
+
+def test_without_a_logger(rffl: Run, tmp_path: Path) -> None:
+    """What reads a run goes by metrics.csv: it is written whatever other loggers there are, as from Python."""
+    words = (*DIGITS, "--ckpt_path", "last", "--trainer.max_epochs")
+    assert rffl(*words, 1).code == 0
+    assert rffl(*words, 2, "--trainer.logger", "false").code == 0
+    assert [row["round"] for row in rows(only_run(tmp_path / "runs") / "metrics.csv")] == ["1", "2"]

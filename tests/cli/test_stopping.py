@@ -29,7 +29,7 @@ from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, assert_same_bits, rows, weights
-from tests.conftest import QUICK
+from tests.conftest import QUICK, only_run
 
 TERMINATED = "--trainer.callbacks+=tests.interruption.Signalled"
 
@@ -99,6 +99,44 @@ def test_sigterm_after_a_last_round_that_was_not_the_last_epoch(
     more = ("--trainer.max_steps", 3) if limit is STEPS else ("--trainer.callbacks.patience", 2)
     assert rffl(*args, "--ckpt_path", "last", *more).code == 0
     assert [row["round"] for row in rows(stopped / "metrics.csv")] == ["1", "2", "3"]
+
+
+ENOUGH = ("--trainer.max_epochs", 6, "--trainer.callbacks+=tests.interruption.Enough")
+
+
+@pytest.mark.parametrize("limit", [EARLY, ENOUGH], ids=["early", "own"])
+def test_sigterm_in_the_round_that_is_the_last_one(rffl: Run, tmp_path: Path, limit: tuple[object, ...]) -> None:
+    """That somebody else has training end there is not forgotten: who goes on trains no further."""
+    args = (*DIGITS, *limit, "--run.name", "stopped")
+    ended = rffl(*args, TERMINATED, "--trainer.callbacks.after", 1)
+    assert ended.code == 143, ended.err
+    assert "Stopped by SIGTERM after round 2" in ended.err
+    again = rffl(*args, "--ckpt_path", "last")
+    assert again.code == 0, again.err
+    assert "Training came to its end after round 2 and is not gone on with" in again.err
+    (stopped,) = (tmp_path / "runs" / "stopped").iterdir()
+    assert len(rows(stopped / "metrics.csv")) == json.loads((stopped / "summary.json").read_text())["rounds"] == 2
+
+
+def test_a_finished_run_that_goes_on_and_breaks_off(rffl: Run, tmp_path: Path) -> None:
+    """Its result is that of earlier rounds, is called so, and is no result of the run any more."""
+    args = (*DIGITS, "--run.name", "longer", "--ckpt_path", "last", "--trainer.max_epochs")
+    assert rffl(*args, 1).code == 0
+    run = RunFolder(only_run(tmp_path / "runs"))
+    first = run.summary()
+    cut = "--trainer.callbacks+=tests.interruption.PowerCut"
+    with pytest.raises(RuntimeError, match="power cut"):
+        rffl(*args, 4, cut, "--trainer.callbacks.after", 1)
+    assert run.summary() == first  # there are no others yet
+    with pytest.raises(RuntimeError, match="power cut"):
+        rffl(*args, 4, cut)
+    assert RunFolder(run.path).rounds()[-1].number == 2
+    assert not run.summary_file.exists()
+    assert json.loads((run.path / "summary.1.json").read_text())["final"] == first.final
+    ended = rffl("compare", run.path.parent)
+    assert (ended.code, "2 of 4" in ended.err or "after 2 of 4 rounds" in ended.err) == (2, True), ended.err
+    assert rffl(*args, 4).code == 0
+    assert run.summary().rounds == 4
 
 
 def test_an_older_handler_hears_it_too() -> None:

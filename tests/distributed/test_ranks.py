@@ -103,6 +103,19 @@ def test_evaluation_from_a_checkpoint_on_another_number_of_ranks(
     assert [path.read_text() for path in files[0]] == [path.read_text() for path in files[1]]
 
 
+@pytest.mark.slow
+def test_training_ends_in_one_round_on_any_number_of_ranks(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Where as many are right as at best nothing is better, however ranks have added up; here so in round 6."""
+    words = (
+        *DIGITS[:-4], "--server.preset", "guarded", "--seed_everything", 3, "--trainer.max_epochs", 20,
+        "--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "accuracy/mean",
+        "--trainer.callbacks.mode", "max", "--trainer.callbacks.patience", 7,
+    )  # fmt: skip
+    ended = rffl(*words, "--run.root", tmp_path / "one"), forked(3, *words, root=tmp_path / "three")
+    assert [one.code for one in ended] == [0, 0], ended
+    assert len({RunFolder(only_run(tmp_path / name)).summary().rounds for name in ("one", "three")}) == 1
+
+
 def test_more_ranks_than_participants_is_one_sentence(tmp_path: Path) -> None:
     """Said once, by rank 0, and every rank ends with exit code 2."""
     ended = forked(3, *DIGITS, "--federation.participants", 2, "--federation.adversaries", 0, root=tmp_path)
