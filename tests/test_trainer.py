@@ -126,7 +126,7 @@ def test_the_folder_that_a_script_is_run_in(tmp_path: Path) -> None:
 def test_a_rehearsal_of_lightnings_opens_nothing(
     rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under `fast_dev_run` no logger writes, W&B neither."""
+    """Under `fast_dev_run` no logger writes, W&B neither, and what one batch measures is no result of a run."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     ended = rffl(
         "fit", "--config", ROOT / "configs" / "digits.yaml", "--trainer.fast_dev_run", "true", "--run.figures", "false",
@@ -135,3 +135,4 @@ def test_a_rehearsal_of_lightnings_opens_nothing(
     assert ended.code == 0, ended.err
     assert "measured on 1 batch at most, as the trainer is told" in ended.out
     assert not list(tmp_path.rglob("*.wandb"))
+    assert not list(tmp_path.rglob("summary.json"))

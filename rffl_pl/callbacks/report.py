@@ -150,7 +150,8 @@ class RunReport(Callback):
         idle = [i for i in attacks if not any(module.cast.trains(i, entry.number - 1) for entry in history)]
         data = module.data
         summary = summarise(history, data.shard_sizes, final, alone, initial, named, idle, data.watch)
-        self.folder.write_summary(summary)
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]  # Lightning's own; one batch is no result
+            self.folder.write_summary(summary)
         advice = self._stopwatch.advice(trainer.check_val_every_n_epoch)
         ended = cut_short(trainer, module)
         share = [*_share(data.test_sample, "test", data.apart("test")), *_limited(trainer.limit_test_batches)]

@@ -20,20 +20,21 @@ from tests.conftest import QUICK
 
 
 def test_resume_continues_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
-    """Seven rounds, then on to 13, equal 13 at once: weights, reputations, optimizer state and removal."""
-    adam = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
-    assert rffl(*DIGITS, *adam, "--trainer.max_epochs", 13, "--run.name", "whole").code == 0
-    assert rffl(*DIGITS, *adam, "--trainer.max_epochs", 7, "--run.name", "half").code == 0
+    """Three rounds, then on to 6, equal 6 at once: weights, reputations, optimizer state and removal."""
+    options = ("--model.optimizer", "Adam", "--model.optimizer.lr", 0.003, "--server.removal_from", 4)
+    assert rffl(*DIGITS, *options, "--trainer.max_epochs", 6, "--run.name", "whole").code == 0
+    assert rffl(*DIGITS, *options, "--trainer.max_epochs", 3, "--run.name", "half").code == 0
     first = next((tmp_path / "runs" / "half").iterdir())
     again = rffl(
         "fit", "--config", first / "config.yaml", "--ckpt_path", first / "checkpoints" / "last.ckpt",
-        "--trainer.max_epochs", 13, "--run.name", "resumed",
+        "--trainer.max_epochs", 6, "--run.name", "resumed",
     )  # fmt: skip
     assert again.code == 0, again.err
     whole, resumed = (next((tmp_path / "runs" / name).iterdir()) for name in ("whole", "resumed"))
     assert_same_bits(whole, resumed)
     a, b = (json.loads((folder / "summary.json").read_text()) for folder in (whole, resumed))
     assert a == b
+    assert a["removed_in_round"][-1] is not None
 
 
 def test_other_options_do_not_replace_those_of_the_rounds_before(rffl: Run, tmp_path: Path) -> None:

@@ -139,8 +139,7 @@ def test_preset_is_the_reference(preset: str, participants: int, entries: int) -
 @pytest.mark.parametrize(("preset", "changes"), FLIPS)
 def test_single_switch_is_the_reference(preset: str, changes: dict[str, Any]) -> None:
     """A switch, alone, does something else than its row of the specification, or moves another row too."""
-    for seed in range(2):
-        run_both(preset, changes, participants=7, entries=37, rounds=13, seed=seed, alpha=0.7)
+    run_both(preset, changes, participants=7, entries=37, rounds=13, seed=0, alpha=0.7)
 
 
 @presets
