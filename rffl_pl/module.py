@@ -430,20 +430,22 @@ class FederatedModule(Configured, LightningModule):
         """
         self.watched = self.evaluation.finish()
         mean = self._mean_of_honest(self.watched["accuracy"])
-        self.log("accuracy/mean", mean, logger=False, sync_dist=True, reduce_fx="max")  # of one number on all ranks
+        self.log("accuracy/mean", mean, logger=False, sync_dist=True, reduce_fx="sum")  # to nothing, of the others
 
-    def _mean_of_honest(self, hosted: Tensor) -> Tensor:
-        """The same on any number of ranks, and where as many examples are right: who watches it asks what is more.
+    def _mean_of_honest(self, hosted: Tensor) -> float:
+        """The same for any number of ranks, and where as many examples are right: who watches it asks what is more.
 
-        In single precision a sum hangs on the order of its numbers, and would end training on two ranks alone.
+        Added up in single precision, rank by rank, it would hang on who hosts whom, and so would the end of training.
 
         Args:
             hosted: Of every hosted participant, ``[n]``.
+
+        Returns:
+            The mean to six digits on rank 0, nothing elsewhere.
         """
-        everybodys = self.exchange.gather_rows(hosted[:, None])[:, 0].double().cpu()
-        honest = [value for i, value in enumerate(everybodys.tolist()) if self.federation.is_honest(i)]
-        mean = torch.tensor([round(math.fsum(honest) / self.federation.honest, 6)])
-        return self.exchange.everywhere(mean, 1)[0]
+        everybodys = enumerate(self.exchange.gather_rows(hosted[:, None]).flatten().tolist())
+        honest = [value for i, value in everybodys if self.federation.is_honest(i)]
+        return round(math.fsum(honest) / self.federation.honest, 6)
 
     test_step = validation_step
 
