@@ -316,7 +316,9 @@ def test_another_optimizer(optimizer: Callable[..., torch.optim.Optimizer], name
         (QFFL(), "QFFL"),
         (NNM(rule=QFFL()), "QFFL"),
         (FoolsGold(scale="sum"), "FoolsGold"),
-        (CFFL(summation="sum"), "CFFL"),
+        (CFFL(), "CFFL"),
+        (RFFL(preset="paper"), "RFFL"),
+        (RFFL(subtract_own=True), "RFFL"),
     ],
 )
 def test_steps_that_are_no_means_of_updates(server: Server, named: str) -> None:

@@ -18,7 +18,8 @@ class Backdoor(Adversary):
 
     The trigger is a bright patch in the lower right corner, as in BadNets; in federated learning it is the backdoor of
     Bagdasaryan et al. 2020, https://arxiv.org/abs/1807.00459, with `scale` their model replacement. The first ``share *
-    B`` images, rounded, of every batch of B have it and the label `target`; batches are drawn anew in every epoch.
+    B`` images, rounded but at least one, of every batch of B have it and the label `target`; batches are drawn anew in
+    every epoch.
 
     Args:
         target: The class.
@@ -58,7 +59,7 @@ class Backdoor(Adversary):
             )
 
     def poison(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        count = int(self.share * len(y) + 0.5)
+        count = max(1, int(self.share * len(y) + 0.5))  # with none it would be honest
         triggered, target = self._triggered(x[:count]), torch.full_like(y[:count], self.target)
         return torch.cat([triggered, x[count:]]), torch.cat([target, y[count:]])
 

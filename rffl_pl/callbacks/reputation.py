@@ -21,7 +21,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.pieces import check_pieces
 from rffl_pl.round import bring_up_to_date, play
 from rffl_pl.runs.checkpoint import sound
-from rffl_pl.servers import Consensus, FedAvg, Server, Verdict
+from rffl_pl.servers import RFFL, Consensus, FedAvg, Server, Verdict
 from rffl_pl.servers.around import Around
 from rffl_pl.strategy import FederatedStrategy
 from rffl_pl.table import Table
@@ -255,11 +255,12 @@ def _check_corrections(server: Server) -> None:
     Raises:
         UserError: If it does not.
     """
-    others = [type(rule).__name__ for rule in _rules(server) if not rule.steps_by_updates]
+    others = [rule for rule in _rules(server) if not rule.steps_by_updates]
     if others:
+        remedy = "give --server.subtract_own false, or leave one" if isinstance(others[0], RFFL) else "leave one"
         raise UserError(
             "Expected a --server whose steps are means of updates with --model.scaffold, which reads the mean gradient "
-            f"off them, but got {others[0]}, with whose steps models get worse or diverge; leave one."
+            f"off them, but got {type(others[0]).__name__}, with whose steps models get worse or diverge; {remedy}."
         )
 
 

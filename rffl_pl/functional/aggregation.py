@@ -14,7 +14,7 @@ from torch import Tensor
 from rffl_pl.functional.contribution import pairwise_cosines
 from rffl_pl.functional.finite import all_finite
 
-_TOLERANCE, _MOST_ITERATIONS = 1e-10, 1000
+_TOLERANCE, _MOST_ITERATIONS = 1e-10, 10_000
 _EVEN, _MOST_MOVES = 1e-12, 10_000
 
 
@@ -125,18 +125,22 @@ def nearest_mixing(distances: Tensor, count: int) -> Tensor:
 def geometric_median_weights(gram: Tensor) -> Tensor:
     r"""Weights ``[m]``, of sum 1, with which uploads make their geometric median :math:`\arg\min_z \sum_i \|u_i - z\|`.
 
-    Smoothed Weiszfeld iterations, :math:`w_i \propto 1 / \max(\nu, \|u_i - z\|)` with :math:`z = \sum_j w_j u_j`, until
-    no weight moves by more than :math:`10^{-10}` (Pillutla et al. 2022, https://arxiv.org/abs/1912.13445, Algorithm 2).
-    They need inner products alone: :math:`\|u_i - z\|^2 = G_{ii} - 2 (G w)_i + w^T G w`. :math:`\nu` is
-    :math:`10^{-6}` of the rows' median length.
+    Where it is an upload, that one alone, since iterations would creep there. Else smoothed Weiszfeld iterations,
+    :math:`w_i \propto 1 / \max(\nu, \|u_i - z\|)` with :math:`z = \sum_j w_j u_j`, until no weight moves by more than
+    :math:`10^{-10}` (Pillutla et al. 2022, https://arxiv.org/abs/1912.13445, Algorithm 2). They need inner products
+    alone: :math:`\|u_i - z\|^2 = G_{ii} - 2 (G w)_i + w^T G w`. :math:`\nu` is :math:`10^{-6}` of the rows' median
+    length.
 
     Args:
         gram: Inner products of the rows, all less one vector near most of them, as for `squared_distances`.
     """
     squares = gram.diagonal()
     least = (1e-6 * squares.sqrt().median()).clamp_min(torch.finfo(torch.float32).tiny)
+    apart = (squares.unsqueeze(1) + squares - 2 * gram).clamp_min(0).sqrt()
+    if (at := _median_upload(gram, apart, least)) is not None:
+        return at
     # At first as from everybody else: from the mean, a huge upload takes many iterations to lose its weight.
-    weights = 1 / (squares.unsqueeze(1) + squares - 2 * gram).clamp_min(0).sqrt().mean(1).clamp_min(least)
+    weights = 1 / apart.mean(1).clamp_min(least)
     weights = weights / weights.sum()
     for _ in range(_MOST_ITERATIONS):
         products = gram @ weights
@@ -146,6 +150,26 @@ def geometric_median_weights(gram: Tensor) -> Tensor:
         if (weights - before).abs().max() <= _TOLERANCE:
             break
     return weights
+
+
+def _median_upload(gram: Tensor, apart: Tensor, least: Tensor) -> Tensor | None:
+    r"""Weights of the upload, or of all that are it, which is the geometric median; None if no upload is.
+
+    It can only be the one with the smallest sum of distances, and is if :math:`\|\sum_j (u_i - u_j) / \|u_i - u_j\|\|`,
+    over those elsewhere, is below the number of those there (Vardi and Zhang 2000,
+    https://doi.org/10.1073/pnas.97.4.1423). Equal to it, as of two uploads, it may be one of many medians.
+
+    Args:
+        gram: As in `geometric_median_weights`.
+        apart: Distances of the rows, ``[m, m]``.
+        least: The distance up to which two are one.
+    """
+    nearest = int(apart.sum(1).argmin())
+    here = (apart[nearest] <= least).to(gram.dtype)
+    pulls = torch.where(here > 0, 0.0, 1 / apart[nearest])
+    total = -pulls
+    total[nearest] += pulls.sum()
+    return here / here.sum() if total @ gram @ total < (1 - 1e-9) * here.sum() ** 2 else None
 
 
 def least_norm_weights(gram: Tensor, slack: float) -> Tensor:
@@ -218,7 +242,8 @@ def q_fair_weights(losses: Tensor, squared_norms: Tensor, shares: Tensor, q: flo
         a_i = \frac{p_i F_i^q}{\sum_j p_j (q F_j^{q-1} L \|u_j\|^2 + F_j^q)}
 
     Li et al. 2020, Algorithm 2, with :math:`G_i = -L u_i` and numerator and denominator divided by L; the step is
-    :math:`\sum_i a_i u_i`. Whose terms overflow does not count; where nothing is left all weights are 0.
+    :math:`\sum_i a_i u_i`. Losses are raised beside the largest one, so that no power overflows. Whose loss or length
+    is not finite does not count; where nothing is left all weights are 0.
 
     Args:
         losses: :math:`F_i` before local training, ``[m]``; :math:`10^{-10}` is added, as in the official code.
@@ -227,12 +252,14 @@ def q_fair_weights(losses: Tensor, squared_norms: Tensor, shares: Tensor, q: flo
         q: Degree of fairness.
         lipschitz: L, the inverse of the learning rate.
     """
-    raised = losses.double().clamp_min(0) + 1e-10
-    numerators = shares * raised**q
-    denominators = numerators + shares * q * raised ** (q - 1) * lipschitz * squared_norms
-    usable = numerators.isfinite() & denominators.isfinite()
-    total = torch.where(usable, denominators, 0.0).sum()
-    return torch.where(usable, numerators, 0.0) / total if total > 0 else torch.zeros_like(numerators)
+    raised = losses.double().clamp_min(0) + 1e-10 if q else torch.ones_like(squared_norms)
+    factors = 1 + q * lipschitz * squared_norms / raised
+    usable = raised.isfinite() & factors.isfinite() & (shares > 0)
+    if not usable.any():
+        return torch.zeros_like(raised)
+    powers = (q * (raised / raised[usable].max()).log()).exp()
+    numerators = torch.where(usable, shares * powers, 0.0)
+    return numerators / torch.where(usable, numerators * factors, 0.0).sum()
 
 
 def onto_simplex(values: Tensor) -> Tensor:

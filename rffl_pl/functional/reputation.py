@@ -110,11 +110,11 @@ def relative_quota(reputations: Tensor) -> Tensor:
 
 
 def settled(quotas: Tensor) -> Tensor:
-    """Quotas above a half to seven decimals: equal reputations differ by the rounding of sums, which must cost nothing.
+    """Quotas of 1 where they are but for the rounding of sums, by which equal reputations differ: it must cost nothing.
 
     One last bit below 1, a quota would leave an entry out.
     """
-    return torch.where(quotas > 0.5, quotas.round(decimals=7), quotas)
+    return torch.where(quotas > 1 - 1e-9, 1.0, quotas)
 
 
 def altruistic(quotas: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ def group_counts(quota: float, sizes: Sequence[int], *, round_up: bool) -> list[
 def _whole(count: float, *, round_up: bool) -> int:
     """The count rounded; one that is whole but for last bits, as 100 times 0.07, is taken for whole."""
     near = round(count)
-    if abs(count - near) <= 1e-15 * near:
+    if abs(count - near) <= 1e-12 * near:
         return near
     return math.ceil(count) if round_up else math.floor(count)
 

@@ -60,6 +60,8 @@ class CFFL(Server):
     what the server's model does without it, which late in a run is all that anybody's can, and is no part of the mean.
     """
 
+    steps_by_updates = False
+
     def __init__(
         self,
         *,
@@ -87,7 +89,6 @@ class CFFL(Server):
         self.steepness, self.doubling_rounds, self.compounding = steepness, doubling_rounds, compounding
         self.removal_share, self.contribution = removal_share, contribution
         self.summation, self.selection = summation, selection
-        self.steps_by_updates = summation == "mean"
         self.reputations = torch.empty(0)
         self.model = torch.empty(0)
         self._shares = torch.empty(0)

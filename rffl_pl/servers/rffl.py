@@ -143,6 +143,7 @@ class RFFL(Server):
             "earned": earned,
         }
         self.steps = Steps.of(preset, changes)
+        self.steps_by_updates = not self.steps.subtract_own
         if self.steps.normalise and gamma == float("inf"):
             raise UserError("Expected --server.gamma to be finite where lengths are normalised, but got inf.")
         self.trust = Trust(self.steps, 0)

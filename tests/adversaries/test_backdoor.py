@@ -40,11 +40,11 @@ def by_hand(x: Tensor, size: int, value: float) -> Tensor:
 
 @pytest.mark.parametrize(
     ("share", "count", "poisoned"),
-    [(0.5, 16, 8), (0.5, 5, 3), (0.5, 1, 1), (0.2, 16, 3), (0.1, 4, 0), (0.29, 100, 29), (1.0, 7, 7), (0.5, 0, 0)],
+    [(0.5, 16, 8), (0.5, 5, 3), (0.5, 1, 1), (0.2, 16, 3), (0.1, 4, 1), (0.29, 100, 29), (1.0, 7, 7), (0.5, 0, 0)],
 )
 @pytest.mark.parametrize(("size", "value"), [(2, 2.0), (1, -1.0), (6, 3.5)])
 def test_poison(share: float, count: int, poisoned: int, size: int, value: float) -> None:
-    """Other images than the first of a batch are poisoned, or otherwise than said, or a batch is changed in place."""
+    """Other images than the first of a batch are poisoned, or none, or otherwise, or a batch is changed in place."""
     x, y = batch(count)
     given = x.clone(), y.clone()
     attack = Backdoor(target=4, share=share, size=size, value=value)

@@ -193,6 +193,7 @@ def test_a_mistake_in_the_data_ends_all_ranks(tmp_path: Path) -> None:
     assert ended.err.count("Error: Expected the files of MNIST in") == 1
 
 
+@pytest.mark.slow  # beside those whose ranks are forked
 def test_a_failing_rank_ends_the_run(tmp_path: Path) -> None:
     """No rank waits for one that is gone; what went wrong is shown. Both had drawn one seed."""
     crash = ("--seed_everything", "true", "--trainer.callbacks+=tests.distributed.probe.Crash")

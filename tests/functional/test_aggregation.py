@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,31 @@ def test_q_fair_weights_of_q_0() -> None:
             close(q_step(rows, losses, 0, 7.0, shares), (shares / shares.sum()) @ rows.double())
 
 
+@pytest.mark.parametrize(
+    ("q", "losses"), [(1000, [2.5, 1.0]), (400, [10.0, 1.0]), (400, [0.1, 0.12]), (20, [1e16, 1.0]), (60, [3.0, 2.9])]
+)
+def test_q_fair_weights_of_a_large_q(q: int, losses: list[float]) -> None:
+    """A power overflows, and its owner does not count, or vanishes, and nobody does; exact numbers say otherwise."""
+    raised = [Fraction(loss) + Fraction(1e-10) for loss in losses]
+    powers = [value**q for value in raised]
+    factors = [1 + Fraction(q) * 10 * Fraction(0.01) / value for value in raised]
+    total = sum(power * factor for power, factor in zip(powers, factors, strict=True))
+    weights = q_fair_weights(torch.tensor(losses), torch.full((2,), 0.01).double(), torch.ones(2).double(), q, 10.0)
+    np.testing.assert_allclose(weights, [float(power / total) for power in powers], rtol=2e-5, atol=1e-300)
+
+
+def test_q_fair_weights_of_what_diverged() -> None:
+    """Whose loss is infinite counts, or takes the others along; with q = 0 nobody asks for losses."""
+    norms, shares = torch.full((2,), 0.01).double(), torch.ones(2).double()
+    alone = q_fair_weights(torch.tensor([1.0]), norms[:1], shares[:1], 5, 10.0)
+    close(q_fair_weights(torch.tensor([torch.inf, 1.0]), norms, shares, 5, 10.0), [0, float(alone)], 1e-12)
+    close(q_fair_weights(torch.tensor([torch.nan, 1.0]), norms, shares, 0, 10.0), [0.5, 0.5], 1e-12)
+    assert not q_fair_weights(torch.full((2,), torch.nan), norms, shares, 5, 10.0).any()
+    assert not q_fair_weights(torch.ones(2), norms, 0 * shares, 5, 10.0).any()
+    huge = torch.tensor([1e300, 1.0], dtype=torch.float64)
+    close(q_fair_weights(huge, norms, shares, 5, 10.0), [1, 0], 1e-12)
+
+
 @pytest.mark.parametrize("q", [0.1, 1, 5])
 def test_q_fair_laws(q: float) -> None:
     """The weights hang on the order of rows, on units, or on whether a participant counts twice or has a twin."""
@@ -309,15 +335,6 @@ def test_q_fair_weights_at_the_borders(q: float) -> None:
             assert weights.isfinite().all()
             assert (weights >= 0).all()
             assert weights.sum() <= 1 + 1e-12
-
-
-def test_q_fair_weights_leave_out_what_overflows() -> None:
-    """One term beyond float64 takes the others with it, or where nothing is left something weighs."""
-    ones = torch.ones(3).double()
-    weights = q_fair_weights(torch.tensor([1e300, 1.0, 2.0], dtype=torch.float64), ones, ones, 5, 10.0)
-    close(weights, [0, *q_fair_weights(torch.tensor([1.0, 2.0]).double(), ones[1:], ones[1:], 5, 10.0)], 1e-12)
-    assert q_fair_weights(1e300 * ones, ones, ones, 5, 10.0).tolist() == [0, 0, 0]
-    assert q_fair_weights(ones, ones, 0 * ones, 5, 10.0).tolist() == [0, 0, 0]
 
 
 @every_size
@@ -405,6 +422,35 @@ def test_geometric_median_of_byzfl(byzfl: Any, m: int, entries: int, seed: int) 
     theirs, ours = byzfl.GeometricMedian(nu=1e-6, T=2000)(rows.double()), weights @ rows.double()
     total = (rows.double() - theirs).norm(dim=1).sum()
     assert (rows.double() - ours).norm(dim=1).sum() <= total * (1 + 1e-6)
+
+
+def test_geometric_median_at_an_upload() -> None:
+    """Where it is one, iterations creep: after 1,000 of them they were 9 % off."""
+    rows = torch.tensor([[0.58079594, -0.92641091], [0.12289557, -0.0609223], [0.37840086, -0.61678934],
+                         [-4.90895414, 7.36413431]])  # fmt: skip
+    assert geometric_median_weights(gram(rows, rows[1])).tolist() == [0, 0, 1, 0]
+    again = torch.cat([rows, rows[2:3]])  # two are there
+    assert geometric_median_weights(gram(again, again[1])).tolist() == [0, 0, 0.5, 0, 0.5]
+    assert geometric_median_weights(gram(rows[:2], rows[1])).tolist() == pytest.approx([0.5, 0.5])  # all between are
+
+
+def test_geometric_median_is_the_best_of_all() -> None:
+    """No point near it, and no upload, has a smaller sum of distances."""
+    generator = torch.Generator().manual_seed(0)
+    at = 0
+    for m, entries in itertools.product((3, 4, 5, 8, 12), (2, 10, 100)):
+        lengths = torch.randn(m, 1, generator=generator).mul(1.5).exp()
+        rows = (torch.randn(m, entries, generator=generator) * lengths).double()
+        weights = geometric_median_weights(gram(rows.float(), torch.zeros(entries)))
+        at += int((weights == 1).any())
+        median = weights @ rows
+        best = (rows - median).norm(dim=1).sum()
+        near = median + 1e-3 * median.norm() * torch.nn.functional.normalize(
+            torch.randn(50, entries, generator=generator).double(), dim=1
+        )
+        others = torch.cdist(torch.cat([rows, near]), rows).sum(1)
+        assert best <= others.min() * (1 + 1e-9)
+    assert at > 0
 
 
 def test_centered_clipping_of_byzfl(byzfl: Any) -> None:

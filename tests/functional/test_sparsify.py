@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.functional import sparsify
+from rffl_pl.functional.reputation import relative_quota, settled
 
 SPLITS = ([37], [1, 17, 1, 5, 13], [3, 1, 64, 7, 1, 25], [1], [1, 1])
 
@@ -171,3 +172,17 @@ def test_counts_of_decimal_quotas() -> None:
             exact = size * hundredth
             assert sparsify.group_counts(hundredth / 100, [size], round_up=True) == [-(-exact // 100)]
             assert sparsify.group_counts(hundredth / 100, [size], round_up=False) == [exact // 100]
+
+
+@pytest.mark.parametrize(("shares", "size"), [((2, 3), 3), ((2, 3), 300_000), ((5, 6), 6), ((5, 7), 7_000_000)])
+def test_counts_of_earned_quotas(shares: tuple[int, int], size: int) -> None:
+    """Of two of three equal shares a third entry comes, or one of five of six is lost."""
+    (quota, highest) = settled(relative_quota(torch.tensor(shares).double() / sum(shares))).tolist()
+    for round_up in (True, False):
+        assert sparsify.group_counts(quota, [size], round_up=round_up) == [size * shares[0] // shares[1]]
+    assert highest == 1
+
+
+def test_a_quota_that_is_one_but_for_rounding() -> None:
+    """Equal reputations differ by the rounding of sums: who has one would go without an entry."""
+    assert settled(torch.tensor([1 - 2**-52, 1 - 1e-8], dtype=torch.float64)).tolist() == [1, 1 - 1e-8]
