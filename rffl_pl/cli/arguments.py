@@ -34,6 +34,7 @@ from rffl_pl.cli.checks import (
     tell_of_dropped,
     tell_of_overlaid,
     tell_of_rate,
+    tell_of_stages,
 )
 from rffl_pl.cli.limits import LimitedTrainer
 from rffl_pl.cli.mistakes import sentence
@@ -173,6 +174,7 @@ class FederatedCLI(LightningCLI):
             tell_of_overlaid(self.words)
             tell_of_rate(self.words)
             tell_of_dropped(self.words, self.config[self.subcommand])
+            tell_of_stages(self.words, self.config[self.subcommand])
             self._go_on()
 
     def _tell_of_being_alone(self, participants: int) -> None:

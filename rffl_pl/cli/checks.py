@@ -8,7 +8,7 @@ import itertools
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.cli.own import why_not
 from rffl_pl.datamodules import Split
 from rffl_pl.errors import UserError, brief, check_folder, check_number, reason
+from rffl_pl.runs import RunFolder
 from rffl_pl.trainer import WATCHED, check_callbacks, check_options
 
 
@@ -109,6 +110,25 @@ def tell_of_rate(words: Sequence[str]) -> None:
             f"--model.optimizer {typed} has the learning rate {rate} of the configuration's {other}; give it one of "
             "its own with --model.optimizer.lr."
         )
+
+
+def tell_of_stages(words: Sequence[str], config: Namespace) -> None:
+    """Warn where a run begins with the configuration of one that went on with other options: it does not repeat it.
+
+    Args:
+        words: As they were typed, with configurations as files, each behind a ``--config``.
+        config: What became of them.
+    """
+    if config.get("ckpt_path") is not None:
+        return
+    files = [Path(word) for before, word in itertools.pairwise(words) if before == "--config" and "{" not in word]
+    for run in (RunFolder(file.parent) for file in files if file.name == RunFolder(file.parent).config_file.name):
+        with suppress(UserError):  # an earlier one is damaged, which nothing here needs
+            for number, _ in run.earlier_configs()[-1:]:
+                rank_zero_warn(
+                    f"{run.config_file} has the options of its run after round {number}; the rounds before went by "
+                    f"config.{number}.yaml beside it, and this run goes by the later ones from its first round."
+                )
 
 
 def tell_of_overlaid(words: Sequence[str]) -> None:

@@ -51,6 +51,10 @@ def test_other_options_do_not_replace_those_of_the_rounds_before(rffl: Run, tmp_
     first["trainer"]["max_epochs"] = 2
     assert yaml.safe_load(kept.read_text()) == first
     assert "lr: 0.01" in (folder / "config.yaml").read_text()
+    told = f"{folder / 'config.yaml'} has the options of its run after round 2; the rounds before went by config.2.yaml"
+    for more, tells in ((("--run.name", "again"), True), (("--ckpt_path", "last", "--trainer.max_epochs", 4), False)):
+        ended = rffl("fit", "--config", folder / "config.yaml", *more)
+        assert (ended.code, told in ended.err) == (0, tells), ended.err
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
