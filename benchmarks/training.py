@@ -5,8 +5,9 @@
 Both take turns in one process and the ratio is taken pair by pair: machines are noisy. The newcomer's loop runs in
 PyTorch's default layout with tanh before pooling, ours as `Cohort` has it. With ``--bare`` the loop has the network and
 the layout of ours, and what is left is what our training costs beside the arithmetic; with ``--onednn`` it has the
-network, but trains it through oneDNN, as `rffl_pl.models.windows` does not. ``--keep-memory`` has glibc keep freed
-memory, as the command line does; compare the figures of a run with it to those of one without.
+network, but trains it through oneDNN, and ours goes by the products of `rffl_pl.models.windows`, whatever the CPU.
+``--keep-memory`` has glibc keep freed memory, as the command line does; compare the figures of a run with it to those
+of one without.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from rffl_pl.cli.process import keep_freed_memory
 from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.models import MNISTCNN, onednn
+from rffl_pl.models import MNISTCNN, onednn, windows
 from rffl_pl.schedule import Schedule
 
 EXAMPLES, BATCH, PAIRS = 960, 32, 7
@@ -65,6 +66,8 @@ def main() -> None:
     parser.add_argument("--keep-memory", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    if given.onednn:
+        windows._WITHOUT_AVX512 = True
     if given.keep_memory:
         keep_freed_memory()
     torch.manual_seed(0)

@@ -1,7 +1,8 @@
 """Training on a CPU where a convolution of gray images comes first, pooled: as one product over their windows.
 
-Such a convolution has little to multiply and much to write, and only a quarter of that passes a gradient on. oneDNN is
-slow at the gradient of its weights: `benchmarks/training.py` compares both.
+Such a convolution has little to multiply and much to write, and only a quarter of that passes a gradient on. Without
+AVX-512 oneDNN is slow at the gradient of its weights, with it oneDNN is the faster: `benchmarks/training.py` compares
+both.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+_WITHOUT_AVX512 = not torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+
 
 def takes(layers: nn.Sequential, x: Tensor) -> bool:
-    """Whether they can go this way, where they could go through oneDNN in single precision: for gradients, if gray.
+    """Whether they go this way, where they could go through oneDNN in single precision: for gradients, if gray.
 
-    Images of several channels have larger windows, which take longer to lay out than the convolution does.
+    On a CPU without AVX-512. Images of several channels have larger windows, which take longer to lay out than the
+    convolution does.
 
     Args:
         layers: A convolution, max-pooling by 2, then any others.
@@ -24,7 +28,8 @@ def takes(layers: nn.Sequential, x: Tensor) -> bool:
     """
     weight = layers[0].weight
     assert isinstance(weight, Tensor)
-    return torch.is_grad_enabled() and weight.requires_grad and x.shape[1] == weight.shape[1] == 1
+    gray = x.shape[1] == weight.shape[1] == 1
+    return _WITHOUT_AVX512 and gray and torch.is_grad_enabled() and weight.requires_grad
 
 
 def forward(layers: nn.Sequential, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.fx import symbolic_trace
 from torch.nn.functional import cross_entropy
 
-from rffl_pl.models import CIFAR10CNN, MNISTCNN, onednn
+from rffl_pl.models import CIFAR10CNN, MNISTCNN, onednn, windows
 from tests.conftest import TORCHTEXTS
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Sequential], int]] = {"MNIST": (MNISTCNN, 1), "CIFAR10": (CIFAR10CNN, 3)}
@@ -23,6 +23,13 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "channels last": lambda x: torch.empty_like(x, memory_format=torch.channels_last).copy_(x),
     "a part": lambda x: x[1:, :, 1:, :-1],
 }
+
+
+@pytest.fixture(params=[True, False], ids=["without AVX-512", "with AVX-512"])
+def kind_of_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gray images are trained on in one way without and in another with these instructions."""
+    monkeypatch.setattr(windows, "_WITHOUT_AVX512", request.param)
+
 
 goes_this_way = pytest.mark.skipif(TORCHTEXTS, reason="torch 2.3 does not go this way")
 
@@ -53,6 +60,7 @@ def went(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return taken
 
 
+@pytest.mark.usefixtures("kind_of_cpu")
 @goes_this_way
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", NETWORKS)
@@ -70,6 +78,7 @@ def test_logits_and_gradients_are_torchs(name: str, layout: str, went: list[bool
     assert torch.equal(x, before)
 
 
+@pytest.mark.usefixtures("kind_of_cpu")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_same_bits_twice_and_in_any_memory(name: str) -> None:
     """Wherever weights and images lie: a participant's bits must not hang on its row."""

@@ -32,7 +32,8 @@ def plain(network: MNISTCNN) -> nn.Sequential:
 
 @pytest.fixture
 def went(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether networks went this way, call by call."""
+    """Whether networks went this way, call by call, as on a CPU without AVX-512."""
+    monkeypatch.setattr(windows, "_WITHOUT_AVX512", True)
     taken: list[bool] = []
     takes = windows.takes
 
@@ -96,4 +97,11 @@ def test_evaluation_goes_through_onednn(went: list[bool]) -> None:
     """Which is as fast and needs less memory."""
     with torch.inference_mode():
         MNISTCNN()(torch.randn(4, 1, 32, 32))
+    assert went == [False]
+
+
+def test_with_avx512_all_goes_through_onednn(went: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is the faster there."""
+    monkeypatch.setattr(windows, "_WITHOUT_AVX512", False)
+    loss(MNISTCNN(), torch.randn(4, 1, 32, 32)).backward()
     assert went == [False]
