@@ -27,7 +27,7 @@ from rffl_pl.parameters import (
 )
 from rffl_pl.scaffold import Corrections
 from rffl_pl.schedule import Examples, OptimizerFactory, Schedule, loss_on, make_optimizer
-from rffl_pl.stack import Stack, Turn
+from rffl_pl.stack import Stack, Turn, channels_last
 
 LossOf = Callable[[Tensor, Tensor], Tensor]
 """Of inputs and classes."""
@@ -459,19 +459,6 @@ class Cohort:
 def _laid_out(parameter: nn.Parameter, part: Tensor) -> tuple[nn.Parameter, Tensor]:
     """A parameter's part of a vector in the memory layout of its gradient, to which it is then added much faster."""
     return parameter, torch.empty_like(part if parameter.grad is None else parameter.grad).copy_(part)
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """Images with channels last, on which convolutions on CPUs are up to twice as fast; other inputs as they are."""
-    if x.dim() != 4 or _has_channels_last(x):
-        return x
-    # `contiguous` would leave one-channel images with strides that convolutions read as channels first.
-    return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
-
-
-def _has_channels_last(x: Tensor) -> bool:
-    """Whether images already lie as `channels_last` leaves them; with one channel their strides must say so too."""
-    return x.stride() == (x.shape[1:].numel(), 1, x.shape[1] * x.shape[3], x.shape[1])
 
 
 def _copied(memory: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

@@ -348,7 +348,7 @@ class FederatedModule(Configured, LightningModule):
         moved = self.scaffold or self.pull > 0
         made = make_optimizer(self.optimizer, network)
         alone = "--model.objective trains each by itself" if self.objective is not None else None
-        why = alone or refusal(network, made, x.to(device), loss, precision, moved)
+        why = alone or refusal(network, made, x.to(device), loss, precision, moved, self.channels_last)
         if why is not None:
             asked = "in spite of --model.engine stacked" if self.engine == "stacked" else "on this GPU"
             rank_zero_warn(f"Participants train one after another {asked}, since {why}.")

@@ -9,7 +9,6 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
-from rffl_pl.cohort import channels_last
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -17,6 +16,7 @@ from rffl_pl.fingerprints import left_alone
 from rffl_pl.models import Perceptron
 from rffl_pl.models.sizes import memory
 from rffl_pl.parameters import sharing_copy
+from rffl_pl.stack import channels_last
 
 
 def check_trainer(trainer: Trainer, stage: str) -> None:

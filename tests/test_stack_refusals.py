@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from rffl_pl.models import Perceptron, TextCNN
 from rffl_pl.schedule import OptimizerFactory
@@ -63,6 +64,49 @@ class Hooked(Perceptron):
         return logits
 
 
+class Clipping(nn.Module):
+    """Bounds the gradient of what is between its layers, by one kind of hook or another."""
+
+    def __init__(self, bound: float, layers: bool = False) -> None:
+        super().__init__()
+        self.first, self.last, self.bound = nn.Linear(6, 8), nn.Linear(8, 3), bound
+        if layers:
+            self.last.register_full_backward_hook(lambda _, grads, __: (grads[0].clamp(-bound, bound),))  # type: ignore[index]
+            self.bound = float("inf")
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).relu()
+        if h.requires_grad:
+            h.register_hook(lambda grad: grad.clamp(-self.bound, self.bound))
+        logits: Tensor = self.last(h)
+        return logits
+
+
+class Dropping(nn.Module):
+    """Dropout of what does not lie in memory as examples do, or is not one row for each."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where, self.drop = where, nn.Dropout(0.1, inplace=where == "in place")
+        self.first, self.last = nn.Linear(2, 8), nn.Linear(24, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.view(-1, 3, 2)
+        if self.where == "tokens":
+            h = self.drop(self.first(x.reshape(-1, 2)))
+        elif self.where == "time first":
+            h = self.drop(self.first(x.transpose(0, 1))).transpose(0, 1)
+        elif self.where == "transposed":
+            h = self.drop(self.first(x).transpose(1, 2))
+        elif self.where == "weights":
+            h = linear(x, self.drop(self.first.weight), self.first.bias)
+        else:
+            h = self.first(x)
+            h = self.drop(h) + h
+        logits: Tensor = self.last(h.reshape(len(x), -1))
+        return logits
+
+
 class Bounded(nn.Linear):
     """Keeps its weights short, in place."""
 
@@ -99,6 +143,9 @@ def decaying(parameters: Any) -> torch.optim.Optimizer:
         (mlp(), clipped, "steps of SGD have hooks"),
         (Hooked("result"), sgd, "it changes its gradients"),
         (Hooked("layer"), sgd, "it changes its gradients"),
+        (Clipping(0.5), sgd, "it changes its gradients"),
+        (Clipping(100.0), sgd, "it changes its gradients"),
+        (Clipping(100.0, layers=True), sgd, "it changes its gradients"),
         (Bounded(6, 3), sgd, "modified inplace"),
     ],
 )
@@ -107,6 +154,13 @@ def test_what_trains_one_after_another(network: nn.Module, optimizer: OptimizerF
     assert why in str(refusal(network, optimizer(network.parameters()), torch.randn(4, 6)))
     plain = mlp()
     assert refusal(plain, sgd(plain.parameters()), torch.randn(4, 6), moved=True) is None
+
+
+@pytest.mark.parametrize("where", ["tokens", "time first", "transposed", "weights", "in place"])
+def test_dropout_that_would_draw_otherwise(where: str) -> None:
+    """Also where a single example is tried, as a run does: what follows it would not be dropped, or something else."""
+    network = Dropping(where)
+    assert "its dropout draws otherwise" in str(refusal(network, sgd(network.parameters()), torch.randn(1, 6)))
 
 
 def test_what_nothing_uses_stays_where_it_is() -> None:

@@ -102,15 +102,20 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
     return _Dropout(network.p, draws) if type(network) is nn.Dropout else network
 
 
-def without_dropout(network: nn.Module) -> nn.Module:
-    """A copy that draws nothing, which shares what does not train."""
+def dropping(network: nn.Module, share: float) -> nn.Module:
+    """A copy whose dropout drops so much, where it drops anything, and which shares what does not train."""
     copied = sharing_copy(network)
     for layer in copied.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):
-            layer.p = 0.0
+            layer.p = share if layer.p else 0.0
         elif isinstance(layer, nn.MultiheadAttention):
-            layer.dropout = 0.0
+            layer.dropout = share if layer.dropout else 0.0
     return copied
+
+
+def drops(network: nn.Module) -> bool:
+    """Whether it has layers that `adapted` has draw from every participant's own stream."""
+    return any(type(layer) is nn.Dropout and layer.p for layer in network.modules())
 
 
 def _check_embedding(embedding: nn.Embedding | nn.EmbeddingBag) -> None:

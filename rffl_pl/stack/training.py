@@ -8,6 +8,7 @@ takes all models.
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from torch.nn.functional import cross_entropy, pad
 from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
-from rffl_pl.functional.streams import Stream, others_state, untouched
+from rffl_pl.functional.streams import Stream, others_state, random_stream, untouched
 from rffl_pl.parameters import bind, flat_parameters, sharing_copy, trainable
 from rffl_pl.stack.batches import (
     Batch,
@@ -30,10 +31,11 @@ from rffl_pl.stack.batches import (
     StackedBatch,
     as_drawn,
     beside,
+    channels_last,
     from_memory,
     index_of,
 )
-from rffl_pl.stack.networks import Draws, Lowered, adapted, alike, autocast_to, changes, counts, without_dropout
+from rffl_pl.stack.networks import Draws, Lowered, adapted, alike, autocast_to, changes, counts, dropping, drops
 from rffl_pl.stack.optimizers import NotStackableError, check_whole, gathered, rule_of, steps_taken
 from rffl_pl.stack.rows import Rows, Turn
 
@@ -105,7 +107,9 @@ class Stack:
 
     def serves(self, other: Stack) -> bool:
         """Whether it trains another stack's turns as that would, to rounding."""
-        return self.rule == other.rule and alike(self._network, other._network) and alike(self._loss, other._loss)
+        same_vectors = self._parameters == other._parameters
+        same_steps = self.rule == other.rule and alike(self._loss, other._loss)
+        return same_vectors and same_steps and alike(self._network, other._network)
 
     def same(self, turns: Sequence[Turn], others: Sequence[Turn]) -> bool:
         """Whether turns are the very same, of participants who differ in nothing: one training serves both.
@@ -282,14 +286,38 @@ class Stack:
         logits = self.logits(leaf, torch.stack([x, x]))
         y = torch.arange(len(x), device=x.device) % logits.shape[-1]
         means = self._means(logits, torch.stack([y, y]), torch.ones(2, len(x), device=x.device))
-        ((found, _),) = torch.autograd.grad(means.sum(), leaf)
         bind(network.train(), leaf[0].detach().clone())
-        network.zero_grad(set_to_none=True)
-        self._loss(network(x), y).backward()
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in trainable(network)]
-        alone = torch.cat([grad.flatten() for grad in grads])
-        if alone.isfinite().all() and not (found - alone).norm() <= 0.01 * alone.norm() + 1e-6:
-            raise NotStackableError("it changes its gradients, by hooks say, which are not heard for all at once")
+        loss = self._loss(network(x), y)
+        for scale in (1e-6, 1.0, 1e6):  # a bound may be met by some of them alone
+            ((found, _),) = torch.autograd.grad(scale * means.sum(), leaf, retain_graph=True)
+            network.zero_grad(set_to_none=True)
+            (scale * loss).backward(retain_graph=True)
+            grads = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in trainable(network)]
+            alone = torch.cat([grad.flatten() for grad in grads])
+            if alone.isfinite().all() and not (found - alone).norm() <= 0.01 * alone.norm() + 1e-6 * scale:
+                raise NotStackableError("it changes its gradients, by hooks say, which are not heard for all at once")
+
+    @torch.no_grad()
+    def check_dropout(self, network: nn.Module, x: Tensor) -> None:
+        """See that dropout drops of every example what it drops where participants train one after another.
+
+        It does not where its input does not have a row for each example, or lies otherwise in memory than is assumed.
+
+        Args:
+            network: One of them, on the CPU, where the streams are; its weights are changed.
+            x: Inputs ``[B, ...]`` there.
+
+        Raises:
+            NotStackableError: If it drops something else.
+        """
+        x = torch.cat([x[:1]] * 3)
+        stirred = self._stirred(self._two_of(network, x))
+        bind(network.train(), torch.cat([part[0].flatten() for part in stirred.values()]))
+        with random_stream(0, x.device):
+            alone = network(channels_last(x) if self._channels_last else x)
+        filled = torch.cat([x, torch.zeros_like(x[:2])])
+        if not _close(self._drawn(stirred, filled, len(x))[0], alone):
+            raise NotStackableError("its dropout draws otherwise for one alone than for all at once")
 
     def rehearse(self, network: nn.Module, x: Tensor) -> None:
         """The gradients of a step of two such networks: in another precision layers may meet what they do not take."""
@@ -379,6 +407,7 @@ def refusal(
     loss: Loss = cross_entropy,
     precision: Callable[[], AbstractContextManager[object]] = nullcontext,
     moved: bool = False,
+    channels_last: bool = False,
 ) -> str | None:
     """Why participants with such a network cannot be trained as a stack; None if they can.
 
@@ -389,13 +418,17 @@ def refusal(
         loss: Their loss, on the network's device.
         precision: Surrounds their training.
         moved: Whether their steps are corrected, or drawn to another place than where they begin.
+        channels_last: Whether one after another they are given images with channels last.
     """
     try:
         stack = Stack(network, optimizer, loss)
         check_whole(optimizer, trainable(network))
         stack.check(network, x, moved)
-        plain = without_dropout(network)
+        plain = dropping(network, 0.0)
         Stack(plain, optimizer, loss).check_gradients(plain, x)
+        if drops(network):
+            drawing = dropping(copy.deepcopy(network).cpu(), 0.5)
+            Stack(drawing, optimizer, loss, channels_last).check_dropout(drawing, x.cpu())
         with precision():
             stack.rehearse(network, x)
     except Exception as error:  # whatever torch.func or the network makes of it

@@ -534,6 +534,17 @@ def test_which_networks_are_one_stack() -> None:
         assert alike(different, different)
 
 
+def test_tied_weights_are_one_stack_with_tied_ones_alone() -> None:
+    """What each layer holds is the same, the vector that trains is shorter."""
+    tied, untied = (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2))
+    tied[1].weight = tied[0].weight
+    networks = (tied, copy.deepcopy(tied), untied)
+    one, same, other = (Stack(network, torch.optim.SGD(network.parameters(), lr=0.1)) for network in networks)
+    assert one.serves(same)
+    assert not one.serves(other)
+    assert not other.serves(one)
+
+
 def test_examples_lie_on_the_device_once() -> None:
     """However many copies there are; others lie behind them, and those of another shape are read as they are drawn."""
     data = [(torch.randn(9, 6, generator=torch.Generator().manual_seed(seed)), torch.arange(9)) for seed in (1, 1, 2)]
