@@ -168,8 +168,11 @@ def test_the_environment_decides_first(
     """Whoever sets W&B's own variables gets what they say."""
     monkeypatch.setenv("WANDB_RUN_GROUP", "mine")
     monkeypatch.setenv("WANDB_TAGS", "a,b")
+    monkeypatch.setenv("WANDB_PROJECT", "ours")
+    monkeypatch.setenv("WANDB_NAME", "first")
     run = of_kind(offline(*QUICK[2:], "--trainer.max_epochs", 1)[1], "run")[0].run
     assert (run.run_group, sorted(run.tags), run.job_type) == ("mine", ["a", "b"], "fit")
+    assert (run.project, run.display_name) == ("ours", "first")
 
 
 STUDY = """\

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rffl_pl.runs.checkpoint import header
-from tests.conftest import Ended
+from tests.conftest import ROOT, Ended
 from tests.wandb_server import Uploaded, wandb_server
 
 ATTACKS = ("--federation.adversaries", 2, "--adversaries+=LabelFlip", "--server.removal_from", 0)
@@ -110,3 +110,37 @@ def keys_of(panel: Any) -> list[tuple[str, str]]:
         found += [("summary", key.name) for key in (panel.x, panel.y)]
     group = getattr(panel, "groupby", None)
     return [*found, *([("config", group.name)] if group is not None else [])]
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_sends_what_had_not_arrived(tmp_path: Path) -> None:
+    """As of a process that was killed; and says what W&B has of rounds that are played again."""
+    quick = ("--config", "digits.yaml", "--standalone.enabled", "false", "--run.figures", "false", "--run.name", "own")
+    with wandb_server() as server:
+        online = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "a" * 40, "WANDB_MODE": "online"}
+
+        def fit(rounds: int, *words: str) -> str:
+            args = [sys.executable, "-m", "rffl_pl", "fit", *quick, "--trainer.max_epochs", str(rounds), *words]
+            known = {**os.environ, **online, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            ended = subprocess.run(args, env=known, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+            assert ended.returncode == 0, ended.stderr
+            return ended.stderr
+
+        def rounds() -> list[int]:
+            return [row["round"] for _, row in sorted(run.history.items()) if "accuracy/mean" in row]
+
+        fit(4)
+        ((_, run),) = server.runs.items()
+        assert rounds() == [1, 2, 3, 4]
+        for line in sorted(run.history)[2:]:
+            del run.history[line]
+        run.summary["_step"] = 4
+        said = fit(6, "--ckpt_path", "last")
+        assert rounds() == [1, 2, 3, 4, 5, 6]
+        assert "W&B has rounds" not in said
+        line = max(run.history) + 1
+        run.history |= {line: {"_step": 14, "round": 7, "accuracy/mean": 0.5}}
+        run.summary["_step"] = 14
+        said = fit(8, "--ckpt_path", "last")
+        assert "W&B has rounds 7 to 7 of this run already and keeps them" in said
+        assert rounds() == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -48,6 +48,8 @@ class Server:
         """What W&B answers to the queries of its client."""
         if "upsertBucket" in query:
             return {"upsertBucket": {"bucket": self._run(variables), "inserted": True}}
+        if "bucket(" in query:
+            return {"model": {"bucket": self._so_far(variables["name"])}}
         if "upsertView" in query:
             self.views.append(variables)
             project = {"id": "p", "name": variables["projectName"], "entityName": variables["entityName"]}
@@ -70,6 +72,18 @@ class Server:
         config = json.dumps({key: {"value": value} for key, value in run.config.items()})
         known = {"name": variables["name"], "displayName": "", "description": "", "sweepName": "", "id": "b"}
         return {**known, "config": config, "historyLineCount": len(run.history), "project": NAMES}
+
+    def _so_far(self, identity: str) -> dict[str, Any] | None:
+        """What W&B tells of a run to a client that goes on with it."""
+        if identity not in self.runs:
+            return None
+        run = self.runs[identity]
+        lines = [json.dumps(run.history[line]) for line in sorted(run.history)]
+        config = json.dumps({key: {"value": value} for key, value in run.config.items()})
+        known = {"name": identity, "displayName": "", "id": "b", "tags": [], "config": config}
+        counts = {"historyLineCount": len(lines), "logLineCount": 0, "eventsLineCount": 0, "eventsTail": "[]"}
+        tail = {"historyTail": json.dumps(lines[-1:]), "summaryMetrics": json.dumps(run.summary)}
+        return {**known, **counts, **tail, "wandbConfig": json.dumps({"t": 1})}
 
     def stream(self, identity: str, files: dict[str, Any]) -> None:
         """Rows of the history, and the summary."""

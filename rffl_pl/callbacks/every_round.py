@@ -52,7 +52,8 @@ def numbers_of(callback: RoundCallback, played: Round) -> dict[str, float]:
         UserError: If something else is called so, or one is no number.
     """
     given: Mapping[str, object] = {**callback.numbers(played)}
-    taken, name = {*played.metrics(), *_LOGGERS}, type(callback).__name__
+    taken = {*played.metrics(), *played.digest(), *_LOGGERS}  # W&B has the one or the other, by how many there are
+    name = type(callback).__name__
     found: dict[str, float] = {}
     for key, value in given.items():
         if key in taken or not isinstance(key, str) or "/participant_" in key:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -32,9 +33,30 @@ def begin(loggers: Iterable[Logger], earlier: Iterable[Round], wandb_run: str | 
         if isinstance(logger, WandbLogger):
             logger.experiment.define_metric("*", step_metric="round")
             if logger.version == wandb_run:
+                _catch_up(logger, list(earlier))
                 continue
         for entry in earlier:
             _log(logger, entry)
+
+
+def _catch_up(logger: WandbLogger, earlier: Sequence[Round]) -> None:
+    """Send W&B what a process that was killed had not sent; offline nobody knows what that is.
+
+    W&B takes no step twice: what it has of later rounds, of a run that goes on from an older checkpoint, it keeps.
+    """
+    run = logger.experiment
+    if run.settings._offline:
+        return
+    taken = run.starting_step  # all steps before it
+    for entry in earlier:
+        if _step(entry) >= taken:
+            _log(logger, entry)
+    first, last = len(earlier) + 1, (taken - 1) // 2
+    if first <= last:
+        warnings.warn(
+            f"W&B has rounds {first} to {last} of this run already and keeps them; metrics.csv has those of now.",
+            stacklevel=2,
+        )
 
 
 def log(loggers: Iterable[Logger], entry: Round) -> None:
@@ -44,15 +66,16 @@ def log(loggers: Iterable[Logger], entry: Round) -> None:
 
 
 def _log(logger: Logger, entry: Round) -> None:
-    """W&B's own step is twice the round, and the odd one behind it is that of the pictures.
-
-    W&B takes no step twice, and an offline run that goes on does not know how far its first part came.
-    """
     if isinstance(logger, WandbLogger):
         values = entry.digest() if len(entry.members) > MOST else entry.metrics()
-        logger.experiment.log({**values, "trainer/global_step": entry.number}, step=2 * entry.number, commit=True)
+        logger.experiment.log({**values, "trainer/global_step": entry.number}, step=_step(entry), commit=True)
     else:
         logger.log_metrics(entry.metrics(), step=entry.number)
+
+
+def _step(entry: Round) -> int:
+    """W&B's own step of a round; the odd one behind it is that of the pictures."""
+    return 2 * entry.number
 
 
 def end(loggers: Iterable[Logger], history: Sequence[Round], summary: Summary, pictures: Sequence[Path]) -> None:

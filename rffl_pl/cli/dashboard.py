@@ -19,7 +19,8 @@ def parser() -> Words:
         "and fairness by server and attack, reputations, removals, bytes and seconds. Each call makes new ones.",
     )
     made.add_argument("--entity", required=True, help="user or team of W&B that the project belongs to")
-    made.add_argument("--project", default="rffl_pl", help="as in --run.wandb_project: %(default)s")
+    project = os.environ.get("WANDB_PROJECT") or "rffl_pl"
+    made.add_argument("--project", default=project, help="as in --run.wandb_project: %(default)s")
     made.add_argument("--out", metavar="FILE", type=Path, help="write what would be sent as JSON; no network, no login")
     return made
 

@@ -47,7 +47,7 @@ class Run:
         name: The run's name.
         root: Folder of all runs.
         wandb: Log to Weights & Biases; offline where nobody is logged in.
-        wandb_project: The project there.
+        wandb_project: The project there; None is that of WANDB_PROJECT, or ``rffl_pl``.
         figures: Draw pictures at the end.
         checkpoint_every: Leave a checkpoint every so many rounds, and after the last one.
         checkpoint_errors: Whether a checkpoint that cannot be written ends the run (``stop``) or not (``warn``).
@@ -62,7 +62,7 @@ class Run:
     name: str = "run"
     root: str = "runs"
     wandb: bool = True
-    wandb_project: str = "rffl_pl"
+    wandb_project: str | None = None
     figures: bool = True
     checkpoint_every: int = 1
     checkpoint_errors: Literal["stop", "warn"] = "stop"
@@ -444,9 +444,9 @@ def wandb_loggers(config: dict[str, Any], run: Run, folder: Path) -> list[Logger
     # Elsewhere it is a run of its own: several may go on from one checkpoint.
     here = resumed is not None and Path(resumed).resolve().is_relative_to(folder.resolve())
     earlier = wandb_run(str(resumed)) if here else None
-    name = None if earlier else f"{run.name}-{folder.name}"
-    place: dict[str, Any] = {"name": name, "id": earlier, "save_dir": folder, "project": run.wandb_project}
-    wandb = WandbLogger(**place, **_found_by(config))
+    name = None if earlier else os.environ.get("WANDB_NAME") or f"{run.name}-{folder.name}"
+    project = run.wandb_project or os.environ.get("WANDB_PROJECT") or "rffl_pl"
+    wandb = WandbLogger(name=name, id=earlier, save_dir=folder, project=project, **_found_by(config))
     wandb._wandb_init.pop("anonymous")  # Lightning always passes it, and W&B warns whoever does
     return [wandb]
 

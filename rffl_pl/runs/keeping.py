@@ -100,12 +100,18 @@ class Keeper:
         hosted = list(hosted)
         found = self._versions(self._disks.here(path))
         *newer, oldest = common([[Version(*one) for one in theirs] for theirs in self._ranks.everybodys(list(found))])
+        mistakes: list[UserError] = []
         for version in newer:
             try:
-                return self._load(found[version], hosted, server)
+                loaded = self._load(found[version], hosted, server)
+                break
             except UserError as error:
-                self._warn(f"{error} Going on from the one before.")
-        return self._load(found[oldest], hosted, server)
+                mistakes.append(error)
+        else:
+            loaded = self._load(found[oldest], hosted, server)
+        for mistake in mistakes:  # not before: the oldest may be no better
+            self._warn(f"{mistake} Going on from the one before.")
+        return loaded
 
     def _elsewhere(self, path: str | Path) -> str | None:
         """The sentence on a place that is none of the run's: who names it may not be who has what lies there."""

@@ -503,3 +503,17 @@ def test_who_is_asked_to_end_while_it_takes_a_folder_away(
         RunFolder.free()
         STOP.ignore()
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.slow
+def test_where_no_checkpoint_is_whole_none_is_promised(rffl: Run, tmp_path: Path) -> None:
+    """The mistake alone, of the one before the last."""
+    args = (*DIGITS, "--run.name", "run")
+    assert rffl(*args, "--trainer.max_epochs", 3).code == 0
+    (run,) = (tmp_path / "runs" / "run").iterdir()
+    for part in run.glob("checkpoints/*/participant_0.pt"):
+        part.write_bytes(part.read_bytes()[:-100])
+    ended = rffl(*args, "--trainer.max_epochs", 4, "--ckpt_path", "last")
+    assert ended.code == 2
+    assert "last.previous.ckpt/participant_0.pt to be a whole checkpoint" in ended.err
+    assert "Going on" not in ended.err
