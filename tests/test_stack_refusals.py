@@ -71,8 +71,12 @@ class Clipping(nn.Module):
         super().__init__()
         self.first, self.last, self.bound = nn.Linear(6, 8), nn.Linear(8, 3), bound
         if layers:
-            self.last.register_full_backward_hook(lambda _, grads, __: (grads[0].clamp(-bound, bound),))  # type: ignore[index]
+            self.last.register_full_backward_hook(self._bounded)
             self.bound = float("inf")
+        self.of_layers = bound
+
+    def _bounded(self, layer: nn.Module, grads: Any, _: Any) -> Any:
+        return (grads[0].clamp(-self.of_layers, self.of_layers),)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(x).relu()
