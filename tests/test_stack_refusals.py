@@ -111,6 +111,18 @@ class Dropping(nn.Module):
         return logits
 
 
+class Recurrent(nn.Module):
+    """Whose layer gives a pair."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.last = layer, nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.layer(x)[0])
+        return logits
+
+
 class Bounded(nn.Linear):
     """Keeps its weights short, in place."""
 
@@ -137,6 +149,8 @@ def decaying(parameters: Any) -> torch.optim.Optimizer:
         (Counting(), sgd, "its buffer seen changes while it trains"),
         (idle(), decaying, "weights decay, but nothing uses idle"),
         (batchnorm(), sgd, "BatchNorm1d keeps statistics while it trains"),
+        (Recurrent(nn.GRU(6, 4)), sgd, "torch.func.vmap has no rule for GRU"),
+        (Recurrent(nn.LSTMCell(6, 4)), sgd, "torch.func.vmap has no rule for LSTMCell"),
         (Noisy(6, 3), sgd, "randomness"),
         (Tossed(6, 3), sgd, "it draws random numbers of Python's or NumPy's"),
         (mlp(), lambda p: torch.optim.RMSprop(p), "RMSprop with these options is none that is written for several"),

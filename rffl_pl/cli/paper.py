@@ -61,6 +61,8 @@ def main(args: Sequence[str], run: RunWords) -> int:
     if given.verb == "list":
         print(_overview())
         return 0
+    if given.results.is_file():
+        raise UserError(f"Expected --results to be a folder, but {given.results} is a file; give its folder.")
     kept = Kept(given.results, _studies(given.reduced))
     if not given.run and not given.results.is_dir():
         print(

@@ -110,6 +110,12 @@ def _runs_in(path: Path) -> Sequence[Path]:
 
 
 def _not_ended(result: Result) -> str:
+    run = RunFolder(result.path)
+    if not run.metrics_file.is_file() and (run.weights_files.is_dir() or run.checkpoints.is_dir()):
+        return (
+            f"Expected the run in {result.path} to have its rounds and its result there, but it has neither, as on a "
+            "machine with a disk of its own that the first rank is not on; compare it on that rank's."
+        )
     return (
         f"Expected the run in {result.path} to have ended, but it has no summary.json after {result.rounds} rounds; go "
         "on from its checkpoint, or leave it out."

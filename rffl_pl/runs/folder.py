@@ -220,9 +220,14 @@ class RunFolder:
         """The checkpoints, ``last.ckpt`` unless the run kept others."""
         return self.path / "checkpoints"
 
+    @property
+    def weights_files(self) -> Path:
+        """Where everybody's final weights lie."""
+        return self.path / "weights"
+
     def weights_file(self, participant: int) -> Path:
         """A participant's final weights."""
-        return self.path / "weights" / f"participant_{participant}.pt"
+        return self.weights_files / f"participant_{participant}.pt"
 
     def predictions_file(self, participant: int) -> Path:
         """A participant's predictions."""

@@ -92,6 +92,8 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
             raise NotStackableError(f"{type(module).__name__} keeps statistics while it trains")
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             raise NotStackableError(f"{type(module).__name__} goes by a batch, and shorter ones are filled up")
+        if isinstance(module, nn.RNNBase | nn.LSTMCell):
+            raise NotStackableError(f"torch.func.vmap has no rule for {type(module).__name__}")
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             _check_embedding(module)
         if type(module) is nn.Embedding and module.padding_idx is not None:

@@ -144,6 +144,9 @@ def summary(**changed: Any) -> str:
     return json.dumps(whole | changed)
 
 
+MINIMAL = "{federation: {}, server: {}, data: {}, trainer: {}}"
+
+
 @pytest.mark.parametrize(
     ("words", "files", "expected"),
     [
@@ -160,6 +163,8 @@ def summary(**changed: Any) -> str:
         (["{}"], {"summary.json": summary(final=[0.5, None])}, "for each of 3 participants, but its final has 2."),
         (["{}"], {"metrics.csv": "round,loss\n1,2\n"}, "to be of a run of rffl_pl, but it has no participants"),
         (["{}"], {"metrics.csv": "round,member/participant_0\n1,1\n"}, "it has no summary.json after 1 of 1 rounds"),
+        (["{}"], {"config.yaml": MINIMAL, "weights/participant_2.pt": ""}, "a disk of its own that the first rank is"),
+        (["{}"], {"config.yaml": MINIMAL}, "it has no summary.json after 0 of 0 rounds"),
     ],
 )
 def test_whatever_is_no_run(rffl: Run, tmp_path: Path, words: list[str], files: dict[str, str], expected: str) -> None:
@@ -167,6 +172,7 @@ def test_whatever_is_no_run(rffl: Run, tmp_path: Path, words: list[str], files: 
     folder = tmp_path / "folder"
     folder.mkdir()
     for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     ended = rffl("compare", *(word.format(folder) for word in words))
     assert (ended.code, ended.out) == (2, "")

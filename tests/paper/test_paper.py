@@ -192,6 +192,15 @@ def test_without_results(rffl: Run, tmp_path: Path) -> None:
     assert "What was measured with this package lies in the folder results of its repository" in ended.err
 
 
+def test_results_that_are_a_file(rffl: Run, tmp_path: Path) -> None:
+    """What lies beside it is not looked for."""
+    file = tmp_path / "mnist.csv.gz"
+    file.touch()
+    ended = rffl("paper", "table", "accuracy", "--results", file)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"Expected --results to be a folder, but {file} is a file" in ended.err
+
+
 def test_all_of_it_in_one_folder(rffl: Run, tmp_path: Path, kept: Path) -> None:
     """A table of the list is not written, or the picture of what nobody has measured."""
     ended = rffl("paper", "all", "--reduced", "--results", kept, "--out", tmp_path / "paper")
