@@ -195,7 +195,12 @@ def test_every_cell_of_a_study_has_a_run_of_its_own(rffl: Callable[..., Ended], 
     assert len({of_kind(every, "run")[0].run.run_id for every in runs}) == len(runs) == 2
     for every in runs:
         assert list(of_kind(every, "run")[0].run.tags)[-1] == "study attacks"
-        assert configured(every)["study"] == "attacks"
+        run, known = of_kind(every, "run")[0].run, configured(every)
+        fate = known["run"]["place"]["fate"]
+        assert (known["study"], known["place"]) == ("attacks", f"fate={fate}")
+        assert (run.run_group, run.display_name) == (f"attacks fate={fate}", f"attacks fate={fate} seed=1")
+    pattern = f"{tmp_path}/studies/cells/*/*/wandb/offline-run-*"
+    assert f"W&B, offline: 1 run; upload them with: wandb sync {pattern}" in ended.out
     ends = {of_kind(every, "exit")[0].exit.exit_code: history(every) for every in runs}
     assert {code: [entry["round"] for entry in rounds] for code, rounds in ends.items()} == {0: [1, 2], 1: [1]}
     again = rffl("study", tmp_path / "others.yaml", "--root", tmp_path / "studies", "--dry-run")

@@ -18,7 +18,8 @@ from tests.conftest import ROOT, Ended
 from tests.wandb_server import Uploaded, wandb_server
 
 ATTACKS = ("--federation.adversaries", 2, "--adversaries+=LabelFlip", "--server.removal_from", 0)
-STUDY = ("--run.study", "attacks", "--seed_everything", 3, "--trainer.enable_progress_bar", "false")
+STUDY = ("--run.study", "attacks", "--run.place", '{"attack": "both"}', "--seed_everything", 3)
+QUIET = ("--trainer.enable_progress_bar", "false")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def uploaded(command: str, folders: Iterable[Path]) -> dict[str, Uploaded]:
 @pytest.mark.slow
 def test_both_parts_of_a_run_arrive_as_one(rffl: Callable[..., Ended], tmp_path: Path, command: str) -> None:
     """Configuration, tags, group, a row per round in its place, result, pictures: W&B reads all that was left."""
-    args = ("--config", "configs/digits.yaml", *ATTACKS, *STUDY)
+    args = ("--config", "configs/digits.yaml", *ATTACKS, *STUDY, *QUIET)
     assert rffl("fit", *args, "--trainer.max_epochs", 2).code == 0
     (checkpoint,) = (tmp_path / "runs").glob("*/*/checkpoints/last.ckpt")
     ended = rffl("fit", *args, "--trainer.max_epochs", 3, "--ckpt_path", "last")
@@ -52,13 +53,14 @@ def test_both_parts_of_a_run_arrive_as_one(rffl: Callable[..., Ended], tmp_path:
     ((identity, run),) = uploaded(command, parts).items()
     assert header(checkpoint)["wandb"] == identity
     assert f"it goes on with W&B run {identity}: upload the earlier part first" in ended.out
-    assert run.about["groupName"] == "Digits POW RFFL released FreeRider + LabelFlip 5+2"
+    assert run.about["groupName"] == "attacks attack=both"
+    assert run.about["displayName"] == "attacks attack=both seed=3"
     assert run.about["jobType"] == "fit"
     assert run.about["tags"] == [
         "Digits", "POW", "RFFL", "released", "FreeRider", "LabelFlip", "seed 3", "study attacks",
     ]  # fmt: skip
     flat = {"dataset": "Digits", "split": "POW", "server_name": "RFFL", "attack": "FreeRider + LabelFlip", "seed": 3}
-    flat |= {"participants": 5, "adversaries": 2, "rounds": 3, "study": "attacks"}
+    flat |= {"participants": 5, "adversaries": 2, "rounds": 3, "study": "attacks", "place": "attack=both"}
     assert flat.items() <= {key: value for key, value in run.config.items() if key in flat}.items()
     rows = list(run.history.values())
     assert [row["round"] for row in rows if "accuracy/mean" in row] == [1, 2, 3]

@@ -35,7 +35,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.rehearsal import check_precision
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import RUN, header, sound, wandb_run
-from rffl_pl.runs.facts import facts, group, tags
+from rffl_pl.runs.facts import cell, facts, group, tags
 from rffl_pl.strategy import FederatedStrategy, leave_process_group
 
 
@@ -54,6 +54,7 @@ class Run:
         patience: After how many seconds without a sign of life another rank is given up, and the run ends; at least 5.
         grace: How many seconds a round may go on after SIGTERM; a little less than the launcher waits before it kills.
         study: The study that the run is a cell of; `rffl study` says so.
+        place: The cell's label on every axis of that study; `rffl study` says so.
 
     Raises:
         UserError: If a name is none of a folder, the name leaves the root, or a number is out of range.
@@ -69,6 +70,7 @@ class Run:
     patience: float = 60
     grace: float = 20
     study: str | None = None
+    place: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         check_folder("--run.name", self.name)
@@ -444,7 +446,7 @@ def wandb_loggers(config: dict[str, Any], run: Run, folder: Path) -> list[Logger
     # Elsewhere it is a run of its own: several may go on from one checkpoint.
     here = resumed is not None and Path(resumed).resolve().is_relative_to(folder.resolve())
     earlier = wandb_run(str(resumed)) if here else None
-    name = None if earlier else os.environ.get("WANDB_NAME") or f"{run.name}-{folder.name}"
+    name = None if earlier else os.environ.get("WANDB_NAME") or cell(config) or f"{run.name}-{folder.name}"
     project = run.wandb_project or os.environ.get("WANDB_PROJECT") or "rffl_pl"
     wandb = WandbLogger(name=name, id=earlier, save_dir=folder, project=project, **_found_by(config))
     wandb._wandb_init.pop("anonymous")  # Lightning always passes it, and W&B warns whoever does

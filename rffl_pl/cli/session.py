@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import re
+import shlex
 import signal
 import sys
 import tempfile
@@ -199,6 +200,8 @@ class Session:
             signal.signal(signal.SIGTERM, before)
             if rows := self._keep(self.cells):
                 print(f"results: {self.file} ({rows} rows)", flush=True)
+        if offline := self._offline():
+            print(offline, flush=True)
         for cell, sentence in failed:
             log = self.machine.root / cell.digest / "log.txt"
             print(f"Failed: {cell}: {sentence} ({log})", file=sys.stderr)
@@ -219,6 +222,12 @@ class Session:
         for name in sorted({*self.study.curves} - self.measured):
             if near := nearest(name, self.measured):
                 print(f"Warning: no round so far has {name}, which curves names{near}", file=sys.stderr, flush=True)
+
+    def _offline(self) -> str:
+        """How W&B is sent what it has not had; empty if no run of now was offline."""
+        offline = [digest for digest in self._ran if any((self.machine.root / digest).glob("*/wandb/offline-run-*"))]
+        pattern = f"{shlex.quote(str(self.machine.root))}/*/*/wandb/offline-run-*"
+        return f"W&B, offline: {_count(offline, 'run')}; upload them with: wandb sync {pattern}" if offline else ""
 
     def _packs(self) -> str:
         """Which cells train together."""

@@ -16,7 +16,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.files import replaced
 
 TITLE = "Compare runs of rffl"
-GROUPS = ("dataset", "split", "server_name", "preset", "attack", "participants", "adversaries", "coalition")
+GROUPS = ("dataset", "split", "server_name", "preset", "attack", "participants", "adversaries", "coalition", "place")
 """By these, flat keys of a run's configuration, runs are grouped: what is left within a group are mostly seeds."""
 COLUMNS = [
     *(f"config:{key}.value" for key in (*GROUPS, "seed", "study")),

@@ -15,6 +15,8 @@ _VARIANTS = {
 }  # fmt: skip
 """Options of servers that choose by a word which of two rules they are, and what they are by default."""
 _OPTIMIZER = "SGD"
+_LONGEST = 128
+"""Letters that W&B takes of a name."""
 _TERMS = ("proximal", "personal", "scaffold")
 """Of the participants' training: FedAvg with them is FedProx, Ditto or SCAFFOLD."""
 
@@ -28,13 +30,14 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         ``dataset``, ``split``, ``server_name`` (``server`` is the configuration's own), ``preset`` where the server
         has one, ``attack`` (``none``, or all kinds in turn), ``participants``, ``adversaries``, ``coalition`` (``0+2``,
-        or ``nobody``) where only some take part, ``seed``, ``rounds``, and ``study`` where the run is a cell of one.
+        or ``nobody``) where only some take part, ``seed``, ``rounds``, and ``study`` and ``place`` (``server=RFFL
+        split=UNI``) where the run is a cell of one.
 
     A server's name says what makes it another one, but for what is its default: its variant, the kind of its optimizer,
     the rule inside and what participants train with: ``FedOpt Adam``, ``NNM of MultiKrum``, ``FedAvg proximal 0.1``,
     ``FedAvg Moon`` with an objective of one's own.
     """
-    server, federation = config["server"], config["federation"]
+    server, federation, run = config["server"], config["federation"], config.get("run", {})
     found = {
         "dataset": _name(config["data"]),
         "split": _name(config["data"].get("init_args", {}).get("split")),
@@ -46,7 +49,8 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "coalition": None if federation.get("coalition") is None else coalition_name(federation["coalition"]),
         "seed": config["seed_everything"],
         "rounds": config["trainer"]["max_epochs"],
-        "study": config.get("run", {}).get("study"),
+        "study": run.get("study"),
+        "place": " ".join(f"{axis}={label}" for axis, label in (run.get("place") or {}).items()) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -58,12 +62,21 @@ def kinds(config: Mapping[str, Any]) -> list[str]:
 
 
 def group(config: Mapping[str, Any]) -> str:
-    """The same for all runs that differ in their seed, or in smaller things, alone."""
+    """The same for all runs that differ in their seed alone; beside cells of a study, or in smaller things."""
     known = facts(config)
+    if "study" in known and "place" in known:
+        return f"{known['study']} {known['place']}"[:_LONGEST]
     size = f"{known['participants']}+{known['adversaries']}"
     words = [known.get(name) for name in ("dataset", "split", "server_name", "preset", "attack")]
     alone = [f"only {known['coalition']}"] if "coalition" in known else []  # first: what is too long is cut
-    return " ".join([*alone, *(word for word in words if word), size])[:128]  # W&B takes no longer name
+    return " ".join([*alone, *(word for word in words if word), size])[:_LONGEST]
+
+
+def cell(config: Mapping[str, Any]) -> str | None:
+    """What a study calls the run, and its seed; None if it is no cell of one."""
+    known = facts(config)
+    seed = f" seed={known['seed']}"
+    return None if "place" not in known else group(config)[: _LONGEST - len(seed)] + seed
 
 
 def tags(config: Mapping[str, Any]) -> list[str]:

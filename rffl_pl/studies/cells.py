@@ -116,7 +116,7 @@ def cells_of(
                     place=place,
                     seed=seed,
                     rounds=_rounds(study, settings),
-                    words=[*words, "--seed_everything", str(seed), "--run.study", study.name],
+                    words=[*words, "--seed_everything", str(seed), *_named(study, place)],
                     settings=settings_digest(study, place),
                     digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
                     mates=_mates(settings),
@@ -125,6 +125,11 @@ def cells_of(
     if not cells:
         raise UserError(f"Expected --only to leave a cell of {study.name}, but exclude leaves out all of them.")
     return cells
+
+
+def _named(study: Study, place: Place) -> list[str]:
+    """What a cell's run is told of where it belongs."""
+    return ["--run.study", study.name, "--run.place", json.dumps(dict(place), ensure_ascii=False)]
 
 
 def _check_players(study: Study, settings: Settings) -> None:
