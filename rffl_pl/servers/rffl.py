@@ -52,14 +52,14 @@ class RFFL(Server):
         removal_from: First round, counted from 0, in which anyone is removed (released: 10, paper: 0), or ``never``.
         quota: Cut the aggregate inside every layer, rounding up (``layer``, released), or over the whole vector,
             rounding down (``vector``, paper).
-        altruism: Raise the quotas by the tanh above.
+        altruism: Raise the quotas by the tanh above, after all that the guards allow.
         subtract_own: Subtract :math:`r_i \Delta_i` from the download of i, which makes it dense (released: no,
             paper: yes).
         similarity: Cosine to the aggregate, in which one's own upload counts (``own_included``), or to the aggregate of
             the others, :math:`\cos(\Delta_i, \Delta_g - r_i \Delta_i)` (``leave_one_out``, guarded), which is 0 for
             noise however long or heavy it is (`rffl_pl.functional.contribution.leave_out`).
         duplicates: Whether uploads that repeat each other count ``each`` or together ``once`` (guarded): their weights
-            are divided by their number, and they are left out of each other's similarity.
+            are divided by their number, and with ``leave_one_out`` they are left out of each other's similarity.
         probation: Nobody downloads before so many rounds with an upload of its own, the present one among them, and
             before the others' uploads have confirmed it (`rffl_pl.servers.trust.Confirmations`); 0 asks for neither
             (guarded: 1).
@@ -87,7 +87,8 @@ class RFFL(Server):
 
     Late rounds: an update at the level of rounding of its own model (`rffl_pl.functional.rounding`) is sent as zeros.
     It tells nothing: whoever told something before is not scored and keeps its reputation and, within `short_memory`,
-    its downloads. Where nobody's upload tells anything the round changes nothing (a warning, once).
+    its downloads. Where nobody's upload tells anything the round changes nothing (a warning, once); with
+    ``leave_one_out`` nor does one in which a single upload does, or duplicates alone: there is no other to be like.
 
     Participants clip their own updates; an upload that is longer than :math:`\gamma` all the same is clipped here.
 
@@ -159,6 +160,11 @@ class RFFL(Server):
         self.told = torch.zeros_like(self.members)
         self.times_scored = torch.zeros(len(self.members), dtype=torch.int64)
         self._warned.clear()
+        if self.steps.similarity == "leave_one_out" and task.participation < 1 and task.asked < 3:
+            self._warn_once(
+                f"of {task.asked} that --federation.participation asks nobody is compared with several others, so that "
+                "a free-rider cannot be told by them; ask three at least"
+            )
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
         return torch.zeros_like(update) if tells_nothing(update, model) else self.kept(update)
@@ -174,10 +180,11 @@ class RFFL(Server):
         terms = shares * self._scale(squares)
         similarities = torch.full_like(weights, torch.nan)
         similarities[evidence.asked] = 0.0  # where an upload is set aside, or zeros from the start
-        similarities[senders] = self._similarities(evidence, terms, same)
         resting = evidence.silent[self.told[evidence.silent]]
         similarities[resting] = torch.nan
-        if len(senders):
+        similarities[senders] = torch.nan
+        if self._comparable(same):
+            similarities[senders] = self._similarities(evidence, terms, same)
             self.trust.rest(resting)
         self.told = self.told.index_fill(0, senders, True)
 
@@ -251,6 +258,10 @@ class RFFL(Server):
             return contribution.duplicates(evidence.gram)
         return torch.eye(len(evidence.senders), dtype=torch.bool)
 
+    def _comparable(self, same: Tensor) -> bool:
+        """Whether there is something to score uploads by; who alone still learns is not scored by what is not there."""
+        return not same.all() if self.steps.similarity == "leave_one_out" else len(same) > 0
+
     def _similarities(self, evidence: Evidence, terms: Tensor, same: Tensor) -> Tensor:
         """Of every sender, ``[m]``: to the aggregate, or to what the others make of it."""
         if self.steps.similarity == "leave_one_out":
@@ -294,7 +305,8 @@ class RFFL(Server):
         last = weights if self.reputations is None else self.reputations
         if not scored.any():
             if self.members.any():
-                self._warn_once("nobody's upload tells anything: rounds like this one change nothing")
+                few = "nobody's upload" if self.steps.similarity == "own_included" else "one upload at most"
+                self._warn_once(f"{few} tells anything: rounds like this one change nothing")
             return last * self.members
         starts_at_zero = self.reputations is None and self.steps.first_weights == "examples"
         previous = torch.zeros_like(last) if starts_at_zero else last
@@ -319,9 +331,8 @@ class RFFL(Server):
 
     def _quotas(self, reputations: Tensor, members: Tensor) -> Tensor:
         quotas = reputation.relative_quota(reputations * members)
-        quotas = reputation.altruistic(quotas) if self.steps.altruism else quotas
         quotas = self.trust.capped(quotas, members, self.times_scored)
-        return reputation.settled(quotas)
+        return reputation.settled(reputation.altruistic(quotas) if self.steps.altruism else quotas)
 
     def _download(self, evidence: Evidence, terms: Tensor, weights: Tensor, quotas: Tensor) -> Callable[[int], Tensor]:
         """What cuts the aggregate to each participant's quota, ``[P]``; NaN for whoever is no member."""

@@ -196,13 +196,17 @@ class ReferenceRFFL:
 
         aggregate = combined(set())
         alone = self.on["similarity"] == "leave_one_out"
-        similarities = [
-            cosine(combined(same[i]) if alone else aggregate, good[i]) if i in good else 0.0 for i in range(self.count)
-        ]
+        if alone and all(len(same[i]) == len(good) for i in good):  # and nothing to compare it with
+            similarities = [math.nan if i in good else 0.0 for i in range(self.count)]
+        else:
+            similarities = [
+                cosine(combined(same[i]) if alone else aggregate, good[i]) if i in good else 0.0
+                for i in range(self.count)
+            ]
         self.remember(similarities, good, same)
 
         averaged = [
-            moving_average(r, s, self.alpha) if m else 0.0
+            (r if math.isnan(s) else moving_average(r, s, self.alpha)) if m else 0.0
             for r, s, m in zip(self.reputations, similarities, self.members, strict=True)
         ]
         total = math.fsum(averaged)
@@ -218,10 +222,9 @@ class ReferenceRFFL:
         total = math.fsum(new)
         new = [r / total for r in new] if total > math.fsum(map(abs, new)) / 10 else new
 
-        share = quotas(new, members)
+        share = self.capped(quotas(new, members), members)
         if self.on["altruism"]:
             share = [math.tanh(2 * q) / math.tanh(2) for q in share]
-        share = self.capped(share, members)
         result = Round(weights, similarities, new, share, members, removed, aggregate)
         for i in range(self.count):
             result.downloads.append(self.download(result, i, good.get(i), share[i]))
@@ -235,7 +238,7 @@ class ReferenceRFFL:
 
     def remember(self, similarities: Vector, good: Mapping[int, Vector], same: Mapping[int, set[int]]) -> None:
         """What the guards go by: similarities beside their mean, and who agrees with whom."""
-        scored = [i for i in range(self.count) if self.members[i]]
+        scored = [i for i in range(self.count) if self.members[i] and not math.isnan(similarities[i])]
         mean = math.fsum(similarities[i] for i in scored) / max(len(scored), 1)
         for i in scored:
             self.similar[i].append(similarities[i])
@@ -243,7 +246,7 @@ class ReferenceRFFL:
                 self.pairs[i].append((similarities[i], mean))
         above = NormalDist().inv_cdf(0.999 if self.on["removal_confidence"] == "off" else self.on["removal_confidence"])
         for i, j in [(i, j) for i in good for j in good]:
-            self.agreed.setdefault((i, j), []).append(agreement(good[i], good[j]))
+            self.agreed.setdefault((i, j), []).append(0.0 if j in same[i] else agreement(good[i], good[j]))
         for i in good:
             others = {j: 1 / len(same[j]) for j in good if j not in same[i]}
             votes = sum(
@@ -273,7 +276,8 @@ class ReferenceRFFL:
             caps.append(quotas([math.fsum(max(s, 0) for s in values) for values in self.similar], members))
         share = [min(each) for each in zip(*caps, strict=True)]
         if self.on["probation"]:
-            free = [self.confirmed[i] and len(self.similar[i]) >= self.on["probation"] for i in range(self.count)]
+            uploads = [len(self.agreed.get((i, i), [])) for i in range(self.count)]
+            free = [self.confirmed[i] and uploads[i] >= self.on["probation"] for i in range(self.count)]
             share = [q if f else 0.0 for q, f in zip(share, free, strict=True)]
         return share
 

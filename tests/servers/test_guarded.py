@@ -1,5 +1,6 @@
 """What the guards are for: adversaries take nothing, and nobody honest pays for them."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -101,13 +102,52 @@ def test_silence_is_paid_no_longer_than_work_was(worked: int) -> None:
     assert guarded.members.all()
 
 
-@pytest.mark.filterwarnings("ignore:Round .*nobody's upload tells anything")
+@pytest.mark.filterwarnings("ignore:Round .*one upload at most tells anything")
 def test_rounds_in_which_nobody_tells_anything_are_no_silence() -> None:
     """Where all have come to an end for a while, nobody is paid for going on."""
     server = started(6)
     for now in range(30):
         verdict = step(server, updates(now, 6, 0) * (now < 3 or now == 29))
     assert (verdict.quotas > 0.5).all()
+
+
+@pytest.mark.filterwarnings("ignore:Round .*one upload at most tells anything")
+@pytest.mark.parametrize("repeated", [False, True])
+def test_who_alone_still_learns_loses_nothing(repeated: bool) -> None:
+    """The largest shard, the last to be learnt by heart, is paid nothing in the end, or the others are for its sake."""
+    server = started(6)
+    for now in range(12):
+        before = step(server, updates(now, 6, 0))
+    for now in range(12, 40):
+        rows = updates(now, 6, 0)
+        rows[:4] = 0
+        rows[4] = 2 * rows[5] if repeated else 0
+        verdict = step(server, rows)
+        assert verdict.similarities[5].isnan()
+        torch.testing.assert_close(verdict.quotas, before.quotas, rtol=0, atol=0)
+        torch.testing.assert_close(verdict.reputations, before.reputations, rtol=0, atol=0)
+        assert verdict.download(0).any()
+    assert server.members.all()
+
+
+def test_whose_silence_has_ended_its_downloads_caps_nobody() -> None:
+    """Everybody's quota is a share of what somebody once had who tells nothing any more."""
+    server = started(6)
+    for now in range(30):
+        rows = updates(now, 6, 0, strength=1.0 if now < 4 else 0.2)
+        rows[5] *= now < 4
+        verdict = step(server, rows)
+    assert verdict.quotas[5] == 0
+    assert verdict.quotas.max() > 0.9
+
+
+@pytest.mark.parametrize(("participants", "share"), [(6, 0.34), (6, 0.17), (6, 0.5), (2, 1.0)])
+def test_too_few_to_tell_a_free_rider_by(participants: int, share: float) -> None:
+    """With one or two that are asked in a round nobody says that the guards see nothing."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        RFFL(preset="guarded").start(task([100] * participants, [ENTRIES], participation=share))
+    assert ["ask three at least" in str(warning.message) for warning in caught] == [True] * (share < 0.4)
 
 
 def test_whoever_was_confirmed_stays_and_can_come_back() -> None:

@@ -38,6 +38,31 @@ def test_clones_alone_confirm_nobody() -> None:
     assert not found.confirmed.any()
 
 
+def test_clones_of_one_round_do_not_confirm_each_other_in_the_next() -> None:
+    """What they agreed in while they were the same counts once they are not."""
+    found = Confirmations(3, 0.999)
+    agree = torch.full((3, 3), 60.0, dtype=torch.float64)
+    same = torch.eye(3, dtype=torch.bool)
+    same[0, 1] = same[1, 0] = True
+    found.add(torch.arange(3), agree * same, same)
+    found.add(torch.arange(3), torch.zeros_like(agree), torch.eye(3, dtype=torch.bool))
+    assert not found.confirmed.any()
+    found.add(torch.arange(3), agree, torch.eye(3, dtype=torch.bool))
+    assert found.confirmed.all()
+
+
+def test_probation_counts_uploads() -> None:
+    """Whoever sends nothing for as many rounds serves its probation by that."""
+    memory = trust(3, probation=2)
+    assert memory.confirmations is not None
+    agree, same = torch.full((3, 3), 9.0, dtype=torch.float64), torch.eye(3, dtype=torch.bool)
+    for senders in ([0, 1, 2], [0, 1]):
+        at = torch.tensor(senders)
+        memory.confirmations.add(at, agree[at][:, at], same[at][:, at])
+    quotas = memory.capped(numbers(1, 1, 1), torch.ones(3, dtype=torch.bool), torch.full((3,), 5))
+    assert quotas.tolist() == [1, 1, 0]
+
+
 def test_who_is_not_scored_keeps_what_is_remembered() -> None:
     """Whoever was not asked in a round loses its quota by it."""
     memory = trust(2, short_memory=0.5)
