@@ -16,7 +16,7 @@ from rffl_pl.cli import catalogue
 from rffl_pl.cli.session import Machine, RunWords, Session
 from rffl_pl.cli.words import Words
 from rffl_pl.errors import UserError, nearest
-from rffl_pl.studies import Study, contributions, results, tables
+from rffl_pl.studies import Study, contributions, results, shares, tables
 from rffl_pl.studies.settings import left_out, of_today, remedy
 from rffl_pl.studies.study import COALITION, COLUMNS, CURVE_COLUMNS, checked_seeds
 from rffl_pl.studies.tuned import Tuned, tuned
@@ -286,7 +286,7 @@ def _shown(
         )
     if others and not quiet:
         print(left_out(study, others), file=sys.stderr)
-    return fitting
+    return shares.whole(study, fitting)
 
 
 def check_alone(command: str) -> None:

@@ -11,6 +11,7 @@ from statistics import fmean
 from rffl_pl.comparison.reading import Result
 from rffl_pl.errors import UserError
 from rffl_pl.runs import Round, Summary
+from rffl_pl.studies.shares import of_nothing
 
 Value = float | None
 
@@ -46,10 +47,8 @@ def _honest_removed(summary: Summary) -> Value:
 
 
 def _taken_share(summary: Summary) -> Value:
-    took, gains = summary.taken_most, summary.smallest_gain
-    if summary.taken_share is None and took is not None and gains is not None and took > 0:
-        return math.inf  # it is no share of nothing, and nothing would be worse
-    return summary.taken_share
+    share = summary.taken_share
+    return of_nothing(summary.taken_most, summary.smallest_gain) if share is None else share
 
 
 MEASURES = {

@@ -90,11 +90,16 @@ def _draw_panel(panel: Axes, table: Table, columns: Sequence[str], where: Mappin
     """A table's estimates: points with intervals beside each other if ``apart``, else lines."""
     step = min(0.15, 0.7 / len(columns)) if apart else 0.0
     for number, column in enumerate(columns):
-        there = [row for row in where if (row, column) in table.entries]
+        shift = step * (number - (len(columns) - 1) / 2)
+        for row in [row for row in where if (row, column) in table.entries]:
+            if (entry := table.entries[row, column]).infinite:
+                side, at = ("top", 0.99) if entry.mean > 0 else ("bottom", 0.01)
+                look = {"color": _look(number, column, joined=False)["color"], "ha": "center", "va": side}
+                panel.text(where[row] + shift, at, "∞", transform=panel.get_xaxis_transform(), **look)
+        there = [row for row in where if (row, column) in table.entries and not table.entries[row, column].infinite]
         if not there:
             continue
         entries = [table.entries[row, column] for row in there]
-        shift = step * (number - (len(columns) - 1) / 2)
         places = [where[row] + shift for row in there]
         means = [table.scale * entry.mean for entry in entries]
         halves = [table.scale * (entry.half or 0.0) for entry in entries]

@@ -45,11 +45,12 @@ class Estimate:
     """A mean over seeds.
 
     Attributes:
-        mean: The mean.
-        half: Half the width of its 95 % interval; None of one seed.
+        mean: The mean; infinite if one value is, NaN if some are in either direction.
+        half: Half the width of its 95 % interval; None of one seed, or without a bound.
         seeds: How many.
         rounds: How many each run had.
         effect: Of differences: Cohen's d_z, their mean over their standard deviation.
+        infinite: How many values are.
     """
 
     mean: float
@@ -57,9 +58,13 @@ class Estimate:
     seeds: int
     rounds: int
     effect: float | None = None
+    infinite: int = 0
 
     def text(self, factor: float, digits: int, sign: str = "") -> str:
-        """For people: ``89.1 ± 0.3``; ``sign`` is ``+`` where a plus is to be seen."""
+        """For people: ``89.1 ± 0.3``, ``∞ in 2 of 3``; ``sign`` is ``+`` where a plus is to be seen."""
+        if self.infinite:
+            often = f" in {self.infinite} of {self.seeds}" if self.infinite < self.seeds else ""
+            return f"{'±' if math.isnan(self.mean) else '-' if self.mean < 0 else sign}∞{often}"
         half = "" if self.half is None else f" ± {factor * self.half:.{digits}f}"
         effect = "" if self.effect is None else f", d_z = {_rounded(self.effect, 1):.1f}"
         return f"{_rounded(factor * self.mean, digits):{sign}.{digits}f}{half}{effect}"
@@ -132,7 +137,9 @@ def caption(shown: Sequence[Table]) -> str:
     rounds = ("at most " if any(table.early for table in shown) else "") + reach(entry.rounds for entry in entries)
     when = "in every round of" if first.by_round else "after the last round,"
     effect = "; d_z is that mean over the differences' standard deviation" if first.paired and not single else ""
-    return f"{first.title()}: {interval}{over}, {when} {rounds}{effect}{_tuning(shown)}"
+    infinite = "; ∞ where the smallest honest participant gains nothing and something is taken"
+    unbounded = infinite if any(entry.infinite for entry in entries) else ""
+    return f"{first.title()}: {interval}{over}, {when} {rounds}{effect}{unbounded}{_tuning(shown)}"
 
 
 def _tuning(shown: Sequence[Table]) -> str:
@@ -148,11 +155,11 @@ def interval(values: Sequence[float]) -> float | None:
         values: One per seed.
 
     Returns:
-        None of one value.
+        None of one value, or if one is infinite.
     """
     from scipy.special import stdtrit  # imported by what needs it alone, and not scipy.stats, which takes a second
 
-    if len(values) < 2:
+    if len(values) < 2 or not all(map(math.isfinite, values)):
         return None
     return float(stdtrit(len(values) - 1, 0.975) * stdev(values) / math.sqrt(len(values)))
 
@@ -329,13 +336,14 @@ def _whose(results: Sequence[Row], measure: str) -> str:
 
 
 def _difference(results: Sequence[Row], axes: Sequence[str], table: Table, first: str, second: str) -> Table:
-    """A column of differences in place of two; rows without both of them are left out."""
+    """A column of differences in place of two, of values one of which is finite; rows without any are left out."""
     by_entry, column = _by_entry(results, axes, table.measure), f"{first} - {second}"
     entries, unpaired = {}, 0
     for row in table.rows:
         pair = by_entry.get((row, first), {}), by_entry.get((row, second), {})
+        both = [seed for seed in pair[0] if seed in pair[1]]
         unpaired += len(pair[0].keys() ^ pair[1].keys())
-        if common := [seed for seed in pair[0] if seed in pair[1]]:
+        if common := [seed for seed in both if any(math.isfinite(_value(side[seed])) for side in pair)]:
             entries[row, column] = _paired(*({seed: side[seed] for seed in common} for side in pair))
     rows = [row for row in table.rows if (row, column) in entries]
     return replace(table, rows=rows, columns=[column], entries=entries, paired=True, unpaired=unpaired)
@@ -344,15 +352,21 @@ def _difference(results: Sequence[Row], axes: Sequence[str], table: Table, first
 def _paired(first: Mapping[str, Sequence[Row]], second: Mapping[str, Sequence[Row]]) -> Estimate:
     rounds = _rounds([*first.values(), *second.values()])
     differences = [_value(first[seed]) - _value(second[seed]) for seed in first]
-    spread = stdev(differences) if len(differences) > 1 else 0.0
+    infinite = _infinite(differences)
+    spread = stdev(differences) if len(differences) > 1 and not infinite else 0.0
     # What is kept of a result has nine digits: less apart are all the same.
     effect = fmean(differences) / spread if spread > 1e-8 * max(1.0, *map(abs, differences)) else None
-    return Estimate(fmean(differences), interval(differences), len(differences), rounds, effect)
+    mean = math.nan if {math.inf, -math.inf} <= {*differences} else fmean(differences)
+    return Estimate(mean, interval(differences), len(differences), rounds, effect, infinite)
 
 
 def _estimate(by_seed: Mapping[str, Sequence[Row]]) -> Estimate:
     values = [_value(rows) for rows in by_seed.values()]
-    return Estimate(fmean(values), interval(values), len(values), _rounds(by_seed.values()))
+    return Estimate(fmean(values), interval(values), len(values), _rounds(by_seed.values()), None, _infinite(values))
+
+
+def _infinite(values: Iterable[float]) -> int:
+    return sum(map(math.isinf, values))
 
 
 def _rounded(value: float, digits: int) -> float:
@@ -430,6 +444,7 @@ def _escaped(text: str) -> str:
     special = {
         "\\": r"\textbackslash{}",
         "±": r"$\pm$",
+        "∞": r"$\infty$",
         "≠": r"$\neq$",
         "|": "$|$",
         "<": "$<$",

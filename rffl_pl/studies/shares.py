@@ -1,0 +1,41 @@
+"""What adversaries take as a share of what the smallest honest participant gains, where that gains nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rffl_pl.studies.results import Row
+from rffl_pl.studies.study import Study
+
+SHARE = "taken_share"
+_OF = ("taken_most", "smallest_gain")
+
+
+def of_nothing(most: float | None, gain: float | None) -> float | None:
+    """The share of a gain of nothing, or of a loss, which a run's result does not have.
+
+    Args:
+        most: What the adversary that took most has taken.
+        gain: What the smallest honest participant gains.
+
+    Returns:
+        Infinity where something was taken, since nothing would be worse; else 0; None where one of them is not known.
+    """
+    if most is None or gain is None:
+        return None
+    return math.inf if most > 0 else 0.0
+
+
+def whole(study: Study, rows: list[Row]) -> list[Row]:
+    """Results with a share of every run that has adversaries: without, a mean would be of the others alone."""
+    most, gain, shares = (
+        {_which(study, row): row for row in rows if row["measure"] == measure} for measure in (*_OF, SHARE)
+    )
+    lacking = [which for which in most if which in gain and which not in shares]
+    values = {which: of_nothing(float(most[which]["value"]), float(gain[which]["value"])) for which in lacking}
+    return [*rows, *(most[which] | {"measure": SHARE, "value": repr(value)} for which, value in values.items())]
+
+
+def _which(study: Study, row: Row) -> Sequence[str]:
+    return (*(row[axis] for axis in study.axes), row["seed"], row["rounds"])
