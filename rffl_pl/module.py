@@ -40,6 +40,7 @@ from rffl_pl.rehearsal import (
     check_trainer,
     first_batch,
     takes_channels_last,
+    warn_of_probabilities,
 )
 from rffl_pl.root import Root
 from rffl_pl.runs.checkpoint import sound
@@ -233,6 +234,8 @@ class FederatedModule(Configured, LightningModule):
                 logits = check_logits(self.network, x, classes=classes, owner=owner, whose=whose)
                 self.channels_last &= takes_channels_last(self.network, x)
                 tried.append((logits, y.long()))
+        if self.loss is None and self.objective is None:
+            warn_of_probabilities(self.network, tried[0][0])
         return tried[0]
 
     def _try_step(self, x: Tensor, y: Tensor) -> None:

@@ -24,13 +24,19 @@ def layer_sizes(network: nn.Module) -> list[int]:
     if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
         raise UserError(f"Expected --model.network to know its sizes, but {type(network).__name__} has lazy layers.")
     parameters = trainable(network)
-    if not parameters or any(p.dtype != torch.float32 for p in parameters):
+    others = [f"{name} in {p.dtype}" for name, p in network.named_parameters() if p.requires_grad and not _single(p)]
+    if not parameters or others:
+        found = f"{len(parameters)}, {', '.join(others[:3])}" if others else "none"
         raise UserError(
             f"Expected --model.network to have parameters that train, all of them float32, but "
-            f"{type(network).__name__} has {len(parameters) or 'none'}; for lower precision give --trainer.precision "
-            "bf16-mixed."
+            f"{type(network).__name__} has {found}; "
+            f"{'call its .float(); for' if others else 'for'} lower precision give --trainer.precision bf16-mixed."
         )
     return [p.numel() for p in parameters]
+
+
+def _single(parameter: Tensor) -> bool:
+    return parameter.dtype == torch.float32
 
 
 def flat_parameters(network: nn.Module) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
@@ -140,6 +141,21 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
             f"{list(x.shape)}, {whose}, but got {list(logits.shape)}; give it {classes} outputs."
         )
     return logits.float()
+
+
+def warn_of_probabilities(network: nn.Module, logits: Tensor) -> None:
+    """Tell of a network that ends in a softmax, of which cross-entropy takes another: it trains, but hardly learns.
+
+    Args:
+        network: It is named.
+        logits: What it makes of some inputs, ``[B, C]``.
+    """
+    sums = logits.sum(1)
+    if logits.shape[1] > 1 and (logits >= 0).all() and torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+        rank_zero_warn(
+            f"--model.network {type(network).__name__} gives rows that add up to 1, as probabilities do; cross-entropy "
+            "takes logits, so leave its last softmax out."
+        )
 
 
 def _kind_of(x: Tensor) -> str:

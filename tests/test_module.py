@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,16 @@ def logits_of(weights: Tensor, x: Tensor) -> Tensor:
     with torch.no_grad():
         logits: Tensor = network(x)
     return logits
+
+
+@pytest.mark.parametrize("network", [nn.Softmax(1), nn.LogSoftmax(1), nn.ReLU()])
+def test_probabilities_in_place_of_logits_are_told(network: nn.Module) -> None:
+    """A network that ends in a softmax hardly learns and nobody says why, or another is taken for one."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        federate(FedAvg(), rounds=1, network=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), network))
+    ours = [str(each.message) for each in told if "leave its last softmax out" in str(each.message)]
+    assert len(ours) == isinstance(network, nn.Softmax)
 
 
 @pytest.mark.parametrize("split", ["POW", "CLA"])

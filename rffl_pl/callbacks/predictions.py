@@ -15,6 +15,7 @@ from torch import Tensor
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
+from rffl_pl.strategy import FederatedStrategy
 
 
 class PredictionWriter(BasePredictionWriter):
@@ -42,8 +43,10 @@ class PredictionWriter(BasePredictionWriter):
         assert isinstance(pl_module, FederatedModule)
         for participant, rows in _by_participant(pl_module.cohort.participants, list(predictions)):
             self._write(self.folder.predictions_file(participant), rows.cpu(), pl_module.data.class_names)
-        trainer.strategy.barrier("predictions")
-        if trainer.is_global_zero:
+        strategy = trainer.strategy
+        strategy.barrier("predictions")
+        assert isinstance(strategy, FederatedStrategy)
+        if strategy.disks.at(self.folder.path).leads:
             total = pl_module.federation.total
             here = all(self.folder.predictions_file(i).is_file() for i in range(total))
             whose = f"{total} participants" if here else "this machine's participants"

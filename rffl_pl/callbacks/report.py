@@ -192,6 +192,8 @@ class RunReport(Callback):
                 start = "" if reached == len(self.history) else f" from round {reached}"
                 own = "last" if newest == self.folder.newest_checkpoint() else newest
                 rest = f"go on{start} with: {self._going_on(own)}"
+                if self.folder.config_file.is_file() and self.folder.config().get("run", {}).get("study"):
+                    rest = "go on with it by running the study again"
         print(f"\n{how} after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)
 
     def _going_on(self, checkpoint: str | Path) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rffl_pl.comparison.own import told_apart
-from rffl_pl.comparison.reading import Result, is_run, is_trained, read
+from rffl_pl.comparison.reading import Result, is_part, is_run, is_trained, read
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.studies.study import COLUMNS
@@ -110,8 +110,7 @@ def _runs_in(path: Path) -> Sequence[Path]:
 
 
 def _not_ended(result: Result) -> str:
-    run = RunFolder(result.path)
-    if not run.metrics_file.is_file() and (run.weights_files.is_dir() or run.checkpoints.is_dir()):
+    if is_part(result.path):
         return (
             f"Expected the run in {result.path} to have its rounds and its result there, but it has neither, as on a "
             "machine with a disk of its own that the first rank is not on; compare it on that rank's."

@@ -64,7 +64,14 @@ def is_run(path: Path) -> bool:
 def is_trained(path: Path) -> bool:
     """Whether a folder has something that training leaves: tests, predictions and what never began do not."""
     run = RunFolder(path)
-    return run.metrics_file.is_file() or run.summary_file.is_file()
+    return run.metrics_file.is_file() or run.summary_file.is_file() or is_part(path)
+
+
+def is_part(path: Path) -> bool:
+    """Whether a folder has what ranks leave on a disk of their own, and not what the first one does."""
+    run = RunFolder(path)
+    files = (run.metrics_file, run.summary_file)
+    return (run.weights_files.is_dir() or run.checkpoints.is_dir()) and not any(file.is_file() for file in files)
 
 
 def read(path: Path) -> Result:

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import time
 import uuid
@@ -143,6 +144,7 @@ def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable
             failed = code if code > 0 else 128 - code
             if code < 0 and -code not in (signal.SIGTERM, signal.SIGINT):
                 why = ", as where memory is short" if -code == signal.SIGKILL else ""
+                print(file=sys.stderr, flush=True)  # behind a progress bar, whose rank cannot end it any more
                 tell(
                     f"Expected every rank to work on, but rank {rank} was ended by {signal.Signals(-code).name}{why}; "
                     "go on with --ckpt_path last."

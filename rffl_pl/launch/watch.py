@@ -91,7 +91,7 @@ def stopped_late(grace: float) -> Check:
             return None
         return Ending(
             f"Stopped by {STOP.number.name}: the round did not end within {grace:g} s and is given up; go on from the "
-            "one before with --ckpt_path last.",
+            "one before with --ckpt_path last, which begins anew if it was the first.",
             128 + STOP.number,
         )
 

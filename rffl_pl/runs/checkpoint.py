@@ -173,10 +173,12 @@ def _failure(target: Path, work: Callable[[], None]) -> str | None:
     try:
         work()
     except (OSError, RuntimeError, UserError) as error:
+        before = os.path.lexists(target) or _previous(target).exists()
+        kept = "the one before is kept" if before else "there is none before it"
         return (
-            f"Expected to write the checkpoint {target}, but {why_not_written(error)}; the one before is kept. Make "
-            "room or give another --run.root and go on from it, or give --run.checkpoint_errors warn to train on "
-            "without."
+            f"Expected to write the checkpoint {target}, but {why_not_written(error)}; {kept}. Make room or give "
+            f"another --run.root and {'go on from it' if before else 'start again'}, or give --run.checkpoint_errors "
+            "warn to train on without."
         )
     return None
 

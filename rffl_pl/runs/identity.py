@@ -69,10 +69,11 @@ def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:
     if differences:
         frozen = all(_FROZEN_ALONE.fullmatch(one) for one in differences)
         remedy = "give the network the frozen weights that the run began with, which no checkpoint holds"
+        files = ", and data as it was then" if all(one.startswith("data: ") for one in differences) else ""
         more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
         raise UserError(
             f"Expected the checkpoint at --ckpt_path to be of this run, but {'; '.join(differences[:3])}{more}; "
-            f"{remedy if frozen else 'give the config.yaml that lies beside it'}."
+            f"{remedy if frozen else f'give the config.yaml that lies beside it{files}'}."
         )
 
 

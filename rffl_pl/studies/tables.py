@@ -32,6 +32,9 @@ _DIFFERENCES = (
 """
 
 
+_WATCHED = ("accuracy", "loss")
+"""They are of test examples after the last round, and of others in every round."""
+
 OF = " of "
 """Between what participants add and the measure that they add it to."""
 
@@ -136,10 +139,12 @@ def caption(shown: Sequence[Table]) -> str:
     over = f"{seeds} seed, no interval" if single else f"{seeds} seeds"
     rounds = ("at most " if any(table.early for table in shown) else "") + reach(entry.rounds for entry in entries)
     when = "in every round of" if first.by_round else "after the last round,"
+    elsewhere = first.by_round and first.measure in _WATCHED
+    watched = ", of held-out examples unless --data.watch is test" if elsewhere else ""
     effect = "; d_z is that mean over the differences' standard deviation" if first.paired and not single else ""
     infinite = "; ∞ where the smallest honest participant gains nothing and something is taken"
     unbounded = infinite if any(entry.infinite for entry in entries) else ""
-    return f"{first.title()}: {interval}{over}, {when} {rounds}{effect}{unbounded}{_tuning(shown)}"
+    return f"{first.title()}: {interval}{over}, {when} {rounds}{watched}{effect}{unbounded}{_tuning(shown)}"
 
 
 def _tuning(shown: Sequence[Table]) -> str:

@@ -66,7 +66,10 @@ CLASSES: Mapping[str, Row] = {
         "has a rule of its own; leave that out, or give --server Generous alone.",
     ),
     "frozen": (("--model.network", f"{OWN}.Frozen"), "parameters that train, all of them float32, but Frozen has none"),
-    "double": (("--model.network", f"{OWN}.Double"), "parameters that train, all of them float32, but Double has 2"),
+    "double": (
+        ("--model.network", f"{OWN}.Double"),
+        "all of them float32, but Double has 2, linear.weight in torch.float64, linear.bias in torch.float64; call its",
+    ),
     "paired": (
         ("--model.network", f"{OWN}.Paired"),
         "Paired to give a tensor of logits, but got tuple; have it give these alone, without auxiliary outputs.",

@@ -181,6 +181,18 @@ def test_whatever_is_no_run(rffl: Run, tmp_path: Path, words: list[str], files: 
     assert expected in error
 
 
+def test_another_machines_share_of_a_run(
+    rffl: Run, runs: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Beside other runs it is left out without a word, as if it had never begun."""
+    here, there = only_run(runs, "one"), runs / "apart" / "now"
+    shutil.copytree(here, there, ignore=shutil.ignore_patterns("*.csv", "*.json*", "*.png"))
+    monkeypatch.chdir(runs.parent)
+    main(["compare", "runs/one", "runs/two", "runs/apart"])
+    (sentence,) = capfd.readouterr().err.splitlines()
+    assert sentence.startswith("left out: Expected the run in runs/apart/now to have its rounds and its result there")
+
+
 def test_no_runs_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The sentence says how to come by one."""
     monkeypatch.chdir(tmp_path)

@@ -173,6 +173,19 @@ def test_a_new_checkpoint_takes_the_place_of_the_old(target: Path) -> None:
     assert read(written(target.parent, 6))["epoch"] == 6
 
 
+def test_what_is_left_of_a_checkpoint_that_cannot_be_written(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before is promised where there is none, or not where it is."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(CheckpointNotWrittenError, match=r"; the one before is kept\. .* and go on from it,"):
+        written(target.parent, 5)
+    with pytest.raises(CheckpointNotWrittenError, match=r"; there is none before it\. .* and start again,"):
+        written(target.parent / "empty", 1)
+
+
 @pytest.fixture(params=["hard links", "none"])
 def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """One with hard links, and one without."""

@@ -53,6 +53,14 @@ def test_what_is_to_be_given_where_frozen_parameters_differ() -> None:
             check_identity(saved, other, training=False)
 
 
+def test_what_is_to_be_given_where_data_differ() -> None:
+    """The run's own configuration, which was given, names a file that has changed."""
+    saved, here = of(adapter(1.0)), of(adapter(1.0))
+    here["data"]["split"] = "dbd8"
+    with pytest.raises(UserError, match=r"that lies beside it, and data as it was then\.$"):
+        check_identity(saved, here, training=False)
+
+
 def test_freezing_is_a_difference() -> None:
     """What was trained there and is frozen here is not the same federation."""
     with pytest.raises(UserError, match=r"0\.weight is 4x3 there and 4x3 frozen"):

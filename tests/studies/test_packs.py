@@ -179,7 +179,8 @@ def test_an_interrupted_pack_goes_on(rffl: Run, tmp_path: Path) -> None:
         assert not cells_in(packed)
         logs = [path.read_text() for path in (packed / "cells").glob("*/log.txt")]
         assert len(logs) == 4
-        assert all(f"Stopped by {number.name} after round 2; go on with" in log for log in logs)
+        how = "go on with it by running the study again"
+        assert all(f"Stopped by {number.name} after round 2; {how}" in log for log in logs)
         assert rffl("study", whole, "--root", packed, "--pack", 3).code == 0
         for digest in cells_in(packed):
             cell = json.loads((packed / "cells" / digest / "cell.json").read_text())
