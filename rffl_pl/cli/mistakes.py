@@ -108,7 +108,12 @@ KINDS = {
 
 
 # What stands for a class that nobody named, and how one is named.
-_BASES = {"Optimizer": "--{} SGD", "Callback": "--{}+=EarlyStopping", "Consensus": "--{} TrimmedMean"}
+_BASES = {
+    "Optimizer": "--{} SGD",
+    "Callback": "--{}+=EarlyStopping",
+    "Consensus": "--{} TrimmedMean",
+    "Module": "--{} CLASS",
+}
 
 # The groups of options that belong to one class.
 GROUPS: dict[str, type] = {

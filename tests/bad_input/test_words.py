@@ -118,6 +118,10 @@ OPTIONS: dict[str, Row] = {
         ("--server", "FedOpt", "--server.optimizer.lr", "0.1"),
         "Expected --server.optimizer to be a class, but got --server.optimizer.lr alone; give --server.optimizer SGD",
     ),
+    "options before their class": (
+        ("--model.loss.label_smoothing", "0.1", "--model.loss", "CrossEntropyLoss"),
+        "Expected --model.loss to be a class, but got --model.loss.label_smoothing alone; give --model.loss CLASS before",
+    ),
     "the base of optimizers": (("--model.optimizer", "Optimizer"), "--model.optimizer to be a class that can be made"),
     "the base of a server's optimizers": (
         ("--server", "FedOpt", "--server.optimizer", "Optimizer"),
