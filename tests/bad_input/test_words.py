@@ -120,7 +120,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "options before their class": (
         ("--model.loss.label_smoothing", "0.1", "--model.loss", "CrossEntropyLoss"),
-        "Expected --model.loss to be a class, but got --model.loss.label_smoothing alone; give --model.loss CLASS before",
+        "Expected --model.loss to be a class, but got --model.loss.label_smoothing alone; give --model.loss CLASS be",
     ),
     "the base of optimizers": (("--model.optimizer", "Optimizer"), "--model.optimizer to be a class that can be made"),
     "the base of a server's optimizers": (
