@@ -65,4 +65,5 @@ def test_guarded() -> None:
     steps = Steps.of("guarded", {})
     assert (steps.normalise, steps.first_weights, steps.removal_from) == (True, "uniform", 0)
     assert (steps.similarity, steps.duplicates, steps.probation) == ("leave_one_out", "once", 1)
+    assert steps.confirmed_by == 1 / 3
     assert (steps.removal_confidence, steps.short_memory, steps.earned) == (0.999, 0.5, False)

@@ -63,6 +63,9 @@ class RFFL(Server):
         probation: Nobody downloads before so many rounds with an upload of its own, the present one among them, and
             before the others' uploads have confirmed it (`rffl_pl.servers.trust.Confirmations`); 0 asks for neither
             (guarded: 1).
+        confirmed_by: By which share of the others: a third if None. Then the honest are enough for one another beside
+            nearly twice as many adversaries, but clones that differ are as well from about half as many as the honest
+            on. With 0.5 no minority confirms itself, and nobody honest is confirmed beside a majority.
         removal_confidence: Remove only whose contribution of late, relative to the mean member's, is below a tenth with
             this confidence (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), whatever `threshold` says; or
             ``off``. Whoever's is downloads nothing; with `probation`, who was confirmed before stays all the same and
@@ -75,8 +78,8 @@ class RFFL(Server):
 
     Raises:
         UserError: If `gamma` is not positive, or infinite where lengths are normalised, `alpha` not in [0, 1],
-            `removal_from` or `probation` negative, `removal_confidence` not between 0.5 and 1, or `short_memory` not in
-            [0, 1).
+            `removal_from` or `probation` negative, `confirmed_by` not in (0, 1], `removal_confidence` not between 0.5
+            and 1, or `short_memory` not in [0, 1).
 
     The guards need the inner products of all uploads, :math:`m^2 D` operations in place of :math:`m D`, and
     :math:`P^2` numbers in a checkpoint.
@@ -117,6 +120,7 @@ class RFFL(Server):
         similarity: Literal["own_included", "leave_one_out"] | None = None,
         duplicates: Literal["each", "once"] | None = None,
         probation: int | None = None,
+        confirmed_by: float | None = None,
         removal_confidence: float | Literal["off"] | None = None,
         short_memory: float | Literal["off"] | None = None,
         earned: bool | None = None,
@@ -139,6 +143,7 @@ class RFFL(Server):
             "similarity": similarity,
             "duplicates": duplicates,
             "probation": probation,
+            "confirmed_by": confirmed_by,
             "removal_confidence": removal_confidence,
             "short_memory": short_memory,
             "earned": earned,

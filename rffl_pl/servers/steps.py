@@ -26,6 +26,7 @@ class Steps:
     similarity: Literal["own_included", "leave_one_out"] = "own_included"
     duplicates: Literal["each", "once"] = "each"
     probation: int = 0
+    confirmed_by: float = 1 / 3
     removal_confidence: float | Literal["off"] = "off"
     short_memory: float | Literal["off"] = "off"
     earned: bool = False
@@ -37,6 +38,11 @@ class Steps:
             )
         if self.probation < 0:
             raise UserError(f"Expected --server.probation to be 0 or more rounds, but got {self.probation}.")
+        if not 0 < self.confirmed_by <= 1:
+            raise UserError(
+                f"Expected --server.confirmed_by to be a share of the others in (0, 1], but got {self.confirmed_by}; "
+                "it is a third unless told, and 0.5 is for a federation most of whom are honest."
+            )
         if self.removal_confidence != "off" and not 0.5 < self.removal_confidence < 1:
             raise UserError(
                 "Expected --server.removal_confidence to be off or lie between 0.5 and 1, but got "

@@ -66,20 +66,23 @@ class Confirmations:
 
     Two participants agree when the sum of their `rffl_pl.functional.contribution.agreements` over the n rounds in which
     both sent, those in which they were duplicates as 0, divided by :math:`\sqrt n`, exceeds the normal quantile of the
-    confidence. Whoever agrees with at least a third of the others is confirmed; duplicates of its own upload do not
-    count, and those of another count as one.
+    confidence. Whoever agrees with at least a share of the others is confirmed; duplicates of its own upload do not
+    count, and those of another count as one. With a share f, n who agree with each other are confirmed among P where
+    :math:`n - 1 \ge f (P - 1)`.
 
     The confidence is that of one look at one pair, for noise that is new in every round. Over the rounds, and where one
-    other is a third, more noise is confirmed: of free-riders beside two and three honest participants 1.8 and 2.5 %
+    other is enough, more noise is confirmed: of free-riders beside two and three honest participants 1.8 and 2.5 %
     within 30 rounds, beside five none. Of those that send the same noise in every round more are: honest uploads
     resemble those of the round before, and the sum of such agreements grows as n does.
 
     Args:
         participants: P.
         confidence: Of each agreement.
+        share: Of the others, f.
     """
 
-    def __init__(self, participants: int, confidence: float) -> None:
+    def __init__(self, participants: int, confidence: float, share: float = 1 / 3) -> None:
+        self.share = share
         self.above = float(torch.special.ndtri(torch.tensor(confidence, dtype=torch.float64)))
         self.totals = torch.zeros(participants, participants, dtype=torch.float64)
         self.rounds = torch.zeros(participants, participants, dtype=torch.float64)
@@ -99,7 +102,7 @@ class Confirmations:
         agree = self.totals[here] / self.rounds[here].sqrt() > self.above
         others = torch.where(same, 0.0, 1 / same.sum(1).double())
         votes = (others * agree).sum(1)
-        enough = (votes > 0) & (3 * votes > others.sum(1) - 1e-6)
+        enough = (votes > 0) & (votes > self.share * others.sum(1) - 1e-6)
         self.confirmed = self.confirmed | torch.zeros_like(self.confirmed).index_put((senders,), enough)
 
     def after(self, uploads: int) -> Tensor:
@@ -120,7 +123,7 @@ class Trust:
         confidence = steps.removal_confidence
         self.contributions = Contributions(participants, confidence) if confidence != "off" else None
         sure = _SURE if confidence == "off" else confidence
-        self.confirmations = Confirmations(participants, sure) if steps.probation else None
+        self.confirmations = Confirmations(participants, sure, steps.confirmed_by) if steps.probation else None
         self.recent = torch.zeros(participants, dtype=torch.float64)
         self.earned = torch.zeros(participants, dtype=torch.float64)
         self.rested = torch.zeros(participants, dtype=torch.int64)

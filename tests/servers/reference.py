@@ -39,7 +39,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 OFF: dict[str, Any] = {  # what neither paper nor released code has
     "similarity": "own_included",  # leave_one_out: to what the others alone make
     "duplicates": "each",  # once: uploads with a cosine above 0.99 share one weight and no similarity
-    "probation": 0,  # rounds without a download, which last until a third of the others agree
+    "probation": 0,  # rounds without a download, which last until enough of the others agree
+    "confirmed_by": 1 / 3,  # the share of the others that is enough
     "removal_confidence": "off",  # of removal
     "short_memory": "off",  # weight of the past in the faster average that caps quotas
     "earned": False,  # similarities since the beginning cap quotas
@@ -252,7 +253,7 @@ class ReferenceRFFL:
             votes = sum(
                 w for j, w in others.items() if sum(self.agreed[i, j]) / math.sqrt(len(self.agreed[i, j])) > above
             )
-            if votes > 0 and votes > sum(others.values()) / 3 - 1e-9:
+            if votes > 0 and votes > sum(others.values()) * self.on["confirmed_by"] - 1e-9:
                 self.confirmed[i] = True
 
     def too_little(self, i: int, reputation: float) -> bool:

@@ -141,6 +141,25 @@ def test_whose_silence_has_ended_its_downloads_caps_nobody() -> None:
     assert verdict.quotas.max() > 0.9
 
 
+@pytest.mark.parametrize(
+    ("share", "honest", "clones", "paid"),
+    [(None, 6, 4, "both"), (0.5, 6, 4, "honest"), (0.5, 4, 7, "clones")],
+)
+def test_who_confirms_itself(share: float | None, honest: int, clones: int, paid: str) -> None:
+    """Clones that differ download as the minority where half of the others have to agree, or the honest do not."""
+    server = started(honest + clones, confirmed_by=share, removal_from="never", duplicates="each")
+    generator = torch.Generator().manual_seed(1000)
+    for now in range(12):
+        shared = torch.randn(ENTRIES, generator=generator)  # of the clones, and new in every round
+        rows = updates(now, honest, clones)
+        rows[honest:] = 2 * shared + rows[honest:]
+        verdict = step(server, rows)
+    assert server.trust.confirmations is not None
+    confirmed = server.trust.confirmations.confirmed.tolist()
+    assert confirmed == [paid != "clones"] * honest + [paid != "honest"] * clones
+    assert [bool(q > 0) for q in verdict.quotas.tolist()] == confirmed
+
+
 @pytest.mark.parametrize(("participants", "share"), [(6, 0.34), (6, 0.17), (6, 0.5), (2, 1.0)])
 def test_too_few_to_tell_a_free_rider_by(participants: int, share: float) -> None:
     """With one or two that are asked in a round nobody says that the guards see nothing."""
@@ -229,6 +248,8 @@ def test_a_right_removal_is_not_called_wrong() -> None:
     ("option", "value"),
     [
         ("probation", -1),
+        ("confirmed_by", 0.0),
+        ("confirmed_by", 1.5),
         ("removal_confidence", 0.5),
         ("removal_confidence", 1.0),
         ("removal_confidence", float("nan")),

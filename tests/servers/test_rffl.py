@@ -40,6 +40,7 @@ ALTERNATIVES: dict[str, Sequence[Any]] = {
     "similarity": ("own_included", "leave_one_out"),
     "duplicates": ("each", "once"),
     "probation": (0, 1, 4),
+    "confirmed_by": (1 / 3, 0.5),
     "removal_confidence": ("off", 0.9, 0.999),
     "short_memory": ("off", 0.0, 0.5),
     "earned": (True, False),
