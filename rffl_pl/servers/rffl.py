@@ -54,7 +54,7 @@ class RFFL(Server):
             rounding down (``vector``, paper).
         altruism: Raise the quotas by the tanh above, after all that the guards allow.
         subtract_own: Subtract :math:`r_i \Delta_i` from the download of i, which makes it dense (released: no,
-            paper: yes).
+            paper: yes); from that of a quota of 0 too, so that whoever the guards hold back goes against its own step.
         similarity: Cosine to the aggregate, in which one's own upload counts (``own_included``), or to the aggregate of
             the others, :math:`\cos(\Delta_i, \Delta_g - r_i \Delta_i)` (``leave_one_out``, guarded), which is 0 for
             noise however long or heavy it is (`rffl_pl.functional.contribution.leave_out`).
