@@ -65,7 +65,7 @@ class RFFL(Server):
             (guarded: 1).
         confirmed_by: By which share of the others: a third if None. Then the honest are enough for one another beside
             nearly twice as many adversaries, but clones that differ are as well from about half as many as the honest
-            on. With 0.5 no minority confirms itself, and beside a majority the honest wait until some of it are removed.
+            on. With 0.5 no minority confirms itself; of a majority, clones that differ have all honest removed.
         removal_confidence: Remove only whose contribution of late, relative to the mean member's, is below a tenth with
             this confidence (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), whatever `threshold` says; or
             ``off``. Whoever's is downloads nothing; with `probation`, who was confirmed before stays all the same and
