@@ -234,7 +234,7 @@ class FederatedModule(Configured, LightningModule):
                 logits = check_logits(self.network, x, classes=classes, owner=owner, whose=whose)
                 self.channels_last &= takes_channels_last(self.network, x)
                 tried.append((logits, y.long()))
-        if self.loss is None and self.objective is None:
+        if isinstance(self.loss, nn.CrossEntropyLoss | None) and self.objective is None:
             warn_of_probabilities(self.network, tried[0][0])
         return tried[0]
 

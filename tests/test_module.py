@@ -40,14 +40,22 @@ def logits_of(weights: Tensor, x: Tensor) -> Tensor:
     return logits
 
 
-@pytest.mark.parametrize("network", [nn.Softmax(1), nn.LogSoftmax(1), nn.ReLU()])
-def test_probabilities_in_place_of_logits_are_told(network: nn.Module) -> None:
+@pytest.mark.parametrize(
+    ("last", "loss", "times"),
+    [
+        (nn.Softmax(1), None, 1),
+        (nn.Softmax(1), nn.CrossEntropyLoss(), 1),
+        (nn.Softmax(1), nn.MultiMarginLoss(), 0),
+        (nn.LogSoftmax(1), None, 0),
+        (nn.ReLU(), None, 0),
+    ],
+)
+def test_probabilities_in_place_of_logits_are_told(last: nn.Module, loss: nn.Module | None, times: int) -> None:
     """A network that ends in a softmax hardly learns and nobody says why, or another is taken for one."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        federate(FedAvg(), rounds=1, network=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), network))
-    ours = [str(each.message) for each in told if "leave its last softmax out" in str(each.message)]
-    assert len(ours) == isinstance(network, nn.Softmax)
+        federate(FedAvg(), rounds=1, network=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), last), loss=loss)
+    assert sum("leave its last softmax out" in str(each.message) for each in told) == times
 
 
 @pytest.mark.parametrize("split", ["POW", "CLA"])

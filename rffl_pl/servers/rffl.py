@@ -167,8 +167,8 @@ class RFFL(Server):
         self._warned.clear()
         if self.steps.similarity == "leave_one_out" and task.participation < 1 and task.asked < 3:
             self._warn_once(
-                f"of {task.asked} that --federation.participation asks nobody is compared with several others, so that "
-                "a free-rider cannot be told by them; ask three at least"
+                f"--federation.participation asks {task.asked} in a round: who is compared with one other, or none, "
+                "cannot be told from a free-rider; ask three at least"
             )
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from rffl_pl.studies.figures import draw
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, Study
+from rffl_pl.studies.tables import Estimate, Table
 from tests.cli.folders import Run
 from tests.studies.files import study
 
@@ -88,10 +92,15 @@ def test_one_share_less_another(made: Path, rffl: Run, tmp_path: Path) -> None:
     assert third[4:] == ["| replay | ±∞ |"]
 
 
-def test_a_picture_of_shares(made: Path, rffl: Run, tmp_path: Path) -> None:
-    """An infinite mean stretches the scale, or is not to be seen."""
-    words = ("--root", tmp_path / "studies", "--figure", "attack", "server", "--measure", "taken_share")
-    ended = rffl("study", made, *words)
-    assert (ended.code, ended.err) == (0, "")
-    for line in ended.out.splitlines():
-        assert Path(line).stat().st_size > 5000
+def test_a_picture_of_shares() -> None:
+    """An infinite mean stands at the edge of its side, over its row; it is drawn as a number, or not at all."""
+    none = Estimate(math.inf, None, 3, 5, infinite=2), Estimate(-math.inf, None, 3, 5, infinite=3)
+    known = Estimate(0.5, 0.1, 3, 5), Estimate(0.25, 0.1, 3, 5)
+    entries = {("replay", "A"): none[0], ("noise", "A"): known[0], ("replay", "B"): known[1], ("noise", "B"): none[1]}
+    shown = Table(measure="taken_share", rest={}, rows=["replay", "noise"], columns=["A", "B"], entries=entries)
+    (axes,) = draw([shown], ["attack", "server"]).axes
+    marks = [(text.get_text(), round(text.get_position()[0]), text.get_verticalalignment()) for text in axes.texts]
+    assert marks == [("∞", 0, "top"), ("∞", 1, "bottom")]
+    points = [np.asarray(line.get_ydata()).tolist() for line in axes.get_lines() if line.get_marker() in ("o", "s")]
+    assert points == [[50.0], [25.0]]
+    assert max(map(abs, axes.get_ylim())) < 70
