@@ -20,7 +20,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from rffl_pl.studies import Study, contributions, results, tables
+from rffl_pl.studies import Study, contributions, results
+from rffl_pl.studies.written import markdown
 
 HERE = Path(__file__).parent
 PACKAGED = HERE.parent.parent / "configs" / "studies" / "contribution.yaml"
@@ -98,7 +99,7 @@ def table(worth: Values, paid: Values) -> str:
                 )
         grid.append(line)
     caption = "Pearson's correlation of the accuracy a participant ends with and its Shapley value; mean of three seeds"
-    return tables.markdown(f"{caption} (lowest to highest).", grid) + "\n"
+    return markdown(f"{caption} (lowest to highest).", grid) + "\n"
 
 
 def correlation(worth: dict[str, float], paid: dict[str, float], whom: int) -> float | None:

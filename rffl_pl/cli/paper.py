@@ -16,8 +16,9 @@ from rffl_pl.errors import UserError, nearest
 from rffl_pl.paper import FIGURES, TABLES, places_of, published
 from rffl_pl.paper.measured import Kept
 from rffl_pl.paper.tables import SETTINGS, PaperTable
-from rffl_pl.studies import Study, tables
+from rffl_pl.studies import Study
 from rffl_pl.studies.study import Place, checked_seeds
+from rffl_pl.studies.written import FORMATS
 
 _OUT = Path("paper")
 VERBS = ("list", "table", "figure", "all")
@@ -36,7 +37,7 @@ def parser() -> Words:
     made.add_argument("--run", action="store_true", help="run what has no result there yet, and keep it there")
     made.add_argument("--dry-run", action="store_true", help="list what --run would run, and about how long that takes")
     made.add_cells("runs/studies")
-    made.add_argument("--format", choices=tables.FORMATS, help="of a table: md")
+    made.add_argument("--format", choices=FORMATS, help="of a table: md")
     made.add_argument("--out", type=Path, help=f"folder of pictures and of `all`: {_OUT}")
     return made
 
@@ -188,7 +189,7 @@ def _draw(given: argparse.Namespace, kept: Kept, shown: Sequence[str]) -> None:
         for name in shown:
             if name in TABLES:
                 table = _table(name, kept)
-                for how in tables.FORMATS:
+                for how in FORMATS:
                     path = out / f"{name}{behind}.{how}"
                     path.write_text(table.written(how) + "\n", encoding="utf-8")
                     written.append(path)

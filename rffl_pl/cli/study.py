@@ -22,6 +22,7 @@ from rffl_pl.studies.study import COALITION, COLUMNS, CURVE_COLUMNS, checked_see
 from rffl_pl.studies.tuned import Tuned, tuned
 from rffl_pl.studies.within import ROUND, WITHIN, widened
 from rffl_pl.studies.worst import worst_over
+from rffl_pl.studies.written import FORMATS, written
 
 _MEASURE = "accuracy_mean"
 _LONGEST = 200
@@ -63,7 +64,7 @@ def parser() -> Words:
         help="of either: each at its label on this axis with the best accuracy on validation examples, by AXIS=LABEL "
         "if given",
     )
-    made.add_argument("--format", choices=tables.FORMATS, help=f"of the table: {tables.FORMATS[0]}")
+    made.add_argument("--format", choices=FORMATS, help=f"of the table: {FORMATS[0]}")
     made.add_argument("--out", type=Path, help="folder of the picture: the study's in ROOT")
     return made
 
@@ -128,7 +129,7 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
     for told in filter(None, (to_run, lacking, missing, alone, *choice)):
         print(told, file=sys.stderr)
     if given.table:
-        print(tables.written(shown, axes, given.format or tables.FORMATS[0]))
+        print(written(shown, axes, given.format or FORMATS[0]))
         return
     from rffl_pl.studies.figures import draw, save  # matplotlib is imported by what needs it alone
 

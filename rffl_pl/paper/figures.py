@@ -12,10 +12,10 @@ from matplotlib.ticker import MaxNLocator
 
 from rffl_pl.paper.contents import FIGURES, SERVERS, places_of
 from rffl_pl.paper.measured import Kept
+from rffl_pl.studies.estimate import interval
 from rffl_pl.studies.figures import finished
 from rffl_pl.studies.results import Row
 from rffl_pl.studies.study import Place
-from rffl_pl.studies.tables import interval
 
 _LOOKS = (("#332288", "o"), ("#d17a00", "s"), ("#0b5d1e", "^"), ("#c1121f", "D"), ("#7a1f5c", "v"))
 _LABEL_FLIPS = {

@@ -8,10 +8,10 @@ from statistics import fmean
 
 from rffl_pl.paper.published import Published
 from rffl_pl.studies import Study, results
+from rffl_pl.studies.estimate import Estimate, interval
 from rffl_pl.studies.results import Row
 from rffl_pl.studies.settings import left_out, of_today
 from rffl_pl.studies.study import CURVE_COLUMNS
-from rffl_pl.studies.tables import Estimate, interval
 
 _OVER: Mapping[str, Callable[[Iterable[float]], float]] = {"mean": fmean, "max": max}
 

@@ -10,7 +10,9 @@ from typing import Any
 from rffl_pl.paper.contents import TABLES
 from rffl_pl.paper.measured import Kept, parts
 from rffl_pl.paper.published import Published, published
-from rffl_pl.studies.tables import Estimate, latex, markdown, reach
+from rffl_pl.studies.estimate import Estimate
+from rffl_pl.studies.tables import reach
+from rffl_pl.studies.written import latex, markdown
 
 _CSV = ("row", "column", "participant", "measure", "published")
 SETTINGS = "fi_hyperparameters"

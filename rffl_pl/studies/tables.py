@@ -1,22 +1,19 @@
-"""Tables of a study's results: mean and interval over seeds."""
+"""Tables of a study's results: which mean and interval stands where, and what the caption says."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
 
 from rffl_pl.errors import UserError, nearest
+from rffl_pl.studies.estimate import Estimate, mean_difference, mean_of, value_of
 from rffl_pl.studies.results import PLAYED, Row
-from rffl_pl.studies.study import TABLE_COLUMNS, TUNED, Place, Study, lies_in, said
+from rffl_pl.studies.study import Place, Study, lies_in, said
 from rffl_pl.studies.within import ROUND, WITHIN
 
-FORMATS = ("md", "csv", "tex")
 _SHARES = (
     "accuracy", "accuracy_mean", "accuracy_max", "accuracy_min", "accuracy_worst_tenth", "accuracy_best_tenth",
     "accuracy_validation", "standalone", "initial", "quota", "precision", "recall",
@@ -31,46 +28,14 @@ _DIFFERENCES = (
 """Of shares: they are shown in percentage points, as are what participants add to a share and one column less another.
 """
 
-
 _WATCHED = ("accuracy", "loss")
 """They are of test examples after the last round, and of others in every round."""
 
 OF = " of "
 """Between what participants add and the measure that they add it to."""
 
-
 WORST = ", worst "
 """Between a measure and the axis of which the worst is taken."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds.
-
-    Attributes:
-        mean: The mean; infinite if one value is, NaN if some are in either direction.
-        half: Half the width of its 95 % interval; None of one seed, or without a bound.
-        seeds: How many.
-        rounds: How many each run had.
-        effect: Of differences: Cohen's d_z, their mean over their standard deviation.
-        infinite: How many values are.
-    """
-
-    mean: float
-    half: float | None
-    seeds: int
-    rounds: int
-    effect: float | None = None
-    infinite: int = 0
-
-    def text(self, factor: float, digits: int, sign: str = "") -> str:
-        """For people: ``89.1 ± 0.3``, ``∞ in 2 of 3``; ``sign`` is ``+`` where a plus is to be seen."""
-        if self.infinite:
-            often = f" in {self.infinite} of {self.seeds}" if self.infinite < self.seeds else ""
-            return f"{'±' if math.isnan(self.mean) else '-' if self.mean < 0 else sign}∞{often}"
-        half = "" if self.half is None else f" ± {factor * self.half:.{digits}f}"
-        effect = "" if self.effect is None else f", d_z = {_rounded(self.effect, 1):.1f}"
-        return f"{_rounded(factor * self.mean, digits):{sign}.{digits}f}{half}{effect}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,22 +116,6 @@ def _tuning(shown: Sequence[Table]) -> str:
     """How labels were chosen, and which: of each table, where they differ."""
     places = {table.tuning: said(table.rest) for table in shown if table.tuning}
     return "".join(f"; {tuning}" + (f" ({place})" if len(places) > 1 else "") for tuning, place in places.items())
-
-
-def interval(values: Sequence[float]) -> float | None:
-    r"""Half the width of the mean's 95 % interval by Student's t: :math:`t_{0.975, n-1} s / \sqrt n`.
-
-    Args:
-        values: One per seed.
-
-    Returns:
-        None of one value, or if one is infinite.
-    """
-    from scipy.special import stdtrit  # imported by what needs it alone, and not scipy.stats, which takes a second
-
-    if len(values) < 2 or not all(map(math.isfinite, values)):
-        return None
-    return float(stdtrit(len(values) - 1, 0.975) * stdev(values) / math.sqrt(len(values)))
 
 
 def tables(
@@ -328,7 +277,7 @@ def _table(study: Study, results: Sequence[Row], axes: Sequence[str], measure: s
         rest=rest,
         rows=[label for label in study.axes[axes[0]] if any(entry[0] == label for entry in by_entry)],
         columns=[label for label in columns if any(entry[1] == label for entry in by_entry)],
-        entries={entry: _estimate(by_seed) for entry, by_seed in by_entry.items()},
+        entries={entry: mean_of(by_seed) for entry, by_seed in by_entry.items()},
         whose=_whose(results, measure),
     )
 
@@ -348,134 +297,10 @@ def _difference(results: Sequence[Row], axes: Sequence[str], table: Table, first
         pair = by_entry.get((row, first), {}), by_entry.get((row, second), {})
         both = [seed for seed in pair[0] if seed in pair[1]]
         unpaired += len(pair[0].keys() ^ pair[1].keys())
-        if common := [seed for seed in both if any(math.isfinite(_value(side[seed])) for side in pair)]:
-            entries[row, column] = _paired(*({seed: side[seed] for seed in common} for side in pair))
+        if common := [seed for seed in both if any(math.isfinite(value_of(side[seed])) for side in pair)]:
+            entries[row, column] = mean_difference(*({seed: side[seed] for seed in common} for side in pair))
     rows = [row for row in table.rows if (row, column) in entries]
     return replace(table, rows=rows, columns=[column], entries=entries, paired=True, unpaired=unpaired)
-
-
-def _paired(first: Mapping[str, Sequence[Row]], second: Mapping[str, Sequence[Row]]) -> Estimate:
-    rounds = _rounds([*first.values(), *second.values()])
-    differences = [_value(first[seed]) - _value(second[seed]) for seed in first]
-    infinite = _infinite(differences)
-    spread = stdev(differences) if len(differences) > 1 and not infinite else 0.0
-    # What is kept of a result has nine digits: less apart are all the same.
-    effect = fmean(differences) / spread if spread > 1e-8 * max(1.0, *map(abs, differences)) else None
-    mean = math.nan if {math.inf, -math.inf} <= {*differences} else fmean(differences)
-    return Estimate(mean, interval(differences), len(differences), rounds, effect, infinite)
-
-
-def _estimate(by_seed: Mapping[str, Sequence[Row]]) -> Estimate:
-    values = [_value(rows) for rows in by_seed.values()]
-    return Estimate(fmean(values), interval(values), len(values), _rounds(by_seed.values()), None, _infinite(values))
-
-
-def _infinite(values: Iterable[float]) -> int:
-    return sum(map(math.isinf, values))
-
-
-def _rounded(value: float, digits: int) -> float:
-    """A number that prints no minus before zeros."""
-    return round(value, digits) + 0.0
-
-
-def _value(rows: Sequence[Row]) -> float:
-    return fmean(float(row["value"]) for row in rows)
-
-
-def _rounds(several: Iterable[Sequence[Row]]) -> int:
-    rounds = {int(row["rounds"]) for rows in several for row in rows}
-    if len(rounds) > 1:
-        there = " and ".join(map(str, sorted(rounds)))
-        raise UserError(
-            f"Expected results of one number of rounds, but there are some of {there}; choose with --rounds."
-        )
-    return rounds.pop()
-
-
-def written(shown: Sequence[Table], axes: Sequence[str], how: str) -> str:
-    """Tables as text.
-
-    Args:
-        shown: At least one.
-        axes: Of rows and columns.
-        how: One of `FORMATS`.
-    """
-    if how == "csv":
-        return _csv(shown, axes)
-    write = markdown if how == "md" else latex
-    return "\n\n".join(write(table.caption(), _grid(table, axes[0])) for table in shown)
-
-
-def _grid(table: Table, corner: str) -> list[list[str]]:
-    lines = [[label, *(table.cell(label, column) for column in table.columns)] for label in table.rows]
-    return [[corner, *table.columns], *lines]
-
-
-def markdown(caption: str, grid: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown: the first line of the grid is its head, the first column is aligned left."""
-    escaped = [[cell.replace("|", r"\|") for cell in line] for line in grid]
-    text = [f"| {' | '.join(line)} |" for line in escaped]
-    text.insert(1, "|---|" + "---:|" * (len(grid[0]) - 1))
-    return "\n".join([f"Table: {caption}", "", *text])
-
-
-def latex(caption: str, grid: Sequence[Sequence[str]]) -> str:
-    """Likewise in LaTeX, as it compiles without packages."""
-    head, *body = (_line(line) for line in grid)
-    return "\n".join(
-        [
-            r"\begin{table}",
-            rf"\caption{{{_escaped(caption)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(grid[0]) - 1)}}}",
-            r"\hline",
-            head,
-            r"\hline",
-            *body,
-            r"\hline",
-            r"\end{tabular}",
-            r"\end{table}",
-        ]
-    )
-
-
-def _line(cells: Sequence[str]) -> str:
-    """A row; behind the last one's end LaTeX would take ``[`` and ``*`` for options."""
-    text = " & ".join(_escaped(cell) for cell in cells)
-    return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
-
-
-def _escaped(text: str) -> str:
-    special = {
-        "\\": r"\textbackslash{}",
-        "±": r"$\pm$",
-        "∞": r"$\infty$",
-        "≠": r"$\neq$",
-        "|": "$|$",
-        "<": "$<$",
-        ">": "$>$",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-    }
-    special |= {character: f"\\{character}" for character in "%_&#${}"}
-    return "".join(special.get(character, character) for character in text)
-
-
-def _csv(shown: Sequence[Table], axes: Sequence[str]) -> str:
-    """A line per entry, unrounded, with the captions' numbers as columns."""
-    text = io.StringIO()
-    names, tuned = [*axes, *shown[0].rest], [TUNED] if any(one.tuned for one in shown) else []
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([*names, *TABLE_COLUMNS, *tuned])
-    for one in shown:
-        for row, column in itertools.product(one.rows, one.columns):
-            if entry := one.entries.get((row, column)):
-                place = [row, column][: len(axes)]
-                numbers = (entry.mean, entry.half, entry.seeds, entry.rounds, entry.effect)
-                known = ["" if number is None else number for number in numbers]
-                at = [one.tuned[row, column]] if tuned else []
-                table.writerow([*place, *one.rest.values(), one.measure, *known, *at])
-    return text.getvalue().rstrip("\n")
 
 
 def reach(numbers: Iterable[int]) -> str:

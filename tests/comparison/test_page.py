@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from rffl_pl.comparison import chosen, write
 from rffl_pl.runs import RunFolder, Summary
-from rffl_pl.studies.tables import interval
+from rffl_pl.studies.estimate import interval
 from tests.comparison.browser import opened, rows
 from tests.comparison.runs import GROUPS, copy
 

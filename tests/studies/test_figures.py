@@ -16,10 +16,11 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from rffl_pl.studies.estimate import interval
 from rffl_pl.studies.figures import draw, save
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS, Study
-from rffl_pl.studies.tables import Table, interval, tables
+from rffl_pl.studies.tables import Table, tables
 from rffl_pl.studies.within import widened
 from tests.cli.folders import Run
 from tests.studies.files import DIGITS, study

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rffl_pl.studies.estimate import Estimate
 from rffl_pl.studies.figures import draw
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, Study
-from rffl_pl.studies.tables import Estimate, Table
+from rffl_pl.studies.tables import Table
 from tests.cli.folders import Run
 from tests.studies.files import study
 

@@ -17,10 +17,11 @@ from scipy import stats
 
 from rffl_pl.errors import UserError
 from rffl_pl.studies import tables
+from rffl_pl.studies.estimate import Estimate, interval, mean_difference
 from rffl_pl.studies.results import keep, read
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, Study
-from rffl_pl.studies.tables import Estimate, _paired, interval, markdown
+from rffl_pl.studies.written import latex, markdown
 from tests.cli.folders import Run
 from tests.conftest import ROOT
 from tests.studies.files import study
@@ -157,8 +158,8 @@ def test_differences_that_are_alike_but_for_rounding() -> None:
     def by_seed(*values: float) -> dict[str, list[dict[str, str]]]:
         return {str(seed): [{"value": str(value), "rounds": "5"}] for seed, value in enumerate(values)}
 
-    assert _paired(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.2)).effect is None
-    assert _paired(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.1)).effect is not None
+    assert mean_difference(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.2)).effect is None
+    assert mean_difference(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.1)).effect is not None
     assert Estimate(-0.0001, 0.001, 3, 5, -0.01).text(100, 1, "+") == "+0.0 ± 0.1, d_z = 0.0"
 
 
@@ -231,7 +232,7 @@ def test_a_table_in_csv_and_latex(rffl: Run, tmp_path: Path, made: tuple[Path, V
 
 def test_labels_that_latex_takes_for_something_else() -> None:
     """Behind a row's end it reads brackets as a length and swallows a star; some signs its fonts draw as others."""
-    text = tables.latex("a|b", [["[x]", "<1>"], ["*", "a*"], ["plain", "[y]"]])
+    text = latex("a|b", [["[x]", "<1>"], ["*", "a*"], ["plain", "[y]"]])
     assert r"\caption{a$|$b}" in text
     assert [line for line in text.splitlines() if line.endswith(r"\\")] == [
         r"{}[x] & $<$1$>$ \\", r"{}* & a* \\", r"plain & [y] \\",
@@ -391,4 +392,4 @@ def test_the_effect_of_a_difference() -> None:
     """Another number is shown for Cohen's d, or one of a single seed."""
     assert tables.Estimate(0.1, 0.05, 3, 5, effect=2.0).text(100, 1) == "10.0 ± 5.0, d_z = 2.0"
     first, second = ({"value": value, "rounds": "5", "seed": "1", "role": "all"} for value in ("0.9", "0.8"))
-    assert tables._paired({"1": [first]}, {"1": [second]}).effect is None
+    assert tables.mean_difference({"1": [first]}, {"1": [second]}).effect is None

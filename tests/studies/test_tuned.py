@@ -11,9 +11,9 @@ from statistics import fmean
 import pytest
 
 from rffl_pl.runs import RunFolder
+from rffl_pl.studies.estimate import interval
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS, Study
-from rffl_pl.studies.tables import interval
 from tests.cli.folders import Ended, Run
 from tests.studies.files import DIGITS, rows, study
 
