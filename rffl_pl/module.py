@@ -40,6 +40,7 @@ from rffl_pl.rehearsal import (
     check_trainer,
     first_batch,
     takes_channels_last,
+    warn_of_padding,
     warn_of_probabilities,
 )
 from rffl_pl.root import Root
@@ -234,6 +235,8 @@ class FederatedModule(Configured, LightningModule):
                 logits = check_logits(self.network, x, classes=classes, owner=owner, whose=whose)
                 self.channels_last &= takes_channels_last(self.network, x)
                 tried.append((logits, y.long()))
+                if len(tried) == 1 and self.data.padded:
+                    warn_of_padding(self.network, x, logits)
         if isinstance(self.loss, nn.CrossEntropyLoss | None) and self.objective is None:
             warn_of_probabilities(self.network, tried[0][0])
         return tried[0]

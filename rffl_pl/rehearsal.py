@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,11 +14,14 @@ from torch import Tensor, nn
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.fingerprints import left_alone
+from rffl_pl.fingerprints import close, left_alone
 from rffl_pl.models import Perceptron
 from rffl_pl.models.sizes import memory
-from rffl_pl.parameters import sharing_copy
+from rffl_pl.parameters import checksum, sharing_copy
 from rffl_pl.stack import channels_last
+
+_MORE = 5
+"""Words of padding that are put behind sentences, to see whether they count."""
 
 
 def check_trainer(trainer: Trainer, stage: str) -> None:
@@ -111,7 +115,7 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
         The logits ``[B, C]``.
 
     Raises:
-        UserError: If not, or inputs are in double precision.
+        UserError: If not, if inputs are in double precision, or if the network changes itself in evaluation.
     """
     name, training = type(network).__name__, network.training
     if x.dtype == torch.float64:
@@ -119,7 +123,8 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
             f"Expected {owner} to give inputs in single precision, {whose}, but got {x.dtype}; give x.float()."
         )
     try:
-        with torch.inference_mode(), left_alone(f"--model.network {name} to leave its inputs as they are", x):
+        inputs_stay = left_alone(f"--model.network {name} to leave its inputs as they are", x)
+        with _measured_alone(network), torch.inference_mode(), inputs_stay:
             logits: Any = network.eval()(x)
     except UserError:
         raise
@@ -143,6 +148,30 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
     return logits.float()
 
 
+@contextmanager
+def _measured_alone(network: nn.Module) -> Iterator[None]:
+    """Where a network is evaluated, which may be done at any time and of equal models with one: all stay as they are.
+
+    Raises:
+        UserError: If a parameter changes, or a buffer that is no count.
+    """
+    named = [*network.named_parameters(), *network.named_buffers()]
+    held = {name: tensor for name, tensor in named if tensor.is_floating_point()}
+    before = {name: _state_of(tensor) for name, tensor in held.items()}
+    yield
+    if changed := [name for name, tensor in held.items() if _state_of(tensor) != before[name]]:
+        raise UserError(
+            f"Expected --model.network {type(network).__name__} to stay as it is in evaluation, but its {changed[0]} "
+            "changes, and with it what is trained; change it only while self.training, and leave out max_norm of "
+            "embeddings, which scales them down in evaluation too."
+        )
+
+
+def _state_of(tensor: Tensor) -> tuple[int, int]:
+    """What changes with a tensor; what is filled anew with the same is another."""
+    return tensor._version, checksum(tensor.detach())
+
+
 def warn_of_probabilities(network: nn.Module, logits: Tensor) -> None:
     """Tell of a network that ends in a softmax, of which cross-entropy takes another: it trains, but hardly learns.
 
@@ -155,6 +184,30 @@ def warn_of_probabilities(network: nn.Module, logits: Tensor) -> None:
         rank_zero_warn(
             f"--model.network {type(network).__name__} gives rows that add up to 1, as probabilities do; cross-entropy "
             "takes logits, so leave its last softmax out."
+        )
+
+
+def warn_of_padding(network: nn.Module, x: Tensor, logits: Tensor) -> None:
+    """Tell of a network that reads what fills sentences up to the longest of a batch: measures hang on the others.
+
+    Args:
+        network: It is left as it is.
+        x: Sentences ``[B, L]``.
+        logits: What it makes of them, ``[B, C]``.
+    """
+    training = network.training
+    try:
+        with torch.inference_mode():
+            longer = network.eval()(torch.nn.functional.pad(x, (0, _MORE)))
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError):
+        return  # of so many words it takes none
+    finally:
+        network.train(training)
+    if not close(longer.float(), logits):
+        rank_zero_warn(
+            f"--model.network {type(network).__name__} gives a sentence other logits with more padding, zeros, behind "
+            "it, so that accuracies and predictions hang on which others are in its batch, and on "
+            "--data.eval_batch_size; leave padding out of what it computes."
         )
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
-from rffl_pl import RFFL, FederatedModule, Federation, Perceptron, RunFolder, UserError, federated_trainer
-from rffl_pl.callbacks import RoundCheckpoint
+from rffl_pl import RFFL, FederatedModule, Federation, Perceptron, Round, RunFolder, UserError, federated_trainer
+from rffl_pl.callbacks import RoundCallback, RoundCheckpoint, StandaloneReference
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.strategy import leave_process_group
 from tests.conftest import QUICK, ROOT, Ended, only_run
@@ -100,6 +100,53 @@ def test_checkpoints_of_ones_own_in_a_program(tmp_path: Path) -> None:
     trainer = federated_trainer(RFFL(), folder=folder, accelerator="cpu", callbacks=[every_tenth])
     assert [one for one in trainer.callbacks if isinstance(one, ModelCheckpoint)] == [every_tenth]
     assert every_tenth.dirpath == str(folder.checkpoints)
+
+
+class Saving(RoundCallback):
+    """Writes a checkpoint where a round was measured, or has been recorded."""
+
+    def __init__(self, path: Path, *, early: bool) -> None:
+        self.path, self.early = path, early
+
+    def _save(self, trainer: Trainer, of: bool) -> None:
+        if of == self.early and trainer.current_epoch == 1:
+            trainer.save_checkpoint(self.path)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save(trainer, True)
+
+    def on_round_end(self, trainer: Trainer, played: Round) -> None:
+        self._save(trainer, False)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_checkpoint_without_the_record_of_its_round(tmp_path: Path, early: bool) -> None:
+    """A run that goes on from it would never have removed who was removed in it."""
+
+    def fit(name: str, rounds: int, begin: Path | None, *callbacks: Callback) -> RunFolder:
+        folder = RunFolder.make(tmp_path / name)
+        federation = Federation(participants=2)
+        trainer = federated_trainer(
+            RFFL(), folder=folder, accelerator="cpu", max_epochs=rounds, enable_progress_bar=False,
+            callbacks=[StandaloneReference(enabled=False), *callbacks],
+        )  # fmt: skip
+        try:
+            module = FederatedModule(federation, Perceptron(64, 8, 10))
+            trainer.fit(module, datamodule=digits(federation), ckpt_path=begin)
+        finally:
+            leave_process_group()
+        return folder
+
+    saved = tmp_path / "mine.ckpt"
+    fit("first", 2, None, Saving(saved, early=early))
+    if early:
+        said = (
+            r"the record of every round, but .*mine\.ckpt was written in round 2, before its record: who was removed in"
+        )
+        with pytest.raises(UserError, match=said):
+            fit("second", 3, saved)
+    else:
+        assert [played.number for played in fit("second", 3, saved).rounds()] == [1, 2, 3]
 
 
 def test_options_that_divide_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rffl_pl.callbacks.checkpointing import RoundCheckpoint
 from rffl_pl.callbacks.find import find
 from rffl_pl.callbacks.resuming import training_settings
 from rffl_pl.callbacks.standalone import StandaloneReference
+from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Difference
 from rffl_pl.module import FederatedModule
@@ -50,6 +51,8 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
     found = module.exchange.first_difference(facts)
     if found is not None:
         remedy = _REMEDIES.get(found.name, "start all ranks with the same options")
+        if found.name == "the data" and isinstance(module.data.split, OWN):
+            remedy += ", but for each participant's own"
         differ = "differ" if found.name.endswith("s") and found.name.startswith("the ") else "differs"
         raise UserError(
             f"Expected all ranks to start alike, but {found.name} of rank {found.rank} {differ} from rank 0's"

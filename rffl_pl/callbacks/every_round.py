@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from numbers import Real
 
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.runs import Round
+from rffl_pl.runs import Round, Summary
 
 _LOGGERS = ("step", "epoch", "trainer/global_step")
 """What Lightning's loggers put beside the numbers that they are given."""
+_RESULT = ("result", *(field.name for field in fields(Summary)))
+"""What W&B's summary of a run has in the end, where the last number of a name would stand."""
 
 
 class RoundCallback(Callback):
@@ -32,7 +35,8 @@ class RoundCallback(Callback):
             played: The round.
 
         Returns:
-            Numbers by name, each a column of ``metrics.csv`` and a key of every logger; by default none.
+            Numbers by name, each a column of ``metrics.csv`` and a key of every logger, but no name of the result's
+            (`rffl_pl.Summary`), say ``jain`` for an index of fairness; by default none.
         """
         return {}
 
@@ -52,7 +56,8 @@ def numbers_of(callback: RoundCallback, played: Round) -> dict[str, float]:
         UserError: If something else is called so, or one is no number.
     """
     given: Mapping[str, object] = {**callback.numbers(played)}
-    taken = {*played.metrics(), *played.digest(), *_LOGGERS}  # W&B has the one or the other, by how many there are
+    logged = {*played.metrics(), *played.digest()}  # W&B has the one or the other, by how many there are
+    taken = {*logged, *_LOGGERS, *_RESULT}
     name = type(callback).__name__
     found: dict[str, float] = {}
     for key, value in given.items():

@@ -220,11 +220,27 @@ class RunReport(Callback):
         checkpoint["wandb"] = loggers.wandb_run(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        rounds = checkpoint.get("server", {}).get("history", [])
+        """Take over the records of the rounds that the run has.
+
+        Raises:
+            UserError: If the last one lacks its record.
+        """
+        rounds = checkpoint.get("server", {}).get("history")
         if trainer.state.fn == TrainerFn.FITTING:
             with sound(trainer.ckpt_path):
-                self.history = History(self.folder.rounds_file, [Round(**entry) for entry in rounds])
+                self.history = History(self.folder.rounds_file, [Round(**entry) for entry in rounds or []])
+            if rounds is not None:  # it is read on rank 0, and there is none where nobody kept records
+                self._check_whole(checkpoint["federation"]["round"], trainer.ckpt_path)
         self._wandb_run = checkpoint.get("wandb")
+
+    def _check_whole(self, reached: int, path: object) -> None:
+        last = self.history.last.number if self.history.last else 0
+        if last != reached:
+            raise UserError(
+                f"Expected the checkpoint at --ckpt_path to have the record of every round, but {path} was written in "
+                f"round {reached}, before its record: who was removed in it would be lost; go on from an earlier one, "
+                "and write such behind it, by a ModelCheckpoint with save_on_train_epoch_end=True, or in on_round_end."
+            )
 
     def _keep_scores(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, FederatedModule)

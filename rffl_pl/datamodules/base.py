@@ -309,13 +309,23 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         held = {which: own.readers[participant] for which, own in self._own.items()}
         return {which: reader.batch(spread(len(reader.dataset), count)) for which, reader in held.items()}  # type: ignore[arg-type]  # map-style
 
+    @property
+    def padded(self) -> bool:
+        """Whether batches are filled up with zeros to their longest example, as those of sentences are."""
+        return any(isinstance(reader.dataset, Sentences) for _, reader in self._every_reader())
+
+    def _every_reader(self) -> Iterator[tuple[str, Reader]]:
+        """What reads everybody's examples of each kind, and what reads the hosted participants' own."""
+        yield from self._readers.items()
+        for which, own in self._own.items():
+            yield from ((which, reader) for reader in own.readers.values())
+
     def extremes(self) -> Iterator[tuple[str, Batch]]:
         """Of the examples of each kind that are whole numbers in memory those with the smallest and the largest.
 
         Of sentences the longest, and one with the largest id. As a batch.
         """
-        own = ((which, reader) for which, held in self._own.items() for reader in held.readers.values())
-        for which, reader in (*self._readers.items(), *own):
+        for which, reader in self._every_reader():
             if isinstance(reader.dataset, Sentences):
                 yield which, reader.batch(reader.dataset.extremes())
             elif (tensors := tensors_of(reader.dataset)) is not None and tensors[0].dtype in (torch.int64, torch.int32):

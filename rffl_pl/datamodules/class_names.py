@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unicodedata import normalize
 
 import yaml
 
@@ -27,7 +28,7 @@ def given_classes(names: Sequence[str | int | float | bool] | None) -> tuple[str
             f"Expected --data.classes to be texts or whole numbers, but YAML reads one as {taken[0]}; quote it, as in "
             "\"['yes', 'no']\"."
         )
-    found = tuple(str(name).strip() for name in names)
+    found = tuple(normalize("NFC", str(name).strip()) for name in names)
     if len(found) < 2 or len({*found}) < len(found) or "" in found:
         raise UserError(
             f"Expected --data.classes to be two names or more that differ, but got {', '.join(found) or 'none'}; give "

@@ -38,18 +38,23 @@ class HFText(HuggingFaceData, TextDataModule):
         train, val, test = self.parts()
         return self._texts(train), None if val is None else self._texts(val), self._texts(test)
 
-    def _texts(self, part: Labelled) -> Texts:
-        sentences = list(part.rows.select_columns([self.text])[:][self.text])
+    def check_rows(self, rows: Any, which: str) -> None:
+        sentences = self._sentences(rows)
         other = next((i for i, sentence in enumerate(sentences) if not isinstance(sentence, str)), None)
         if other is not None:
             raise UserError(
-                f"Expected sentences in column {self.text} of --data.path {self.path}, but example {other} has "
+                f"Expected sentences in column {self.text} of --data.{which}, but example {other} has "
                 f"{type(sentences[other]).__name__}; name another column with --data.text or leave such examples out."
             )
         blank = next((i for i, sentence in enumerate(sentences) if not sentence.strip()), None)
         if blank is not None:
             raise UserError(
-                f"Expected sentences in column {self.text} of --data.path {self.path}, but example {blank} has none; "
-                "name another column with --data.text or leave such examples out."
+                f"Expected sentences in column {self.text} of --data.{which}, but example {blank} has none; name "
+                "another column with --data.text or leave such examples out."
             )
-        return Texts(sentences=sentences, labels=part.labels, groups=part.groups)
+
+    def _texts(self, part: Labelled) -> Texts:
+        return Texts(sentences=self._sentences(part.rows), labels=part.labels, groups=part.groups)
+
+    def _sentences(self, rows: Any) -> list[Any]:
+        return list(rows.select_columns([self.text])[:][self.text])

@@ -83,6 +83,7 @@ class HuggingFaceData(FederatedDataModule):
         if self.test_share is None:
             test = self._split(found, "test")
         else:
+            self._labelled(train, names, "train")  # what it tells of an example is where that lies in the file
             train, test = self._divided(train, self.test_share)
         val = None if self.split_names["val"] is None else self._split(found, "val")
         self.class_names, self.num_classes = tuple(names), len(names)
@@ -171,7 +172,15 @@ class HuggingFaceData(FederatedDataModule):
                     f"Expected {option} to be a column of split {name} of --data.path {self.path}, but got {column} "
                     f"and it has {', '.join(rows.column_names)}{near} yours with {option}."
                 )
+        self.check_rows(rows, which)
         return rows
+
+    def check_rows(self, rows: Any, which: str) -> None:
+        """See that the inputs of all rows of a split, ``train`` say, can be used; nothing by default.
+
+        Raises:
+            UserError: If not.
+        """
 
     def _check_apart(self, which: str, name: str) -> None:
         """See that no two of training, validation and test examples are the same."""
@@ -188,7 +197,7 @@ class HuggingFaceData(FederatedDataModule):
         feature = train.features[self.label]
         if hasattr(feature, "names"):
             return list(feature.names)
-        if not all(isinstance(value, int | str | None) for value in _column(train, self.label)):
+        if not all(_named(value) for value in _column(train, self.label)):
             raise UserError(
                 f"Expected whole numbers or strings as labels in column {self.label} of --data.path {self.path}, but "
                 f"it holds {feature}; name another column with --data.label."
@@ -242,6 +251,11 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _column(rows: Any, name: str) -> list[Any]:
     return list(rows.select_columns([name]).with_format(None)[:][name])
+
+
+def _named(value: Any) -> bool:
+    """Whether this is a label, or none: among whole numbers with gaps they are read as fractions, and gaps as NaN."""
+    return isinstance(value, int | str | None) or (isinstance(value, float) and (value != value or value.is_integer()))
 
 
 def _labels(rows: Any, name: str) -> list[str | None]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,10 @@ class Labelled:
 
 
 def label_of(given: Any) -> str:
-    """A label as a class is called: text, a number or a truth; of what is none nothing."""
+    """A label as a class is called: text, in one way to write its characters, a number or a truth; of none nothing."""
     if isinstance(given, float):
         given = (int(given) if given.is_integer() else given) if math.isfinite(given) else ""
-    return str(given).strip() if isinstance(given, str | int | float) else ""
+    return normalize("NFC", str(given).strip()) if isinstance(given, str | int | float) else ""
 
 
 def by_number(label: str) -> tuple[bool, float, str]:

@@ -216,9 +216,11 @@ class LabelledFile(FederatedDataModule):
         if unknown:
             others = "test" if isinstance(self.split, OWN) else "training"
             known = "--data.classes" if self.given_classes else f"those of the {others} {self.noun}s"
+            more = f" and {len(self.class_names) - 5} more" if len(self.class_names) > 5 else ""
+            name_all = "" if self.given_classes else ", or name all labels there are by --data.classes"
             raise UserError(
-                f"Expected the labels in {where} among {known}, {', '.join(self.class_names[:5])}, but {unknown[0]} is "
-                "not; correct it, or --data.label."
+                f"Expected the labels in {where} among {known}, {', '.join(self.class_names[:5])}{more}, but "
+                f"{unknown[0]} is not; correct it, or --data.label{name_all}."
             )
         return Labelled(
             rows=[row.content for row in rows],

@@ -11,6 +11,11 @@ from typing import Any
 
 from rffl_pl.errors import UserError, nearest
 
+COLUMNS = (".csv", ".tsv", ".jsonl")
+"""Endings of files whose rows have columns."""
+
+_GZIP = b"\x1f\x8b"
+
 Record = dict[str, Any]
 """What a row has in each column."""
 
@@ -31,7 +36,7 @@ def records(path: Path, option: str, encoding: str, needed: Mapping[str, str]) -
         UserError: If the file cannot be read, is of another kind, or a row is not one, or lacks a column.
     """
     kind, read_from = path.suffix.lower(), path.expanduser()
-    if kind not in (".csv", ".tsv", ".jsonl"):
+    if kind not in COLUMNS:
         raise UserError(f"Expected {option} to be a .csv, .tsv or .jsonl file, but got {path}.")
     lines = read_lines(read_from, option, encoding)
     file = f"{option} {path}"
@@ -124,10 +129,13 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
                 )
             yield where, dict(zip(names, fields, strict=True))
     except csv.Error as error:
+        long = "field larger than field limit" in str(error)
+        remedy = (
+            "save it with the line ends of Unix or Windows, and quotation marks within a field in quotes and doubled"
+        )
         raise UserError(
             f"Expected {file} to be a {kind} file with a line for each row, but line {read + 1} cannot be read "
-            f"({error}); save it with the line ends of Unix or Windows, shorter fields, and quotation "
-            "marks within a field in quotes and doubled."
+            f"({error}); {'shorten it, or give a .jsonl file, which has no such limit' if long else remedy}."
         ) from error
 
 
@@ -143,7 +151,8 @@ def _check_separator(names: list[str], file: str, kind: str) -> None:
 def _remedy(kind: str, *, more: bool) -> str:
     """What to do about a line with more fields than the first, or fewer."""
     if not more:
-        return f"have nothing stand between {'tabs' if kind == '.tsv' else 'commas'} where there is nothing"
+        within = ", and take ends of lines out of fields" if kind == ".tsv" else ""
+        return f"have nothing stand between {'tabs' if kind == '.tsv' else 'commas'} where there is nothing{within}"
     return "take tabs out of fields" if kind == ".tsv" else "put fields with commas in quotes"
 
 
@@ -165,10 +174,12 @@ def read_lines(path: Path, option: str, encoding: str) -> list[str]:
             raise UserError(
                 f"Expected {option} {path} to be {encoding}, but {error}; save the file as UTF-8."
             ) from error
+        if content.startswith(_GZIP):
+            raise UserError(f"Expected {option} {path} to be a text, but it is packed by gzip; unpack it.") from error
         line, byte = content[: error.start].count(b"\n") + 1, content[error.start]
         raise UserError(
             f"Expected {option} {path} to be {encoding}, but line {line} has the byte 0x{byte:02x}, which is not; save "
             "the file as UTF-8."
         ) from error
-    lines = text.removeprefix("\ufeff").split("\n")
-    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+    lines = text.split("\n")  # in files that were put together each may begin with a mark of byte order
+    return [line.removesuffix("\r").removeprefix("\ufeff") for line in (lines[:-1] if lines[-1] == "" else lines)]

@@ -32,7 +32,7 @@ class Sentences(Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, ids: Sequence[Sequence[int]], labels: Sequence[int]) -> None:
         self.tokens = [torch.tensor(sentence, dtype=torch.int64) for sentence in ids]
         self.lengths = torch.tensor([len(sentence) for sentence in ids], dtype=torch.int64)
-        self.labels = whole(torch.as_tensor(labels), "sentence", "the text")
+        self.labels = whole(torch.as_tensor(list(labels)), "sentence", "the text")
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor
 
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.own import Own
-from rffl_pl.datamodules.reading import Evaluated, Reader
-from rffl_pl.datamodules.row_files import read_lines
+from rffl_pl.datamodules.reading import Batch, Evaluated, Reader
+from rffl_pl.datamodules.row_files import COLUMNS, read_lines
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.sources import Sources
-from rffl_pl.datamodules.tokenizing import Encoder, with_tokenizers, with_torchtext
+from rffl_pl.datamodules.tokenizing import UNKNOWN, Encoder, with_tokenizers, with_torchtext
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 
@@ -33,7 +37,7 @@ class Texts:
         groups: For the split ``GROUPS``: which training sentences belong together, N numbers from 0 on.
 
     Raises:
-        UserError: If there are not as many classes as sentences, or a sentence is no string.
+        UserError: If there are not as many classes as sentences, a sentence is no string or a class no whole number.
     """
 
     sentences: Sequence[str]
@@ -50,6 +54,12 @@ class Texts:
             raise UserError(
                 f"Expected sentences to be strings, but number {other} is of type "
                 f"{type(self.sentences[other]).__name__}; leave it out or make it one."
+            )
+        strange = [label for label in self.labels if not isinstance(label, Integral | Tensor)]
+        if strange:
+            raise UserError(
+                f"Expected labels to be numbers of classes, from 0 on, but got {strange[0]!r}; give for instance the "
+                "place of each in a list of all."
             )
 
 
@@ -69,7 +79,8 @@ class TextDataModule(FederatedDataModule):
         vocabulary_size: Number of token ids, with padding and unknown; rarer words are unknown.
         vocabulary_file: A text file with a sentence per line from which the vocabulary is built.
         tokenizer: ``tokenizers``, or ``torchtext`` (an extra) for the same ids.
-        predict_file: For ``predict``: a text file with a sentence per line instead of the test set.
+        predict_file: For ``predict``: a text file with a sentence per line instead of the test set; of a `TextFile`
+            also one with columns, whose labels, if it has any, nobody reads.
         kwargs: See `FederatedDataModule`.
 
     Raises:
@@ -112,11 +123,13 @@ class TextDataModule(FederatedDataModule):
         vocabulary = self._vocabulary(train)
         self.encode = build(vocabulary, self.vocabulary_size)
         if self.vocabulary_file is not None:
-            self._numbered_by = "\n".join(vocabulary).encode()
+            numbers = self.encode(vocabulary)
+            cut = any(UNKNOWN in sentence for sentence in numbers)  # by the number of token ids
+            self._numbered_by = "\n".join(vocabulary).encode() + (repr(numbers).encode() if cut else b"")
         return Sources(
-            train=self._encoded(train),
-            test=self._encoded(test),
-            validation=None if validation is None else self._encoded(validation),
+            train=self._encoded(train, "training sentences"),
+            test=self._encoded(test, "test sentences"),
+            validation=None if validation is None else self._encoded(validation, "validation sentences"),
             groups=train.groups if isinstance(train, Texts) else None,
         )
 
@@ -147,27 +160,71 @@ class TextDataModule(FederatedDataModule):
             "everybody's own sentences."
         )
 
+    def extremes(self) -> Iterator[tuple[str, Batch]]:
+        yield from super().extremes()
+        if self.predict_file is not None and self.trainer is not None and self.trainer.predicting:
+            yield "predicted", Reader(self._asked).batch(self._asked.extremes())
+
     def predict_dataloader(self) -> Evaluated:
         """The sentences of `predict_file`, or the test set, in their order."""
         test_set = super().predict_dataloader()
         if self.predict_file is None:
             return test_set
-        sentences = self._sentences_of(Path(self.predict_file))
-        return Reader(sentences).batches(torch.arange(len(sentences)), self.eval_batch_size)
+        return Reader(self._asked).batches(torch.arange(len(self._asked)), self.eval_batch_size)
+
+    @cached_property
+    def _asked(self) -> Sentences:
+        """The sentences of `predict_file`."""
+        assert self.predict_file is not None
+        sentences = self.asked_in(Path(self.predict_file))
+        return self._encoded(
+            Texts(sentences=sentences, labels=[0] * len(sentences)), "sentences of --data.predict_file"
+        )
+
+    def asked_in(self, path: Path) -> Sequence[str]:
+        """The sentences of a file that classes are asked for.
+
+        Raises:
+            UserError: If it cannot be read, or has none.
+        """
+        if path.suffix.lower() in COLUMNS:
+            raise UserError(
+                f"Expected --data.predict_file to be a text file with a sentence per line, but got {path}, whose lines "
+                "have columns; write its sentences alone into a .txt file."
+            )
+        return _lines_of(path, "--data.predict_file")
 
     @overload
-    def _encoded(self, texts: Texts) -> Sentences: ...
+    def _encoded(self, texts: Texts, whose: str) -> Sentences: ...
     @overload
-    def _encoded(self, texts: Texts | OwnTexts) -> Sentences | Own: ...
-    def _encoded(self, texts: Texts | OwnTexts) -> Sentences | Own:
+    def _encoded(self, texts: Texts | OwnTexts, whose: str) -> Sentences | Own: ...
+    def _encoded(self, texts: Texts | OwnTexts, whose: str) -> Sentences | Own:
         """Their token ids, or somebody's own when they are asked for."""
         if not isinstance(texts, Texts):
-            return lambda i: self._encoded(texts(i))
-        return Sentences(self.encode(texts.sentences), texts.labels)
+            return partial(self._encoded_own, texts, whose)
+        numbers = self.encode(texts.sentences)
+        if unknown := self._mostly_unknown(numbers, whose):
+            rank_zero_warn(unknown)
+        return Sentences(numbers, texts.labels)
 
-    def _sentences_of(self, path: Path) -> Sentences:
-        lines = _lines_of(path, "--data.predict_file")
-        return self._encoded(Texts(sentences=lines, labels=[0] * len(lines)))
+    def _encoded_own(self, texts: OwnTexts, whose: str, participant: int) -> Sentences:
+        own = texts(participant)
+        numbers = self.encode(own.sentences)
+        if unknown := self._mostly_unknown(numbers, f"{whose} of participant {participant}"):
+            warnings.warn(unknown, stacklevel=2)
+        return Sentences(numbers, own.labels)
+
+    def _mostly_unknown(self, numbers: Sequence[Sequence[int]], whose: str) -> str | None:
+        """The sentence on token ids more than half of which stand for an unknown word; None of others."""
+        words, unknown = sum(map(len, numbers)), sum(sentence.count(UNKNOWN) for sentence in numbers)
+        if 2 * unknown <= words:
+            return None
+        source = "the training sentences" if self.vocabulary_file is None else "--data.vocabulary_file"
+        return (
+            f"{unknown / words:.0%} of the words of the {whose} are not in the vocabulary, the "
+            f"{self.vocabulary_size - 2} most frequent words of {source}; build it from a text like these by "
+            "--data.vocabulary_file, raise --data.vocabulary_size, or put blanks between words."
+        )
 
 
 def _three(read: Any, owner: str) -> tuple[Texts | OwnTexts, Texts | OwnTexts | None, Texts | OwnTexts]:

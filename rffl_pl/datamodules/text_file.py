@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
-from rffl_pl.datamodules.row_files import Record, check_characters
+from rffl_pl.datamodules.row_files import COLUMNS, Record, check_characters, records
 from rffl_pl.datamodules.text import OwnTexts, TextDataModule, Texts
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -44,9 +46,20 @@ class TextFile(LabelledFile, TextDataModule):
     def content(self, record: Record, where: str) -> str:
         sentence = record[self.text]
         if not isinstance(sentence, str) or not sentence.strip():
-            raise UserError(f"Expected a sentence in column {self.text}, but {where} has none.")
+            got = "none" if isinstance(sentence, str | None) else json.dumps(sentence)
+            raise UserError(f"Expected a sentence in column {self.text}, but {where} has {got}.")
         check_characters(sentence, self.text, where)
         return sentence
+
+    def asked_in(self, path: Path) -> Sequence[str]:
+        if path.suffix.lower() not in COLUMNS:
+            return super().asked_in(path)
+        option = "--data.predict_file"
+        found = records(path, option, self.encoding, self.columns)
+        sentences = [self.content(record, f"{where} of {option} {path}") for where, record in found]
+        if not sentences:
+            raise UserError(f"Expected sentences in {option} {path}, but it has none.")
+        return sentences
 
     def read(self) -> tuple[Texts | OwnTexts, None, Texts | OwnTexts]:
         train, test = self.parts()

@@ -1,13 +1,14 @@
 """Sentences to token ids.
 
-Words are torchtext's ``basic_english``: lower case, quotation marks dropped, punctuation apart. Ids are by descending
-frequency in the training text, then alphabetically, after 0 for padding and 1 for unknown words. What a text calls
-``<pad>`` or ``<unk>`` is a word as any other, ``< pad >``.
+Words are torchtext's ``basic_english``: lower case, quotation marks dropped, punctuation apart; of Unicode's ways to
+write a character all are one (NFC). Ids are by descending frequency in the training text, then alphabetically, after 0
+for padding and 1 for unknown words. What a text calls ``<pad>`` or ``<unk>`` is a word as any other, ``< pad >``.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 
 from rffl_pl.errors import UserError
@@ -16,7 +17,7 @@ Encoder = Callable[[Sequence[str]], list[list[int]]]
 """From sentences to the token ids of each, at least one."""
 
 _SPECIAL = ["<pad>", "<unk>"]
-_UNKNOWN = 1
+UNKNOWN = 1
 _BASIC_ENGLISH = [
     (r"'", " '  "), (r'"', ""), (r"\.", " . "), (r"<br />", " "), (r",", " , "), (r"\(", " ( "), (r"\)", " ) "),
     (r"!", " ! "), (r"\?", " ? "), (r";", " "), (r":", " "), (r"\s+", " "),
@@ -32,14 +33,14 @@ def with_tokenizers(training: Sequence[str], size: int) -> Encoder:
     from tokenizers.pre_tokenizers import WhitespaceSplit
     from tokenizers.trainers import WordLevelTrainer
 
-    tokenizer = Tokenizer(WordLevel(unk_token=_SPECIAL[_UNKNOWN]))
+    tokenizer = Tokenizer(WordLevel(unk_token=_SPECIAL[UNKNOWN]))
     tokenizer.normalizer = Normalizers([Lowercase(), *(Replace(Regex(p), by) for p, by in _BASIC_ENGLISH)])
     tokenizer.pre_tokenizer = WhitespaceSplit()
     trainer = WordLevelTrainer(vocab_size=size, min_frequency=1, special_tokens=_SPECIAL, show_progress=False)
     tokenizer.train_from_iterator(map(_plain, training), trainer)
 
     def encode(sentences: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids or [_UNKNOWN] for encoding in tokenizer.encode_batch([*map(_plain, sentences)])]
+        return [encoding.ids or [UNKNOWN] for encoding in tokenizer.encode_batch([*map(_plain, sentences)])]
 
     return encode
 
@@ -65,14 +66,17 @@ def with_torchtext(training: Sequence[str], size: int) -> Encoder:
     words = get_tokenizer("basic_english")
     split = (words(_plain(sentence)) for sentence in training)
     vocabulary = build_vocab_from_iterator(split, specials=_SPECIAL, max_tokens=size)
-    vocabulary.set_default_index(_UNKNOWN)
+    vocabulary.set_default_index(UNKNOWN)
 
     def encode(sentences: Sequence[str]) -> list[list[int]]:
-        return [vocabulary(words(_plain(sentence))) or [_UNKNOWN] for sentence in sentences]
+        return [vocabulary(words(_plain(sentence))) or [UNKNOWN] for sentence in sentences]
 
     return encode
 
 
 def _plain(sentence: str) -> str:
-    """A sentence in which nothing has the name of a special token: that would be taken for one."""
-    return re.sub("<(pad|unk)>", r"< \1 >", sentence, flags=re.IGNORECASE) if "<" in sentence else sentence
+    """A sentence in which nothing has the name of a special token, which would be taken for one."""
+    sentence = unicodedata.normalize("NFC", sentence)
+    if "<" not in sentence:
+        return sentence
+    return re.sub("<(pad|unk)>", r"< \1 >", sentence.replace('"', ""), flags=re.IGNORECASE)

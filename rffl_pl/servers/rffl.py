@@ -50,6 +50,7 @@ class RFFL(Server):
         threshold: Removal below 1/(3|R|) with R before the round's removals (``members``, released), or below 1/(3P)
             (``participants``, paper, which writes N; a server cannot tell the honest from the others).
         removal_from: First round, counted from 0, in which anyone is removed (released: 10, paper: 0), or ``never``.
+            In the first two, or three, one upload that cannot be computed with is enough where reputations start at 0.
         quota: Cut the aggregate inside every layer, rounding up (``layer``, released), or over the whole vector,
             rounding down (``vector``, paper).
         altruism: Raise the quotas by the tanh above, after all that the guards allow.
@@ -77,9 +78,9 @@ class RFFL(Server):
             largest such sum, so that nobody is paid ahead of what it contributed.
 
     Raises:
-        UserError: If `gamma` is not positive, or infinite where lengths are normalised, `alpha` not in [0, 1],
-            `removal_from` or `probation` negative, `confirmed_by` not in (0, 1], `removal_confidence` not between 0.5
-            and 1, or `short_memory` not in [0, 1).
+        UserError: If `gamma` is not positive, or infinite where lengths are normalised, `alpha` not in [0, 1] or 1
+            where reputations start at 0, `removal_from` or `probation` negative, `confirmed_by` not in (0, 1] or given
+            without `probation`, `removal_confidence` not between 0.5 and 1, or `short_memory` not in [0, 1).
 
     The guards need the inner products of all uploads, :math:`m^2 D` operations in place of :math:`m D`, and
     :math:`P^2` numbers in a checkpoint.
@@ -149,6 +150,11 @@ class RFFL(Server):
             "earned": earned,
         }
         self.steps = Steps.of(preset, changes)
+        if alpha == 1 and self.steps.first_weights == "examples":
+            raise UserError(
+                "Expected --server.alpha below 1 with --server.first_weights examples, where reputations start at 0 "
+                "and would stay there, but got 1; the paper takes 0.95."
+            )
         self.steps_by_updates = not self.steps.subtract_own
         if self.steps.normalise and gamma == float("inf"):
             raise UserError("Expected --server.gamma to be finite where lengths are normalised, but got inf.")

@@ -59,9 +59,16 @@ class Steps:
         """A preset's, with the switches that are not None in place of its own.
 
         Raises:
-            UserError: If a switch is out of its range.
+            UserError: If a switch is out of its range, or has nothing to go by.
         """
-        return cls(**PRESETS[preset] | {name: value for name, value in changes.items() if value is not None})
+        given = {name: value for name, value in changes.items() if value is not None}
+        steps = cls(**PRESETS[preset] | given)
+        if "confirmed_by" in given and not steps.probation:
+            raise UserError(
+                "Expected --server.probation 1 with --server.confirmed_by, but got 0, which asks nobody to be confirmed;"
+                " give it, or --server.preset guarded, or leave --server.confirmed_by out."
+            )
+        return steps
 
 
 _RELEASED: dict[str, Any] = {

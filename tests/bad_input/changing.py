@@ -30,6 +30,34 @@ class Shifting(Perceptron):
         return logits
 
 
+class Shrinking(Perceptron):
+    """Holds its weights short, as Kim 2014 has it, or the mean of what it has seen; where it is measured, too."""
+
+    seen: Tensor
+    calls: Tensor
+
+    def __init__(self, *, what: str) -> None:
+        super().__init__(inputs=64, hidden=8, classes=10)
+        self.what = what
+        self.register_buffer("seen", torch.zeros(1, 8, 8))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def shrink(self, x: Tensor) -> None:
+        weight = self.get_parameter("1.weight")
+        if self.what == "weights in training":
+            weight.data.renorm_(2, 0, 0.1) if self.training else self.calls.add_(1)
+        elif self.what == "weights":
+            weight.data.renorm_(2, 0, 0.1)
+        else:
+            self.seen.lerp_(x.mean(0), 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.shrink(x)
+        logits: Tensor = super().forward(x - self.seen)  # type: ignore[no-untyped-call]  # torch's
+        return logits
+
+
 class Counting(Perceptron):
     """Warms up by a counter that no checkpoint keeps."""
 
@@ -98,3 +126,10 @@ class Looking(nn.Sequential):
 
     def __init__(self) -> None:
         super().__init__(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(12, 2))
+
+
+class Bounded(nn.Sequential):
+    """Likewise, with embeddings that torch holds short wherever they are read."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Embedding(20, 4, max_norm=1.0), nn.Flatten(), nn.Linear(12, 2))

@@ -21,6 +21,14 @@ CHANGED: dict[str, Row] = {
         ("--model.network", f"{OURS}.Shifting", "--model.network.always", False),
         f"--model.network Shifting to leave its inputs as they are in training, {NEW}",
     ),
+    "network's weights": (
+        ("--model.network", f"{OURS}.Shrinking", "--model.network.what", "weights"),
+        "Shrinking to stay as it is in evaluation, but its 1.weight changes, and with it what is trained; change it",
+    ),
+    "network's mean": (
+        ("--model.network", f"{OURS}.Shrinking", "--model.network.what", "mean"),
+        "Shrinking to stay as it is in evaluation, but its seen changes, and with it what is trained; change it only",
+    ),
     "loss": (("--model.loss", f"{OURS}.Relabelling"), f"--model.loss Relabelling to leave classes as they are, {NEW}"),
     "measure": (
         (f"--model.measures+={OURS}.Squashing",),
@@ -43,6 +51,21 @@ def test_what_changes_what_it_is_given(rffl: Run, here: Path, what: str) -> None
     words, expected = CHANGED[what]
     assert_refused(rffl(*FIT, *words), expected)
     assert below(here) == set()
+
+
+def test_embeddings_with_a_bound(rffl: Run, here: Path) -> None:
+    """torch scales down what is read in evaluation too, and of equal models one alone is evaluated."""
+    words = ("--data", f"{OURS}.Categories", "--data.where", "test", "--data.unknown", 3, "--data.split", "UNI")
+    ended = rffl("fit", *QUICK, *words, "--federation.participants", 3, "--model.network", f"{OURS}.Bounded")
+    assert_refused(ended, "its 0.weight changes, and with it what is trained; change it only while self.training, and")
+    assert below(here) == set()
+
+
+def test_a_network_that_changes_itself_in_training_alone(rffl: Run) -> None:
+    """A norm that is held, as Kim 2014 has it, is part of training; and a count is nobody's weight."""
+    words = ("--model.network", f"{OURS}.Shrinking", "--model.network.what", "weights in training")
+    ended = rffl(*FIT, *words)
+    assert ended.code == 0, ended.err
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])

@@ -97,6 +97,7 @@ def test_mistakes_of_ones_own(rffl: Run, tmp_path: Path, mistake: str) -> None:
 def test_a_number_that_has_a_name(rffl: Run) -> None:
     """It would stand in the place of another one, or that in its; quantiles are W&B's, of many participants alone."""
     words = (*DIGITS, "--trainer.max_epochs", 1, "--trainer.callbacks+=tests.callbacks.own.Renaming")
-    for name in ("accuracy/mean", "loss/honest_median", "step"):  # in the last one's column Lightning puts the round
+    # In the column of `step` Lightning puts the round, and W&B's summary has the result's fairness in the end.
+    for name in ("accuracy/mean", "loss/honest_median", "step", "fairness", "result"):
         ended = rffl(*words, "--trainer.callbacks.name", name)
         assert_refused(ended, f"Expected numbers of Renaming to have names of their own, but got {name}; call it")

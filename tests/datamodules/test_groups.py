@@ -177,7 +177,7 @@ def write(path: Path, told: list[dict[str, str]]) -> str:
 def test_a_column_of_a_file(tmp_path: Path) -> None:
     """Participants are the cities, numbers before names and nine before ten; the city is no feature."""
     train = write(tmp_path / "a.csv", rows())
-    test = write(tmp_path / "b.csv", [{"age": "1", "text": "a", "label": "0"}, {"age": "2", "text": "b", "label": "1"}])
+    test = write(tmp_path / "b.csv", [{**rows()[i], "label": str(i)} for i in range(2)])
     expected = [[i for i, row in enumerate(rows()) if row["city"] == city] for city in ("9", "10", "Bern", "Rome")]
     for data in (
         TableFile(Federation(participants=4), train_file=train, test_file=test, group="city", leave_out="text", **FEW),

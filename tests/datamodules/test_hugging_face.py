@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,7 @@ def table(count: int, label: Callable[[int], Any] = lambda i: i % 3) -> dict[str
     return {
         "width": [float(i) for i in range(count)],
         "height": [2 * i for i in range(count)],
+        "part": [(i % 9) / 8 for i in range(count)],
         "point": [[i, -i, 7.0] for i in range(count)],
         "big": [i % 2 == 0 for i in range(count)],
         "gap": [None if i == 5 else i for i in range(count)],
@@ -232,6 +234,7 @@ def test_a_split_for_watching(tmp_path: Path) -> None:
     [
         (lambda i: (10, -1, 9)[i % 3], ("-1", "9", "10")),
         (lambda i: str((10, 2)[i % 2]), ("2", "10")),
+        (lambda i: (10.0, 2.0)[i % 2], ("2", "10")),
         (lambda i: i % 2 == 0, ("False", "True")),
         (lambda i: (" good", "bad", "good ", "bad\n")[i % 4], ("bad", "good")),
     ],
@@ -240,12 +243,12 @@ def test_labels_of_every_kind(label: Callable[[int], Any], names: tuple[str, ...
     """Whole numbers, whatever they are, numbers as strings and truth values: sorted, they are the classes."""
     data = ready(HFDataset, saved(tmp_path / "l", train=table(60, label), test=table(20, label)), inputs="width")
     assert data.class_names == names
-    assert [names[y] for y in tensors_of(data)[1]] == [str(label(i)).strip() for i in range(60)]
+    assert [names[y] for y in tensors_of(data)[1]] == [str(label(i)).strip().removesuffix(".0") for i in range(60)]
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no such column": ({"inputs": "widht"}, r"--data.inputs to be a column of split train .*did you mean width\?"),
-    "one of several": ({"inputs": ["width", "depth"]}, "but got depth and it has width, height, point,"),
+    "one of several": ({"inputs": ["width", "depth"]}, "but got depth and it has width, height, part,"),
     "no column at all": ({"inputs": []}, "--data.inputs to name at least one column"),
     "a column twice": (
         {"inputs": ["width", "point", "width"]},
@@ -268,7 +271,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "text as numbers": ({"inputs": "review"}, "column review .* holds Value.*string.*--data HFText"),
     "lists of several lengths": ({"inputs": "ragged"}, "column ragged .* numbers of one shape"),
     "a number that is missing": ({"inputs": "gap"}, "training example 5 has NaN|column gap .*without a gap"),
-    "decimals as labels": ({"inputs": "height", "label": "width"}, "column width .* holds Value.*float"),
+    "decimals as labels": ({"inputs": "height", "label": "part"}, "column part .* holds Value.*float"),
+    "whole numbers one of which is missing": (
+        {"inputs": "width", "train": "holed"},
+        "every example of --data.train, but example 7 has no label",
+    ),
     "everybody its own class": ({"inputs": "width", "label": "height"}, "but there are 60 in 60 examples"),
     "a class in the test alone": (
         {"inputs": "width", "test": "more"},
@@ -286,6 +293,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"inputs": "width", "train": "blank"},
         "every example of --data.train, but example 2 has no label",
     ),
+    "a label of blanks, where a share is for the test": (
+        {"inputs": "width", "train": "blank", "test_share": 0.2},
+        "every example of --data.train, but example 2 has no label",  # which stands elsewhere behind the division
+    ),
     "no label": ({"inputs": "width", "test": "secret"}, "every example of --data.test, but example 0 has no label"),
 }
 
@@ -298,6 +309,7 @@ def mistaken(tmp_path_factory: pytest.TempPathFactory) -> str:
     return saved(
         path, train=table(60), test=table(20), more=table(20, lambda i: i % 4), secret=table(20, lambda i: None),
         wide=wide, blank=table(60, lambda i: ("yes", "no", " ")[i % 3]),
+        holed=table(60, lambda i: math.nan if i == 7 else float(i % 3)),
     )  # fmt: skip
 
 
@@ -314,8 +326,11 @@ def test_a_mistake(mistake: str, mistaken: str) -> None:
 def test_sentences_of_nothing(tmp_path: Path) -> None:
     """They would all be the same unknown word."""
     path = saved(tmp_path / "films", train=table(60) | {"review": ["fine"] * 59 + [" "]}, test=table(20))
-    with pytest.raises(UserError, match=r"sentences in column review .* but example 59 has none"):
-        ready(HFText, path, text="review")
+    for more in ({}, {"test_share": 0.2}):
+        with pytest.raises(
+            UserError, match=r"sentences in column review of --data.train, but example 59 has none; name"
+        ):
+            ready(HFText, path, text="review", **more)
 
 
 def test_numbers_as_text(mistaken: str) -> None:

@@ -115,6 +115,10 @@ def test_what_ranks_compare(folder: Path) -> None:
         (moved / "words.txt").write_text(numbered)  # the second one adds a word that no test sentence has
         other = data_of(moved).identity()
         assert {name for name in here if here[name] != other[name]} == {"token ids"}
+    assert data_of(folder, vocabulary_size=30).identity() == here  # of the fewer words there are all have a number
+    with pytest.warns(UserWarning, match="are not in the vocabulary, the 3 most frequent"):
+        other = data_of(folder, vocabulary_size=5).identity()
+    assert {name for name in here if here[name] != other[name]} == {"token ids"}
 
 
 @pytest.mark.slow
@@ -132,6 +136,7 @@ def test_on_two_machines(rffl: Callable[..., Ended], folder: Path, tmp_path: Pat
     ended = forked(2, *given, each=each, root=tmp_path / "other")
     assert ended.code == 2
     assert ended.err.count("Error: Expected all ranks to start alike, but the data of rank 1 differs") == 1
+    assert "have all nodes read the same files, but for each participant's own." in ended.err
 
 
 def refused(folder: Path, **more: Any) -> str:
@@ -198,7 +203,10 @@ def test_a_module_of_ones_own(folder: Path) -> None:
 
 
 def test_a_vocabulary_of_another_text(folder: Path) -> None:
-    """Where sentences are cut from one file too: words that it lacks are unknown."""
+    """Where sentences are cut from one file too: words that it lacks are unknown, and where these are most, said."""
     (folder / "words.txt").write_text("a film\n")
-    data = data_of(folder, split="UNI", train_file=str(folder / "train_0.csv"))
+    with pytest.warns(
+        UserWarning, match=r"\d\d% of the words of the \w+ sentences are not in the vocabulary, the 19998"
+    ):
+        data = data_of(folder, split="UNI", train_file=str(folder / "train_0.csv"))
     assert {*torch.cat([data.example(i)[0].flatten() for i in range(3)]).tolist()} == {1, 2, 3}

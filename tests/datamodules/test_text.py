@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import importlib.util
 import json
 import os
@@ -21,7 +22,7 @@ from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.datamodules.row_files import read_lines
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.text import TextDataModule
-from rffl_pl.datamodules.tokenizing import with_tokenizers, with_torchtext
+from rffl_pl.datamodules.tokenizing import Encoder, with_tokenizers, with_torchtext
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended, only_run
@@ -89,6 +90,16 @@ def test_what_a_text_calls_as_a_special_token() -> None:
     assert encode(["zebra <pad> <Unk>"]) == encode(["zebra < pad > < unk >"])
     assert encode(["zebra"]) == [[1]]
     assert 0 not in encode(["a <pad> b"])[0]
+    assert encode(['<"pad> <un"k>']) == encode(["<pad> <unk>"])  # quotation marks are dropped, and make no such name
+
+
+@pytest.mark.parametrize("build", [with_tokenizers, pytest.param(with_torchtext, marks=needs_torchtext)])
+def test_characters_that_are_written_in_two_ways(build: Callable[[list[str], int], Encoder]) -> None:
+    """A file from a Mac, with accents apart, would have other words than one from elsewhere."""
+    together, apart = "un caf\xe9 \xe0 c\xf4t\xe9", "un cafe\u0301 a\u0300 co\u0302te\u0301"
+    encode = build([together, "un film"], 100)
+    assert encode([apart]) == encode([together])
+    assert 1 not in encode([apart])[0]
 
 
 @pytest.mark.slow
@@ -255,6 +266,22 @@ def test_what_read_does_not_give(found: Any, told: str) -> None:
         Read(found).setup("fit")
 
 
+@pytest.mark.parametrize("labels", [["pos", "neg"], [1.5, 0.0], [None, 1]])
+def test_labels_that_are_no_numbers(labels: Any) -> None:
+    """What a tensor cannot be made of is told as what it is."""
+    with pytest.raises(UserError, match=f"labels to be numbers of classes, from 0 on, but got {labels[0]!r}; give"):
+        Texts(sentences=["good", "bad"], labels=labels)
+
+
+def test_labels_of_a_column_whose_rows_are_not_counted_from_zero() -> None:
+    """As of a data frame some rows of which were taken out."""
+    column = pytest.importorskip("pandas").Series([0, 1, 1, 0] * 5, index=range(3, 23))
+    texts = Texts(sentences=["bad", "good", "fine", "dull"] * 5, labels=column)
+    data = Read((texts, texts, texts))
+    data.setup("fit")
+    assert data.classes == [2, 2]
+
+
 def test_mr_of_ones_own(tmp_path: Path) -> None:
     """In its layout, with as many sentences as there are; nine in ten to train with."""
     folder = tmp_path / "MR" / "rt-polaritydata"
@@ -415,6 +442,62 @@ def test_other_words_to_be_tested_on_are_another_data_set(tmp_path: Path) -> Non
     assert one["token ids"] != other["token ids"]
 
 
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_sentences_to_predict_in_a_column(tmp_path: Path, kind: str) -> None:
+    """Its first line would be a sentence, and every label a word."""
+    train, asked = write(tmp_path / "a.csv", ROWS), write(tmp_path / f"asked.{kind}", ROWS[:9])
+    data = loaded(train, predict_file=str(asked))
+    (batch,) = data.predict_dataloader()
+    assert not isinstance(batch, dict)
+    ids = data.encode([text for text, _ in ROWS[:9]])
+    assert [[n for n in row if n] for row in batch[0].tolist()] == ids
+    write(tmp_path / f"asked.{kind}", [])
+    with pytest.raises(
+        UserError, match=rf"Expected sentences in --data\.predict_file .*asked\.{kind}, but it has none"
+    ):
+        loaded(train, predict_file=str(asked)).predict_dataloader()
+    other = Read((SOME, SOME, SOME))
+    other.predict_file = str(asked)
+    with pytest.raises(UserError, match=rf"a text file with a sentence per line, but got .*asked\.{kind}, whose lines"):
+        other.setup("predict")
+
+
+@pytest.mark.parametrize("between", ["", "\n"])
+def test_files_that_are_put_together(tmp_path: Path, between: str) -> None:
+    """The mark that each began with hides that names of columns come again."""
+    one = "\ufefftext,label\n" + "a good film,yes\na bad film,no\n" * 10
+    (tmp_path / "a.csv").write_text(one + between + one, encoding="utf-8")
+    with pytest.raises(UserError, match=r"in the first line of .* alone, but line 2[23] has them again"):
+        loaded(tmp_path / "a.csv")
+
+
+def test_labels_that_are_written_in_two_ways(tmp_path: Path) -> None:
+    """They look alike, and are one class."""
+    rows = [(text, ("caf\xe9", "cafe\u0301", "bar")[i % 3]) for i, (text, _) in enumerate(ROWS)]
+    assert loaded(write(tmp_path / "a.csv", rows)).class_names == ("bar", "caf\xe9")
+    given = loaded(write(tmp_path / "a.csv", rows), classes=["cafe\u0301", "bar"])
+    assert given.class_names == ("caf\xe9", "bar")
+
+
+def test_sentences_whose_words_are_unknown(tmp_path: Path) -> None:
+    """Of another language, or without blanks: a model would be measured on nothing, and nobody say so."""
+    train = write(tmp_path / "a.csv", ROWS)
+    foreign = [(f"un film franc {i}" if i % 2 else "bon", label) for i, (_, label) in enumerate(ROWS[:10])]
+    told = (
+        r"^60% of the words of the test sentences are not in the vocabulary, the 19998 most frequent words of the tra"
+    )
+    with pytest.warns(UserWarning, match=told):
+        loaded(train, test_file=str(write(tmp_path / "b.csv", foreign)))
+    with pytest.warns(
+        UserWarning, match=r"^\d+% of the words of the training .* the 2 most frequent words of the train"
+    ):
+        loaded(train, vocabulary_size=4)
+    (tmp_path / "asked.txt").write_text("mot\n\n")
+    data = loaded(train, predict_file=str(tmp_path / "asked.txt"))
+    with pytest.warns(UserWarning, match="^100% of the words of the sentences of --data.predict_file are not in the"):
+        data.predict_dataloader()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -450,6 +533,18 @@ def test_other_words_to_be_tested_on_are_another_data_set(tmp_path: Path) -> Non
         ),
         ("a.jsonl", b'{"text": "fine", "label": ["a"]}\n', r'a label in column label .*line 1 has \["a"\]'),
         ("a.jsonl", b'{"text": "fine", "label": NaN}\n', r"a label in column label .*line 1 has NaN"),
+        ("a.jsonl", b'{"text": 5, "label": 1}\n', r"a sentence in column text, but line 1 of .* has 5\."),
+        ("a.tsv", b"text\tlabel\nfi\nne\t1\n", r"line 2 has 1; have nothing .* and take ends of lines out of fields\."),
+        (
+            "a.csv",
+            b"text,label\n" + b"a" * 140_000 + b",1\n",
+            r"line 2 cannot be read \(field larger .*; shorten it, or give a \.jsonl file",
+        ),
+        (
+            "a.csv",
+            gzip.compress(b"text,label\n", mtime=0),
+            r"a\.csv to be a text, but it is packed by gzip; unpack it\.",
+        ),
         ("a.txt", b"fine", r"to be a \.csv, \.tsv or \.jsonl file"),
     ],
 )

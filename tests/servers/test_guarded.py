@@ -263,6 +263,27 @@ def test_guards_out_of_range(option: str, value: Any) -> None:
         RFFL(preset="guarded", **{option: value})
 
 
+@pytest.mark.parametrize("settings", [{"preset": "released"}, {"preset": "guarded", "probation": 0}])
+def test_a_share_that_confirms_nobody(settings: dict[str, Any]) -> None:
+    """It is searched over in vain."""
+    with pytest.raises(
+        UserError, match=r"--server\.probation 1 with --server\.confirmed_by, but got 0, which asks nobody"
+    ):
+        RFFL(confirmed_by=0.5, **settings)
+    assert RFFL(confirmed_by=0.5, **settings | {"probation": 1}).steps.confirmed_by == 0.5
+
+
+def test_a_past_that_weighs_all_where_there_is_none() -> None:
+    """Reputations that are 0 for ever have a participant removed for the few examples it has."""
+    for preset in ("released", "altruism"):
+        with pytest.raises(
+            UserError, match=r"--server\.alpha below 1 with --server\.first_weights examples, where rep"
+        ):
+            RFFL(preset=preset, alpha=1)  # type: ignore[arg-type]  # two of its names
+    for settings in ({"preset": "guarded"}, {"preset": "released", "first_weights": "uniform"}):
+        RFFL(alpha=1, **settings)  # type: ignore[arg-type]  # likewise
+
+
 def test_released_falls_to_one_free_rider() -> None:
     """The measured takeover is not one any more: then the documentation has to say so."""
     released = RFFL(preset="released")

@@ -45,8 +45,12 @@ ALTERNATIVES: dict[str, Sequence[Any]] = {
     "short_memory": ("off", 0.0, 0.5),
     "earned": (True, False),
 }
-FLIPS = [
-    pytest.param(preset, {name: value}, id=f"{preset}-{name}={value}")
+FLIPS = [  # confirmation goes with probation alone
+    pytest.param(
+        preset,
+        {name: value} | ({"probation": steps["probation"] or 1} if name == "confirmed_by" else {}),
+        id=f"{preset}-{name}={value}",
+    )
     for preset, steps in PRESETS.items()
     for name, values in ALTERNATIVES.items()
     for value in values
