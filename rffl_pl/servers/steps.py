@@ -65,8 +65,8 @@ class Steps:
         steps = cls(**PRESETS[preset] | given)
         if "confirmed_by" in given and not steps.probation:
             raise UserError(
-                "Expected --server.probation 1 with --server.confirmed_by, but got 0, which asks nobody to be confirmed;"
-                " give it, or --server.preset guarded, or leave --server.confirmed_by out."
+                "Expected --server.probation 1 with --server.confirmed_by, but got 0, which has nobody confirmed; "
+                "give it, or --server.preset guarded, or leave --server.confirmed_by out."
             )
         return steps
 

@@ -267,7 +267,7 @@ def test_guards_out_of_range(option: str, value: Any) -> None:
 def test_a_share_that_confirms_nobody(settings: dict[str, Any]) -> None:
     """It is searched over in vain."""
     with pytest.raises(
-        UserError, match=r"--server\.probation 1 with --server\.confirmed_by, but got 0, which asks nobody"
+        UserError, match=r"--server\.probation 1 with --server\.confirmed_by, but got 0, which has nobody"
     ):
         RFFL(confirmed_by=0.5, **settings)
     assert RFFL(confirmed_by=0.5, **settings | {"probation": 1}).steps.confirmed_by == 0.5
