@@ -279,7 +279,7 @@ def test_a_past_that_weighs_all_where_there_is_none() -> None:
         with pytest.raises(
             UserError, match=r"--server\.alpha below 1 with --server\.first_weights examples, where rep"
         ):
-            RFFL(preset=preset, alpha=1)  # type: ignore[arg-type]  # two of its names
+            RFFL(preset=preset, alpha=1)
     for settings in ({"preset": "guarded"}, {"preset": "released", "first_weights": "uniform"}):
         RFFL(alpha=1, **settings)  # type: ignore[arg-type]  # likewise
 
