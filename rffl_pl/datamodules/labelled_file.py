@@ -57,7 +57,7 @@ class LabelledFile(FederatedDataModule):
         label: Name of the column with the label.
         classes: The labels that there are, in their order, where no file that all read has all of them; others are
             refused. Those that YAML takes for something else in quotes, ``['yes', 'no']`` or ``['007', '008']``.
-        encoding: Of these files, and of a `TableFile`'s others; those of a `TextFile` are UTF-8.
+        encoding: Of these files, and of others with such rows; those with a sentence per line are UTF-8.
         group: Name of a column of the training file that says which rows belong together, for ``--data.split GROUPS``.
         kwargs: See `FederatedDataModule`.
 

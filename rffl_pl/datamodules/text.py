@@ -8,13 +8,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
-from torch import Tensor
 
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.own import Own
@@ -37,7 +35,7 @@ class Texts:
         groups: For the split ``GROUPS``: which training sentences belong together, N numbers from 0 on.
 
     Raises:
-        UserError: If there are not as many classes as sentences, a sentence is no string or a class no whole number.
+        UserError: If there are not as many classes as sentences, a sentence is no string or a class no number.
     """
 
     sentences: Sequence[str]
@@ -55,7 +53,7 @@ class Texts:
                 f"Expected sentences to be strings, but number {other} is of type "
                 f"{type(self.sentences[other]).__name__}; leave it out or make it one."
             )
-        strange = [label for label in self.labels if not isinstance(label, Integral | Tensor)]
+        strange = [label for label in self.labels if label is None or isinstance(label, str)]
         if strange:
             raise UserError(
                 f"Expected labels to be numbers of classes, from 0 on, but got {strange[0]!r}; give for instance the "
