@@ -498,7 +498,8 @@ class FederatedModule(Configured, LightningModule):
         saved = checkpoint["federation"]
         training = self.trainer.state.fn == TrainerFn.FITTING
         with sound(self.trainer.ckpt_path):
-            check_identity(saved["identity"], self.identity(), training=training)
+            if not check_identity(saved["identity"], self.identity(), training=training):
+                rank_zero_warn("These are other examples than those that the checkpoint's run was measured on.")
             self.round = saved["round"]
             for index, participant in enumerate(self.cohort.participants):
                 state = saved["participants"][participant]

@@ -241,7 +241,21 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             "shards": self._digest,
         }
         told = {"validation": self._validation, "inputs": self._inputs}
-        return facts | {name: digest for name, digest in told.items() if digest}
+        return facts | {name: digest for name, digest in told.items() if digest} | {"training examples": self._trained}
+
+    @cached_property
+    def _trained(self) -> str:
+        """Of what models are trained on and their classes, which is the same whatever they are measured on."""
+        found = hashlib.sha256("/".join(self.class_names).encode())
+        if self._told:
+            found.update("/".join(told.digest for told in self._told["training"]).encode())
+            return found.hexdigest()[:16]
+        part = self._parts["training"]
+        for tensor in (part.labels, *self.shards):
+            found.update(tensor.numpy().data)
+        if (tensors := tensors_of(part.dataset)) is not None:
+            found.update(digest_of_inputs([tensors[0]]).encode())
+        return found.hexdigest()[:16]
 
     @cached_property
     def _validation(self) -> str:

@@ -133,18 +133,22 @@ class TextDataModule(FederatedDataModule):
 
     def identity(self) -> dict[str, str]:
         """As for any data, and the token ids: with another vocabulary a model would read other words."""
-        return super().identity() | {"token ids": self._token_digest}
+        facts = super().identity()
+        trained = f"{facts['training examples']} {self._token_digests[0]}"
+        return facts | {"token ids": self._token_digests[1], "training examples": trained}
 
     @cached_property
-    def _token_digest(self) -> str:
-        """Of everybody's sentences, and of a vocabulary's."""
+    def _token_digests(self) -> tuple[str, str]:
+        """Of a vocabulary's sentences and everybody's for training, and of these and all others."""
         assert self.sources is not None
         found = hashlib.sha256(self._numbered_by)
-        for part in self.sources.parts().values():
+        digests = []
+        for part in self.sources.parts().values():  # of which the training examples are the first
             if isinstance(part, Sentences):
                 found.update(part.lengths.numpy().data)
                 found.update(torch.cat(part.tokens).numpy().data)
-        return found.hexdigest()[:16]
+            digests.append(found.hexdigest()[:16])
+        return digests[0], digests[-1]
 
     def _vocabulary(self, train: Texts | OwnTexts) -> Sequence[str]:
         """The sentences that the vocabulary is built from."""

@@ -21,6 +21,12 @@ from rffl_pl.runs.settings import optimizer_settings
 
 Identity = dict[str, dict[str, str]]
 
+_TRAINED = "training examples"
+_ALL = ("shards", "inputs", "validation", "token ids")
+"""Of data, what hangs on all examples, and not on those that models are trained on alone."""
+_LATER = ("inputs", "validation", _TRAINED)
+"""Of data, what checkpoints of earlier versions do not have."""
+
 _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
 
 _FROZEN_ALONE = re.compile(r"model: \S+ is (\S+) frozen \w+ there and \1 frozen \w+ here")
@@ -50,21 +56,26 @@ def _sizes(optimizer: Optimizer) -> str:
     return ", ".join(str(len(group["params"])) for group in optimizer.param_groups)
 
 
-def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:
+def check_identity(saved: Identity, here: Identity, *, training: bool) -> bool:
     """Refuse a checkpoint of another run.
 
     Of the optimizer's options only those are compared that both know, since torch adds some from version to version,
-    and none that only says how its steps are computed.
+    and none that only says how its steps are computed. Where nobody trains, models may be measured on other examples
+    than in their run, if the training examples are its own, by which words are numbered and columns scaled.
+
+    Returns:
+        Whether what models are measured on is the same, too.
 
     Raises:
         UserError: With the first differences.
     """
+    found = _differing(saved, here, training=training)
+    told = _TRAINED in here["data"] and _TRAINED in saved["data"]
+    left_out = _ALL if told and not training else (_TRAINED,)
     differences = [
         f"{group}: {key} is {saved[group].get(key, 'absent')} there and {here[group].get(key, 'absent')} here"
-        for group in here
-        if group != "training" or training
-        for key in (_shared if group == "training" else _either)(here[group], saved[group])
-        if here[group].get(key) != saved[group].get(key)
+        for group, key in found
+        if group != "data" or key not in left_out
     ]
     if differences:
         frozen = all(_FROZEN_ALONE.fullmatch(one) for one in differences)
@@ -75,6 +86,7 @@ def check_identity(saved: Identity, here: Identity, *, training: bool) -> None:
             f"Expected the checkpoint at --ckpt_path to be of this run, but {'; '.join(differences[:3])}{more}; "
             f"{remedy if frozen else f'give the config.yaml that lies beside it{files}'}."
         )
+    return not any(group == "data" and key in _ALL for group, key in found)
 
 
 def sources(kinds: Iterable[type]) -> dict[str, str]:
@@ -152,10 +164,21 @@ def raw(tensor: Tensor) -> bytes:
     return bytes_of(tensor.detach().cpu()).numpy().tobytes()
 
 
+def _differing(saved: Identity, here: Identity, *, training: bool) -> list[tuple[str, str]]:
+    """The facts that differ, each by its group and its key."""
+    return [
+        (group, key)
+        for group in here
+        if group != "training" or training
+        for key in (_shared if group == "training" else _either)(here[group], saved[group])
+        if here[group].get(key) != saved[group].get(key)
+    ]
+
+
 def _shared(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
     return [key for key in here if key in there and key not in IMPLEMENTATIONS]
 
 
 def _either(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """The facts to compare: of inputs and validation examples checkpoints of earlier versions tell nothing."""
-    return [key for key in {**here, **there} if key not in ("inputs", "validation") or (key in here and key in there)]
+    """The facts to compare: of some checkpoints of earlier versions tell nothing."""
+    return [key for key in {**here, **there} if key not in _LATER or (key in here and key in there)]

@@ -428,7 +428,7 @@ def test_other_words_are_another_data_set(tmp_path: Path) -> None:
     same = loaded(write(tmp_path / "b.csv", ROWS)).identity()
     other = loaded(write(tmp_path / "c.csv", [(text + " indeed", label) for text, label in ROWS])).identity()
     assert one == same
-    assert {key for key in one if one[key] != other[key]} == {"token ids"}
+    assert {key for key in one if one[key] != other[key]} == {"token ids", "training examples"}
 
 
 def test_other_words_to_be_tested_on_are_another_data_set(tmp_path: Path) -> None:
@@ -570,6 +570,43 @@ def test_latin_1_text(tmp_path: Path) -> None:
 def test_options_out_of_range(tmp_path: Path, option: str, value: Any) -> None:
     with pytest.raises(UserError, match=rf"--data\.{option}"):
         loaded(write(tmp_path / "a.csv", ROWS), **{option: value})
+
+
+def test_models_are_measured_on_other_sentences(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Newly labelled ones say, by the words of training; a run goes on with its own alone, and training ones stay."""
+    train, first = write(tmp_path / "train.csv", ROWS), write(tmp_path / "first.csv", ROWS[:10])
+    new = write(tmp_path / "new.csv", [(text, "no") for text, _ in ROWS[20:36]])
+    data = ("--data", "TextFile", "--data.train_file", train, "--data.test_file", first, "--data.split", "UNI")
+    network = ("--model.network", "TextCNN", "--model.network.vocabulary", 100, "--model.network.width", 8)
+    sgd = ("--model.optimizer", "SGD", "--model.optimizer.lr", 0.1, "--federation.participants", 2)
+    assert rffl("fit", *data, *network, *sgd, *QUICK, "--trainer.max_epochs", 1).code == 0
+    run = only_run(tmp_path / "runs")
+    checkpoint = ("--config", run / "config.yaml", "--ckpt_path", run / "checkpoints" / "last.ckpt")
+    told = "Warning: These are other examples than those that the checkpoint's run was measured on."
+    same = rffl("test", *checkpoint, "--run.name", "same")
+    assert same.code == 0, same.err
+    assert told not in same.err
+    ended = rffl("test", *checkpoint, "--data.test_file", new, "--run.name", "new")
+    assert ended.code == 0, ended.err
+    assert ended.err.count(told) == 1
+    (found,) = (tmp_path / "runs" / "new").glob("*/scores.json")
+    scores = json.loads(found.read_text())
+    assert scores["examples"] == 16
+    ended = rffl("predict", *checkpoint, "--data.predict_file", new, "--run.name", "asked")
+    assert ended.code == 0, ended.err
+    assert told not in ended.err
+    for i in range(2):
+        (found,) = (tmp_path / "runs" / "asked").glob(f"*/predictions/participant_{i}.csv")
+        with found.open() as file:
+            right = [row["label"] == "no" for row in csv.DictReader(file)]
+        assert scores["scores"]["accuracy"][i] == pytest.approx(sum(right) / 16)
+    ended = rffl("fit", *checkpoint, "--data.test_file", new, "--trainer.max_epochs", 2)
+    assert ended.code == 2
+    assert "data: shards is" in ended.err
+    write(train, [*ROWS[:-1], ("another film", ROWS[-1][1])])
+    ended = rffl("test", *checkpoint, "--data.test_file", new)
+    assert ended.code == 2
+    assert re.search("data: training examples is [^;]*; give the config.yaml .*, and data as it was then", ended.err)
 
 
 @pytest.mark.slow

@@ -97,7 +97,10 @@ def test_a_class_is_how_its_file_and_what_that_imports_are_written(
 
 
 def test_other_validation_examples_are_other_data() -> None:
-    """A rule that validates decides by their labels; a checkpoint of an earlier version tells nothing of them."""
+    """A rule that validates decides by their labels; a checkpoint of an earlier version tells nothing of them.
+
+    To be measured on they may be others.
+    """
 
     class Flipped(WithValidation):
         def load(self) -> Sources:
@@ -115,6 +118,8 @@ def test_other_validation_examples_are_other_data() -> None:
         return of(nn.Linear(2, 1)) | {"data": data}
 
     with pytest.raises(UserError, match=r"data: validation is \w+ there and \w+ here"):
-        check_identity(told(others), told(ours), training=False)
+        check_identity(told(others), told(ours), training=True)
+    assert not check_identity(told(others), told(ours), training=False)
+    assert check_identity(told(ours), told(ours), training=True)
     del others["validation"]
-    check_identity(told(others), told(ours), training=False)
+    assert check_identity(told(others), told(ours), training=True)
