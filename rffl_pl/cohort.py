@@ -21,6 +21,7 @@ from rffl_pl.parameters import (
     bind,
     checksum,
     flat_parameters,
+    kept_apart,
     layer_sizes,
     running_statistics,
     trainable,
@@ -209,13 +210,21 @@ class Cohort:
         # In training mode: what was measured before, and with whom, leaves a network in either.
         with torch.no_grad(), its_own():
             objective.begin(network.train(), here)
+        self._check_memory(index)
         yield loss_of, its_own
         if index in self._unsound:
             self.objective_memories[index] = before
             return
         with torch.no_grad(), its_own():
             objective.end(network.train(), here)
-        check_remembered(objective, memory)
+        self._check_memory(index)
+
+    def _check_memory(self, index: int) -> None:
+        """See to what an objective remembers of a participant: tensors, and none that training writes to."""
+        assert self._objective is not None
+        memory = self.objective_memories[index]
+        check_remembered(self._objective, memory)
+        kept_apart(memory, self.weights[index], *self.networks[index].buffers())
 
     def _criterion(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of a mini-batch by its logits, one's own in single precision."""

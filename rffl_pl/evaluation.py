@@ -167,7 +167,9 @@ class Evaluation:
     def _fresh(self, name: str, device: torch.device) -> Metric:
         metric = self.measures[name][0].clone().to(device)
         metric.reset()
-        metric.distributed_available_fn = _never  # merging ranks would average different participants' models
+        for one in metric.modules():  # it may be made of others
+            if isinstance(one, Metric):
+                one.distributed_available_fn = _never  # merging ranks would average different participants' models
         return metric
 
 

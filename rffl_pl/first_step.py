@@ -212,15 +212,17 @@ def check_objective(
         loss: The criterion that the objective is given.
 
     Raises:
-        UserError: If it fails, gives more than a number or one that hangs on no parameter, keeps anything but tensors
-            of a participant, or changes itself: results would hang on who shares a process.
+        UserError: If it fails, gives more than a number or one that hangs on no parameter, gives parameters other
+            tensors or has others train, keeps anything but tensors of a participant, or changes itself: results would
+            hang on who shares a process.
     """
     name, memory = type(objective).__name__, dict[str, Tensor]()
     remedy = "have it keep tensors as .detach() gives them, and no locks or open files"
     with ones_own(objective, "--model.objective", "be copied", remedy):
         tried = copy.deepcopy(objective)
     copied = sharing_copy(network)
-    optimizer = make_optimizer(factory, copied)
+    row = flat_parameters(copied)
+    optimizer = make_optimizer(factory, bind(copied, row))
     with stays(f"--model.objective {name}", tried, "keep what belongs to a participant in local.memory"):
         for number in range(2):
             # Of logits in single precision, as in training.
@@ -235,6 +237,22 @@ def check_objective(
                 with torch.no_grad():
                     tried.end(copied.train(), here)
         check_remembered(objective, memory)
+        _check_bound(copied, row, f"--model.objective {name}")
+        _check_same_train(network, copied, f"--model.objective {name}")
+
+
+def _check_same_train(network: nn.Module, trained: nn.Module, whose: str) -> None:
+    """See that the same parameters train as in the beginning: these are what travels and what a checkpoint has.
+
+    Raises:
+        UserError: If one does not, or others do.
+    """
+    pairs = zip(network.named_parameters(), trained.parameters(), strict=True)
+    if changed := [key for (key, p), other in pairs if p.requires_grad != other.requires_grad]:
+        raise UserError(
+            f"Expected {whose} to leave requires_grad of parameters as it is, but that of {changed[0]} changes; freeze "
+            "it in --model.network, for everybody and all rounds, or put its values back at the end."
+        )
 
 
 def _drawn(loss: nn.Module, logits: Tensor, y: Tensor) -> Any:

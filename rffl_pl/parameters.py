@@ -85,6 +85,14 @@ def astray(network: nn.Module, row: Tensor) -> str | None:
     return None
 
 
+def kept_apart(memory: dict[str, Tensor], *given: Tensor) -> None:
+    """Have a memory hold copies of what it has of tensors that somebody was given, and others write to after it."""
+    theirs = {tensor.untyped_storage().data_ptr() for tensor in given}
+    for name, value in memory.items():
+        if value.layout == torch.strided and value.untyped_storage().data_ptr() in theirs:
+            memory[name] = value.detach().clone()
+
+
 def checksum(t: Tensor) -> int:
     """A sum of a tensor's bits, which equal ones have in common, and few others."""
     return int(t.view(torch.int32).sum() if t.dtype == torch.float32 and t.is_contiguous() else bytes_of(t).sum())

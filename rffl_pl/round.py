@@ -14,6 +14,7 @@ from rffl_pl.exchange import Traffic
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.judging import judge
+from rffl_pl.parameters import kept_apart
 from rffl_pl.running import RunningStatistics
 from rffl_pl.schedule import Examples, Schedule
 from rffl_pl.servers import Consensus, Server, Verdict
@@ -219,6 +220,7 @@ def _sent(
                 f"Expected outgoing of --server {type(server).__name__} to remember tensors, which a checkpoint keeps, "
                 f"but its memory has {key} of type {type(value).__name__}; give torch.tensor(...)."
             )
+    kept_apart(memory, upload, model)
     return sent
 
 
@@ -310,7 +312,13 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
         sent, memory = uploads[participant], table.colluders.setdefault(participant, {})
         nowhere = torch.zeros_like(sent)
         situation = table.cast.situation(
-            participant, number, memory=memory, update=sent, model=nowhere, honest=known, adversaries=adversaries
+            participant,
+            number,
+            memory=memory,
+            update=sent,
+            model=nowhere,
+            honest=known.clone(),
+            adversaries=adversaries,
         )
         # The adversary has no way around the form in which uploads travel.
         outgoing = _sent(table, participant, table.cast.collude(situation), {}, nowhere, number)

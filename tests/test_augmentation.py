@@ -63,6 +63,16 @@ class Counting(Augmentation):
         return x + torch.rand(1, generator=self.stream)
 
 
+_OWN = np.random.default_rng(0)
+
+
+class Drawing(Augmentation):
+    """Draws from a generator that is no attribute of its own, and goes on from call to call."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x + float(_OWN.random())
+
+
 class Learnt(Augmentation):
     """A layer, whose outputs would want a gradient, and what is prepared when it is first called."""
 
@@ -210,6 +220,10 @@ def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> N
         (
             Counting("calls"),
             "Counting to stay as it is made, since it serves all participants .*, but its calls changes",
+        ),
+        (
+            Drawing(),
+            "Drawing to draw from the streams around it, .* but it makes something else of the same inputs where",
         ),
         (Counting("stream"), "to stay as it is made, .*, but its stream changes; have it draw from the surrounding"),
     ],

@@ -313,7 +313,68 @@ def test_a_round_that_fails_is_forgotten() -> None:
     assert told == [{"begun": 3, "ended": 3}, {"begun": 2, "ended": 2}]
 
 
+class Replacing(FedDyn):
+    """Somebody's own, which puts a head of its own back in the usual way, and it is nobody's part any more."""
+
+    def begin(self, network: nn.Module, local: LocalRound) -> None:
+        super().begin(network, local)
+        last = [*network.parameters()][-1]
+        last.data = local.memory.setdefault("head", torch.zeros_like(last)).clone()
+
+
+class Freezing(FedDyn):
+    """Somebody's own, which trains the body alone, and no checkpoint has the head."""
+
+    def begin(self, network: nn.Module, local: LocalRound) -> None:
+        super().begin(network, local)
+        [*network.parameters()][-1].requires_grad_(False)
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        return local.criterion(network(x), y)
+
+    def end(self, network: nn.Module, local: LocalRound) -> None:
+        """Nothing."""
+
+
+class Viewing(FedDyn):
+    """Somebody's own, which keeps last round's weights without copying them."""
+
+    def begin(self, network: nn.Module, local: LocalRound) -> None:
+        if local.round == 0:
+            local.memory.update(self._seen(network))
+
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
+        away = [(p - local.memory[name]).square().sum() for name, p in network.named_parameters()]
+        return local.criterion(network(x), y) + torch.stack(away).sum()
+
+    def end(self, network: nn.Module, local: LocalRound) -> None:
+        local.memory.update(self._seen(network))
+
+    def _seen(self, network: nn.Module) -> dict[str, Tensor]:
+        return network.state_dict()
+
+
+class Copying(Viewing):
+    """Likewise, of copies."""
+
+    def _seen(self, network: nn.Module) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def test_memory_that_training_would_write_to() -> None:
+    """It would be the weights of now, not those that were kept, and after an interruption others again."""
+    found = []
+    for kind in (Viewing, Copying):
+        cohort = Cohort(batchnorm(), [0], sgd, CPU, objective=kind())
+        for number in range(3):
+            train_round(cohort, {0: examples(0)}, Schedule(epochs=2), FEDERATION, number)
+        found.append(cohort.weights[0].clone())
+    assert torch.equal(*found)
+
+
 REFUSED = {
+    Replacing: r"--model.objective Replacing to change parameters in place, but it gives \S+ another tensor, and what",
+    Freezing: r"--model.objective Freezing to leave requires_grad of parameters as it is, but that of \S+ changes",
     Counting: "to stay as it is made, since it serves all participants of a process, but its seen changes",
     Drifting: "but its mean changes",
     Projecting: "but its head changes",

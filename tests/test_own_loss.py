@@ -206,6 +206,26 @@ def test_which_losses_several_can_train_by(name: str, why: str | None) -> None:
     assert (found is None) if why is None else why in str(found)
 
 
+class HardestOf(nn.Module):
+    """Goes by so many of a batch, whose worst they are."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        each = cross_entropy(logits, y, reduction="none")
+        return each.topk(min(self.count, len(each))).values.mean()
+
+
+@pytest.mark.parametrize("count", [4, 32, 200])
+def test_a_loss_of_so_many_examples(count: int) -> None:
+    """Of few classes fewer examples were tried, of which it is the mean."""
+    network = mlp()
+    found = refusal(network, sgd(network.parameters()), torch.randn(4, 6), HardestOf(count))
+    assert found == "the loss of a batch is not the mean of those of its examples"
+
+
 @pytest.mark.parametrize("stacked", [False, True])
 def test_a_loss_has_logits_of_single_precision(stacked: bool) -> None:
     """Under bf16-mixed too, with either engine: mixing types ends in a traceback."""

@@ -16,6 +16,7 @@ from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.federation import Federation
 from rffl_pl.fingerprints import left_alone, stays
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.parameters import kept_apart
 from rffl_pl.schedule import Batches, Examples
 
 
@@ -310,6 +311,7 @@ def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
                 f"Expected --adversaries {_described(attack)} to remember tensors, which a checkpoint keeps, but its "
                 f"memory has {name} of type {type(value).__name__}; give torch.tensor(...)."
             )
+    kept_apart(situation.memory, like)
     return upload.to(like)
 
 

@@ -134,6 +134,12 @@ def check_made(augment: object) -> None:
         )
 
 
+def _drawn_alike(augment: Augmentation, x: Tensor) -> Tensor:
+    """What an augmentation makes of inputs, drawing the same each time; NaN as 0."""
+    with Stream(1):
+        return changed(augment, x.clone()).nan_to_num()
+
+
 def check_augment(augment: Augmentation, x: Tensor) -> None:
     """Try an augmentation on inputs ``[B, ...]``, which may be changed.
 
@@ -146,5 +152,12 @@ def check_augment(augment: Augmentation, x: Tensor) -> None:
         found = changed(augment, x)  # the first time it may prepare something for good
         with stays(called, augment, "have it draw from the surrounding streams, and keep nothing"):
             changed(augment, found.clone())
+    once, again = (_drawn_alike(augment, found) for _ in range(2))
+    if not torch.equal(once, again):
+        raise UserError(
+            f"Expected {called} to draw from the streams around it, torch's, NumPy's or Python's own, but it makes "
+            "something else of the same inputs where these are the same: results would hang on who shares a process; "
+            "leave generators of its own out."
+        )
     if found.is_floating_point() and not found.isfinite().all():
         raise UserError(f"Expected {called} to make finite inputs, but got NaN or infinity; mend it.")

@@ -29,10 +29,19 @@ class Around(Consensus):
     by_coordinate: ClassVar[Sequence[str]] = ("model", "rule_vectors")
 
     def __init__(self, rule: Consensus) -> None:
-        super().__init__()
         self.inner = rule
+        super().__init__()
         self.whole = rule.whole
         self.gives_all = self.gives_all and rule.gives_all
+
+    @property
+    def round(self) -> int:
+        """The round, counted from 0, which is the rule's too: its participants' side goes by it on every rank."""
+        return self.inner.round
+
+    @round.setter
+    def round(self, number: int) -> None:
+        self.inner.round = number
 
     def start(self, task: Task) -> None:
         super().start(task)

@@ -74,7 +74,6 @@ class FedOpt(Around):
             )
 
     def weigh(self, evidence: Evidence) -> Tensor:
-        self.inner.round = self.round
         return self.inner.weigh(evidence)
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:

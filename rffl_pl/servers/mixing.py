@@ -70,7 +70,6 @@ class Mixing(Around):
         return senders
 
     def weigh(self, evidence: Evidence) -> Tensor:
-        self.inner.round = self.round
         mixing = self.mixing(evidence)
         mixed = Mixed.of(evidence, mixing, self.senders_of(evidence.senders, mixing))
         weights = self.inner.decided(mixed)

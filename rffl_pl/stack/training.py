@@ -378,7 +378,8 @@ class Stack:
         """See that a batch's loss is the mean over its examples, whose number here hangs on the participant."""
         if self._loss is cross_entropy:
             return
-        count = min(2 * classes, max(64, 2**22 // classes))  # of very many classes not all
+        # More than a mini-batch, since some losses go by so many of its examples; of very many classes not all.
+        count = min(max(2 * classes, 1024), max(64, 2**22 // classes))
         y = torch.arange(count) % classes
         logits = torch.randn(count, classes, generator=torch.Generator().manual_seed(0))
         # Some are told well and some badly: where all are told alike, a loss that bends between may not show.

@@ -57,6 +57,40 @@ class RecordedSignSGD(Recorded, SignSGD):
     """Sends signs."""
 
 
+class Stale(Adversary):
+    """Sends its update of the round before, which it keeps as it was given, or a copy."""
+
+    def __init__(self, *, copied: bool) -> None:
+        self.copied = copied
+
+    def upload(self, situation: Situation) -> Tensor:
+        last = situation.memory.get("last", torch.ones_like(situation.update)).clone()
+        situation.memory["last"] = situation.update.clone() if self.copied else situation.update
+        return last
+
+
+class Centring(OmniscientAdversary):
+    """Takes the mean away from the honest uploads where they lie, or in a copy."""
+
+    def __init__(self, *, copied: bool) -> None:
+        self.copied = copied
+
+    def collude(self, situation: Situation) -> Tensor:
+        honest = situation.honest
+        assert honest is not None
+        mean = honest.mean(0)
+        centred = honest - mean if self.copied else honest.sub_(mean)
+        return mean + centred[0]
+
+
+@simulates
+@pytest.mark.parametrize("kind", [Stale, Centring])
+def test_what_an_attack_is_given_is_its_own(kind: Callable[..., Adversary]) -> None:
+    """What it kept would be overwritten, and the second one be shown what the first one made of the honest uploads."""
+    ran = [federate(FedAvg(), [kind(copied=copied)] * 2, rounds=4) for copied in (True, False)]
+    assert torch.equal(ran[0].cohort.weights, ran[1].cohort.weights)
+
+
 class Loud(OmniscientAdversary):
     """A user's own attack, of which a test sees what it is shown."""
 
