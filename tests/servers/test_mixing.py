@@ -188,13 +188,14 @@ class Lengths(Consensus):
 @every_mixing
 def test_the_rule_knows_the_round_on_every_rank(kind: str) -> None:
     """Its participants' side goes by it, and on ranks that do not serve nobody takes its steps."""
-    server = mixing(kind, Lengths(), 2, 9)
+    rule = Lengths()
+    server = mixing(kind, rule, 2, 9)
     for number in (0, 3, 4):
         server.round = number
-        assert server.round == server.inner.round == number
+        assert server.round == rule.round == number
     verdict = one_round(server, uploads(9, 53, 1))
     assert verdict.members.all()
-    assert server.round == server.inner.round == 1
+    assert server.round == rule.round == 1
     assert server.state_dict()["round"] == server.state_dict()["rule"]["round"] == 1
 
 
