@@ -14,8 +14,10 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
 from rffl_pl.fingerprints import close
+from rffl_pl.parameters import kept_apart
 from rffl_pl.restored import same_verdicts, warn_of_lost_state
 from rffl_pl.servers import Server, Verdict
+from rffl_pl.servers.around import surrounded
 from rffl_pl.table import Table, of_server
 
 
@@ -29,6 +31,8 @@ def judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, num
     heard_once = nullcontext() if exchange.rank == 0 else warnings.catch_warnings(action="ignore")  # rank 0 says it
     with heard_once:
         verdict = _judged(table, table.server, uploads, heard, number)
+    for rule in surrounded(table.server):  # uploads of who is hosted here are written over in the next round
+        kept_apart(vars(rule), *uploads.values())
     if len(exchange.shards) > 1:
         _check_agreement(exchange, verdict)
     if table.restored is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,12 +86,24 @@ def astray(network: nn.Module, row: Tensor) -> str | None:
     return None
 
 
-def kept_apart(memory: dict[str, Tensor], *given: Tensor) -> None:
-    """Have a memory hold copies of what it has of tensors that somebody was given, and others write to after it."""
+def kept_apart(memory: dict[str, Any], *given: Tensor) -> None:
+    """Have a memory hold copies of what it has of tensors that somebody was given, and others write to after it.
+
+    Args:
+        memory: Tensors and dictionaries of such; whatever else is in it stays.
+        given: The tensors.
+    """
     theirs = {tensor.untyped_storage().data_ptr() for tensor in given}
     for name, value in memory.items():
-        if value.layout == torch.strided and value.untyped_storage().data_ptr() in theirs:
+        if isinstance(value, dict):
+            kept_apart(value, *given)
+        elif isinstance(value, Tensor) and _storage(value) in theirs:
             memory[name] = value.detach().clone()
+
+
+def _storage(t: Tensor) -> int | None:
+    """Where a tensor's entries lie; None of one that has no such place, a sparse one."""
+    return t.untyped_storage().data_ptr() if t.layout == torch.strided else None
 
 
 def checksum(t: Tensor) -> int:

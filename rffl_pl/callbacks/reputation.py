@@ -22,7 +22,7 @@ from rffl_pl.pieces import check_pieces
 from rffl_pl.round import bring_up_to_date, play
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import RFFL, Consensus, FedAvg, Server, Verdict
-from rffl_pl.servers.around import Around
+from rffl_pl.servers.around import surrounded
 from rffl_pl.strategy import FederatedStrategy
 from rffl_pl.table import Table
 
@@ -203,7 +203,7 @@ _TRIED = (2, 10)
 
 def _copy_of_ones_own(server: Server) -> Server | None:
     """A copy before it starts; None where all rules are the package's, and of one that cannot be copied."""
-    if not server.communicates or all(map(is_packaged, _rules(server))):
+    if not server.communicates or all(map(is_packaged, surrounded(server))):
         return None
     try:
         return copy.deepcopy(server)
@@ -223,7 +223,7 @@ def _check_shardable(server: Server, cast: Cast) -> None:
     Raises:
         UserError: If somebody does.
     """
-    *around, rule = _rules(server)
+    *around, rule = surrounded(server)
     option = "--server" + ".rule" * len(around)
     whole = isinstance(rule, Consensus) and rule.whole
     if server.communicates and (rule.by_coordinate is None or whole):
@@ -244,18 +244,13 @@ def _copied(memories: Memories, device: torch.device | str) -> Memories:
     return {i: {name: value.to(device, copy=True) for name, value in memory.items()} for i, memory in memories.items()}
 
 
-def _rules(server: Server) -> list[Server]:
-    """The server, and where it is around another rule that one too, and so on."""
-    return [server, *(_rules(server.inner) if isinstance(server, Around) else ())]
-
-
 def _check_corrections(server: Server) -> None:
     """See that what participants download tells where their updates went.
 
     Raises:
         UserError: If it does not.
     """
-    others = [rule for rule in _rules(server) if not rule.steps_by_updates]
+    others = [rule for rule in surrounded(server) if not rule.steps_by_updates]
     if others:
         remedy = "give --server.subtract_own false, or leave one" if isinstance(others[0], RFFL) else "leave one"
         raise UserError(
@@ -271,7 +266,7 @@ def _check_coalition(server: Server, module: FederatedModule) -> None:
     """
     if module.federation.coalition is None:
         return
-    rule = _rules(server)[-1]
+    rule = surrounded(server)[-1]
     released = isinstance(rule, FedAvg) and rule.variant == "released"
     if released or not isinstance(server, Consensus):
         variant = ", whose variant is released" if released else ""

@@ -252,7 +252,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             return found.hexdigest()[:16]
         part = self._parts["training"]
         for tensor in (part.labels, *self.shards):
-            found.update(tensor.numpy().data)
+            found.update(tensor.numpy().tobytes())
         if (tensors := tensors_of(part.dataset)) is not None:
             found.update(digest_of_inputs([tensors[0]]).encode())
         return found.hexdigest()[:16]

@@ -116,13 +116,17 @@ class Around(Consensus):
             raise UserError(f"Expected --server.rule {before}, as in the checkpoint at --ckpt_path, but got {here}.")
         with _of_the_rule():
             self.inner.load_state_dict(state["rule"] | state["rule_vectors"])
+        self.round = state["round"]  # earlier releases kept another one for the rule
+
+
+def surrounded(server: Server) -> list[Server]:
+    """The server, and the rules that it is around, from the outermost on."""
+    return [server, *(surrounded(server.inner) if isinstance(server, Around) else ())]
 
 
 def innermost(server: Server) -> Server:
     """The rule that all others are around, or the server itself."""
-    while isinstance(server, Around):
-        server = server.inner
-    return server
+    return surrounded(server)[-1]
 
 
 @contextmanager

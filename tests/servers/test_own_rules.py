@@ -298,6 +298,42 @@ def test_what_cannot_travel(what: str, expected: str) -> None:
     assert expected in str(refusal.value)
 
 
+class Remembering(FedAvg):
+    """Half of the step is what everybody sent in the round before, kept as it was given or in copies."""
+
+    def __init__(self, *, copied: bool) -> None:
+        super().__init__()
+        self.copied = copied
+        self.last: dict[str, Tensor] = {}
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        weights = super().weigh(evidence)
+        rows = zip(evidence.senders.tolist(), evidence.uploads, strict=True)
+        before, self.last = self.last, {str(i): row.clone() if self.copied else row for i, row in rows}
+        self.added = torch.stack([*before.values()]).mean(0) / 2 if before else torch.zeros(len(evidence.uploads[0]))
+        return weights
+
+    def stride(self, combined: Tensor) -> Tensor:
+        return super().stride(combined) + self.added
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"last": {**self.last}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.last = {**state["last"]}
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_uploads_that_a_rule_keeps(around: bool) -> None:
+    """Those of who is hosted beside the server would be written over by the next round, and others' not."""
+    ran = []
+    for copied in (True, False):
+        rule = Remembering(copied=copied)
+        ran.append(federate(NNM(rule=rule) if around else rule, rounds=4).cohort.weights)
+    assert torch.equal(*ran)
+
+
 class Lottery(FedAvg):
     """Draws wherever it is asked, as torch, NumPy and Python do it, and goes by its round where participants are."""
 
