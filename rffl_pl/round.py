@@ -11,6 +11,7 @@ from torch import Tensor
 from rffl_pl.cohort import Cohort
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
+from rffl_pl.fingerprints import left_alone
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.judging import judge
@@ -191,7 +192,8 @@ def _forge(table: Table, trained: Container[int], number: int) -> None:
         own = update
         if table.exchange.active[participant]:  # whoever has been removed keeps all of it
             keeping = of_server(server, "keep what is a participant's own of its update", number)
-            with table.drawing_ones_own("kept", participant, number), keeping:
+            given = left_alone(f"kept of --server {type(server).__name__} to leave updates as they are", update)
+            with table.drawing_ones_own("kept", participant, number), keeping, given:
                 own = server.kept(update)
             _check_shape("kept", server, own, update.shape)
         sent = update
@@ -208,10 +210,12 @@ def _sent(
     """What a participant sends of an upload ``[D]``; noise that a rule adds is the participant's own.
 
     Raises:
-        UserError: If the server's class has it send another number of entries, or remember what no checkpoint keeps.
+        UserError: If the server's class has it send another number of entries, remember what no checkpoint keeps, or
+            changes what it is given in place.
     """
     server, seed = table.server, table.federation.seed_for("upload", participant, number)
-    with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number):
+    given = left_alone(f"outgoing of --server {type(server).__name__} to leave updates as they are", upload, model)
+    with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number), given:
         sent = server.outgoing(upload, memory, model)
     _check_shape("outgoing", server, sent, upload.shape)
     for key, value in memory.items():

@@ -141,7 +141,8 @@ class Cast:
                 facts: dict[str, Any] = {"memory": memory, "update": update, "model": model.clone(), "honest": known}
                 facts["adversaries"] = self.federation.adversaries
                 situation = self.situation(participant, number, **facts)
-                upload = (tried.collude if isinstance(tried, OmniscientAdversary) else tried.upload)(situation)
+                with _update_left(attack, update):
+                    upload = (tried.collude if isinstance(tried, OmniscientAdversary) else tried.upload)(situation)
             _sent(attack, upload, situation)
             self.remember(participant, memory, drawn)
 
@@ -171,7 +172,7 @@ class Cast:
         if isinstance(attack, OmniscientAdversary):
             return situation.update
         forging = ones_own(attack, "--adversaries", f"forge its upload in round {situation.round + 1}", GO_ON)
-        with self._drawing("forging", situation), forging:
+        with self._drawing("forging", situation), forging, _update_left(attack, situation.update):
             upload = attack.upload(situation)
         return _sent(attack, upload, situation)
 
@@ -179,7 +180,7 @@ class Cast:
         """What an omniscient adversary uploads, ``[D]``."""
         attack = self.omniscient[situation.participant]
         colluding = ones_own(attack, "--adversaries", f"collude in round {situation.round + 1}", GO_ON)
-        with self._drawing("colluding", situation), colluding:
+        with self._drawing("colluding", situation), colluding, _update_left(attack, situation.update):
             upload = attack.collude(situation)
         return _sent(attack, upload, situation)
 
@@ -288,6 +289,11 @@ def _reported(attack: Adversary, num_classes: int) -> dict[str, Metric]:
     """What an attack measures of every model, by name."""
     with ones_own(attack, "--adversaries", "say what it measures"):
         return {**attack.measures(num_classes)}
+
+
+def _update_left(attack: Adversary, update: Tensor) -> AbstractContextManager[None]:
+    """Where an attack is given its update, which its own model takes, too."""
+    return left_alone(f"--adversaries {_described(attack)} to leave its update as it is", update)
 
 
 def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:

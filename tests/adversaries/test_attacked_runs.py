@@ -91,6 +91,21 @@ def test_what_an_attack_is_given_is_its_own(kind: Callable[..., Adversary]) -> N
     assert torch.equal(ran[0].cohort.weights, ran[1].cohort.weights)
 
 
+class Turning(Adversary):
+    """Turns its update round where it lies, and its own model goes backwards too."""
+
+    def upload(self, situation: Situation) -> Tensor:
+        return situation.update.neg_()
+
+
+def test_an_update_that_is_changed_in_place() -> None:
+    """What the adversary ends with, and was measured to take, would be another model."""
+    with pytest.raises(
+        UserError, match=r"--adversaries Turning to leave its update as it is, but it changes them in pl"
+    ):
+        federate(FedAvg(), [Turning()])
+
+
 class Loud(OmniscientAdversary):
     """A user's own attack, of which a test sees what it is shown."""
 

@@ -229,9 +229,14 @@ class Sending(FedAvg):
         super().__init__()
         self.what = what
 
+    def kept(self, update: Tensor) -> Tensor:
+        return update.mul_(0.1) if self.what == "kept" else super().kept(update)
+
     def outgoing(self, update: Tensor, memory: dict[str, Any], model: Tensor) -> Tensor:
         if self.what == "number":
             memory["sent"] = 1
+        if self.what in ("update", "model"):
+            {"update": update, "model": model}[self.what].clamp_(-0.1, 0.1)
         kinds: dict[str, Any] = {"nothing": None, "half": update[: len(update) // 2]}
         return kinds.get(self.what, update)  # type: ignore[no-any-return]
 
@@ -241,6 +246,15 @@ class Sending(FedAvg):
     [
         ("nothing", "outgoing of --server Sending to give shape [4810], but got NoneType."),
         ("half", "outgoing of --server Sending to give shape [4810], but got shape [2405]."),
+        ("kept", "kept of --server Sending to leave updates as they are, but it changes them in place, and others are"),
+        (
+            "update",
+            "outgoing of --server Sending to leave updates as they are, but it changes them in place, and others",
+        ),
+        (
+            "model",
+            "outgoing of --server Sending to leave updates as they are, but it changes them in place, and others",
+        ),
         ("number", "Sending to remember tensors, which a checkpoint keeps, but its memory has sent of type int; give"),
     ],
 )
