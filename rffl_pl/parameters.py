@@ -93,7 +93,7 @@ def kept_apart(memory: dict[str, Any], *given: Tensor) -> None:
         memory: Tensors and dictionaries of such; whatever else is in it stays.
         given: The tensors.
     """
-    theirs = {tensor.untyped_storage().data_ptr() for tensor in given}
+    theirs = {_storage(tensor) for tensor in given} - {None}
     for name, value in memory.items():
         if isinstance(value, dict):
             kept_apart(value, *given)
@@ -102,8 +102,8 @@ def kept_apart(memory: dict[str, Any], *given: Tensor) -> None:
 
 
 def _storage(t: Tensor) -> int | None:
-    """Where a tensor's entries lie; None of one that has no such place, a sparse one."""
-    return t.untyped_storage().data_ptr() if t.layout == torch.strided else None
+    """Which memory a tensor's entries lie in; None of a sparse one, whose lie in several."""
+    return t.untyped_storage()._cdata if t.layout == torch.strided else None
 
 
 def checksum(t: Tensor) -> int:
