@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Set
 from typing import Any
 
 import torch
@@ -90,15 +91,19 @@ def kept_apart(memory: dict[str, Any], *given: Tensor) -> None:
     """Have a memory hold copies of what it has of tensors that somebody was given, and others write to after it.
 
     Args:
-        memory: Tensors and dictionaries of such; whatever else is in it stays.
+        memory: Tensors, and lists and dictionaries of such; whatever else is in it stays.
         given: The tensors.
     """
-    theirs = {_storage(tensor) for tensor in given} - {None}
-    for name, value in memory.items():
-        if isinstance(value, dict):
-            kept_apart(value, *given)
-        elif isinstance(value, Tensor) and _storage(value) in theirs:
-            memory[name] = value.detach().clone()
+    _copy_shared(memory, {_storage(tensor) for tensor in given} - {None})
+
+
+def _copy_shared(memory: dict[Any, Any] | list[Any], theirs: Set[int | None]) -> None:
+    for key, value in [*(memory.items() if isinstance(memory, dict) else enumerate(memory))]:
+        if isinstance(value, Tensor):
+            if _storage(value) in theirs:
+                memory[key] = value.detach().clone()
+        elif type(value) in (dict, list):
+            _copy_shared(value, theirs)
 
 
 def _storage(t: Tensor) -> int | None:

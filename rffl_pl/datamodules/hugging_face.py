@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -255,7 +256,9 @@ def _column(rows: Any, name: str) -> list[Any]:
 
 def _named(value: Any) -> bool:
     """Whether this is a label, or none: among whole numbers with gaps they are read as fractions, and gaps as NaN."""
-    return isinstance(value, int | str | None) or (isinstance(value, float) and (value != value or value.is_integer()))
+    return isinstance(value, int | str | None) or (
+        isinstance(value, float) and (math.isnan(value) or value.is_integer())
+    )
 
 
 def _labels(rows: Any, name: str) -> list[str | None]:

@@ -281,7 +281,7 @@ def test_a_past_that_weighs_all_where_there_is_none() -> None:
         ):
             RFFL(preset=preset, alpha=1)
     for settings in ({"preset": "guarded"}, {"preset": "released", "first_weights": "uniform"}):
-        RFFL(alpha=1, **settings)  # type: ignore[arg-type]  # likewise
+        RFFL(alpha=1, **settings)  # type: ignore[arg-type]  # names that it has
 
 
 def test_released_falls_to_one_free_rider() -> None:

@@ -313,19 +313,20 @@ def test_what_cannot_travel(what: str, expected: str) -> None:
 
 
 class Remembering(FedAvg):
-    """Half of the step is what everybody sent in the round before, kept as it was given or in copies."""
+    """Half of the step is what everybody sent in the round before, kept in copies or as it was given."""
 
-    def __init__(self, *, copied: bool) -> None:
+    def __init__(self, *, kept: str) -> None:
         super().__init__()
-        self.copied = copied
-        self.last: dict[str, Tensor] = {}
+        self.kept_in = kept
+        self.last: dict[str, Any] = {}
 
     def weigh(self, evidence: Evidence) -> Tensor:
-        weights = super().weigh(evidence)
-        rows = zip(evidence.senders.tolist(), evidence.uploads, strict=True)
-        before, self.last = self.last, {str(i): row.clone() if self.copied else row for i, row in rows}
-        self.added = torch.stack([*before.values()]).mean(0) / 2 if before else torch.zeros(len(evidence.uploads[0]))
-        return weights
+        rows, before = [*evidence.uploads], self.last.get("rows", [])
+        kinds: dict[str, Any] = {"copies": [row.clone() for row in rows], "list": rows, "dict": dict(enumerate(rows))}
+        self.last = {"rows": kinds[self.kept_in]}
+        before = [*(before.values() if isinstance(before, dict) else before)]
+        self.added = torch.stack(before).mean(0) / 2 if before else torch.zeros_like(rows[0])
+        return super().weigh(evidence)
 
     def stride(self, combined: Tensor) -> Tensor:
         return super().stride(combined) + self.added
@@ -339,11 +340,12 @@ class Remembering(FedAvg):
 
 
 @pytest.mark.parametrize("around", [False, True])
-def test_uploads_that_a_rule_keeps(around: bool) -> None:
+@pytest.mark.parametrize("kept", ["list", "dict"])
+def test_uploads_that_a_rule_keeps(kept: str, around: bool) -> None:
     """Those of who is hosted beside the server would be written over by the next round, and others' not."""
     ran = []
-    for copied in (True, False):
-        rule = Remembering(copied=copied)
+    for how in ("copies", kept):
+        rule = Remembering(kept=how)
         ran.append(federate(NNM(rule=rule) if around else rule, rounds=4).cohort.weights)
     assert torch.equal(*ran)
 
