@@ -70,8 +70,10 @@ class Mixing(Around):
         return senders
 
     def weigh(self, evidence: Evidence) -> Tensor:
-        mixing = self.mixing(evidence)
-        mixed = Mixed.of(evidence, mixing, self.senders_of(evidence.senders, mixing))
+        mixing = self._decided_mixing(evidence)
+        senders = self.senders_of(evidence.senders, mixing)
+        self.check_entries("senders_of", senders, len(mixing), "mixed uploads")
+        mixed = Mixed.of(evidence, mixing, senders)
         weights = self.inner.decided(mixed)
         place = torch.searchsorted(evidence.senders, mixed.senders)
         measured = self.inner.measures(mixed, weights)
@@ -87,6 +89,23 @@ class Mixing(Around):
         used = weights != 0
         self._mixing, self._weights = mixing[used][:, shares != 0], weights[used]
         return shares
+
+    def _decided_mixing(self, evidence: Evidence) -> Tensor:
+        """What `mixing` decides, float64 on the CPU.
+
+        Raises:
+            UserError: If it is no matrix of as many columns as there are uploads, or not finite.
+        """
+        mixing: object = self.mixing(evidence)
+        count = len(evidence.senders)
+        if not isinstance(mixing, Tensor) or mixing.dim() != 2 or not len(mixing) or mixing.shape[1] != count:
+            got = f"shape {list(mixing.shape)}" if isinstance(mixing, Tensor) else type(mixing).__name__
+            raise UserError(
+                f"Expected mixing of --server {type(self).__name__} to be a matrix with a column for each of {count} "
+                f"uploads and a row for each that is made of them, but got {got}."
+            )
+        self.check_finite("mixing", mixing)
+        return mixing.double().cpu()
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
         return self.inner.combine(sums_of_rows(self._mixing, block), self._weights.to(block.device))

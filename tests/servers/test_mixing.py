@@ -34,6 +34,7 @@ from rffl_pl.servers import (
     TrimmedMean,
     Verdict,
 )
+from rffl_pl.servers.mixing import Mixing
 from tests.functional.reference import close, uploads
 from tests.servers.tasks import assert_refused, shards, task, through_file
 from tests.servers.test_consensus import one_round, play, started, step_of
@@ -275,6 +276,44 @@ def test_what_nobody_asks_for(kind: Callable[..., Consensus]) -> None:
     kind(rule=rule).start(task(shards(6), [4]))  # where nobody ever starts from a server's model
     some = partial(kind(rule=rule).start, task(shards(6), [4], participation=0.5))
     assert_refused(some, "but Handing has a model_for of its own")
+
+
+class Answering(Mixing):
+    """Mixes by what it is given."""
+
+    def __init__(self, made: object) -> None:
+        super().__init__()
+        self.made = made
+
+    def mixing(self, evidence: Evidence) -> Tensor:
+        return self.made  # type: ignore[return-value]  # which is what it is tried for
+
+
+@pytest.mark.parametrize(
+    ("made", "expected", "got"),
+    [
+        (torch.ones(6), "mixing of --server Answering to be a matrix with a column for each of 6 uploads", "shape [6]"),
+        (torch.ones(6, 5), "a column for each of 6 uploads", "shape [6, 5]"),
+        (torch.ones(0, 6), "a row for each that is made of them", "shape [0, 6]"),
+        (np.ones((6, 6)), "a column for each of 6 uploads", "got ndarray"),
+        (torch.eye(6) / 0, "mixing of --server Answering to be finite", "round 1 has NaN or infinity there"),
+        (torch.ones(3, 6), "senders_of of --server Answering to be a tensor with an entry for each of 3", "shape [6]"),
+    ],
+    ids=["vector", "columns", "rows", "numpy", "infinite", "senders"],
+)
+def test_a_mixing_of_ones_own_that_is_none(made: object, expected: str, got: str) -> None:
+    """What fits nothing ends in torch's words on shapes, or NaN is blamed on the weights of the rule within."""
+    assert_refused(lambda: one_round(started(Answering(made), shards(6), 53), uploads(6, 53, 1)), expected, got)
+
+
+def test_single_precision_does_for_a_mixing() -> None:
+    """A matrix of 32 bits, or of whole numbers, ends in torch's words on types."""
+    rows = uploads(6, 53, 1)
+    steps = [
+        step_of(one_round(started(Answering(torch.eye(6, dtype=kind)), shards(6), 53), rows))
+        for kind in (torch.float64, torch.float32, torch.int64)
+    ]
+    assert all(torch.equal(step, steps[0]) for step in steps)
 
 
 def test_refused() -> None:
