@@ -23,10 +23,10 @@ from rffl_pl.datamodules.augmenting import changed
 from rffl_pl.files import replaced
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
-from rffl_pl.parameters import trainable
+from rffl_pl.parameters import sharing_copy, trainable
 from rffl_pl.runs.identity import raw, sources
 from rffl_pl.runs.settings import attributes, data_settings, loss_settings, optimizer_settings
-from rffl_pl.schedule import Schedule
+from rffl_pl.schedule import Schedule, loss_on, make_optimizer
 from rffl_pl.strategy import FederatedStrategy
 
 _SAMPLE = 32
@@ -34,6 +34,12 @@ _SAMPLE = 32
 
 _FEW = 4
 """Examples of a data set that the network is known again by."""
+
+_TRIED = 8
+"""Examples that it is trained on for two steps, by which its training is known again."""
+
+_STEEP = (1.0, 1e3)
+"""Times the loss: bounds on gradients, say, may be met by the larger ones alone."""
 
 Known = tuple[Tensor, Tensor]
 """Test accuracies of the initial network and of whoever trains alone, ``[P]`` each."""
@@ -121,8 +127,9 @@ class StandaloneReference(Callback):
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
         """A digest of what the reference depends on: of inputs not in memory, and of everybody's own, a sample.
 
-        Of the network, what it prints, keeps, starts from, and makes of the sample; of the data, its options, and what
-        is made of the sample at random; how a user's own classes are written; this release of the package.
+        Of the network, what it prints, keeps, starts from, and makes of the sample; of its training, the options, and
+        how far two steps go; of the data, its options, and what is made of the sample at random; how a user's own
+        classes are written; this release of the package.
         """
         data, optimizer = module.data, module.new_optimizer()
         parts = (
@@ -133,6 +140,7 @@ class StandaloneReference(Callback):
             type(module.cohort.optimizers[0]).__name__,
             module.round,
             data_settings(data),
+            data.batch_size,
             str(trainer.precision),
             str(trainer.limit_test_batches),
             None if str(trainer.limit_test_batches) == "1.0" else data.eval_batch_size,
@@ -146,6 +154,7 @@ class StandaloneReference(Callback):
             *(["stacked"] if module.stacked else []),
             *_of_some(module.network, optimizer),
             *([loss_settings(module.loss)] if module.loss else []),
+            _of_steps(trainer, module),
         )
         digest = hashlib.sha256(json.dumps([*parts, *_of_own_inputs(trainer, module)], sort_keys=True).encode())
         with random_stream(0, module.exchange.device):  # a dataset may draw at random
@@ -187,6 +196,32 @@ def _of_some(network: nn.Module, optimizer: Optimizer) -> list[list[list[int]]]:
     places = {id(p): place for place, p in enumerate(trainable(network))}
     groups = [[places[id(p)] for p in group["params"]] for group in optimizer.param_groups]
     return [] if groups == [[*places.values()]] else [groups]
+
+
+def _of_steps(trainer: Trainer, module: FederatedModule) -> list[str]:
+    """How far two steps of training move every parameter tensor, in three digits, which rounding hardly changes.
+
+    What a dropout, a loss or an optimizer goes by may come from outside, and then no option and no file says it.
+    """
+    device = module.exchange.device
+    x, y = module.data.example(module.exchange.hosted[0], _TRIED)
+    at = torch.arange(max(2, len(y))) % len(y)  # batch normalisation has no variance of a single example
+    x, y = module.cohort.placed(x[at]), y[at].to(device, torch.int64)
+    told = []
+    for times in _STEEP:
+        network = sharing_copy(module.network).to(device).train()
+        optimizer, criterion = make_optimizer(module.optimizer, network), loss_on(device, module.loss)
+        before = [parameter.detach().clone() for parameter in trainable(network)]
+        with torch.enable_grad(), random_stream(0, device):
+            for _ in range(2):
+                optimizer.zero_grad()
+                with trainer.precision_plugin.train_step_context():
+                    logits = network(x)
+                    loss = criterion(logits.float() if module.loss else logits, y)
+                (times * loss).backward()
+                optimizer.step()
+        told += [f"{float((p.detach() - q).norm()):.2e}" for p, q in zip(trainable(network), before, strict=True)]
+    return told
 
 
 def _logits(network: nn.Module, x: Tensor) -> Tensor:

@@ -314,9 +314,9 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         """Whether of ``training``, ``validation`` or ``test`` examples every participant has its own."""
         return which in self._own
 
-    def example(self, participant: int) -> Batch:
-        """The first training example, as a batch, of a participant whose examples this rank reads."""
-        return self._reader_of(participant).batch(self.shards[participant][:1])
+    def example(self, participant: int, count: int = 1) -> Batch:
+        """The first training examples, as a batch, of a participant whose examples this rank reads."""
+        return self._reader_of(participant).batch(self.shards[participant][:count])
 
     def own_examples(self, participant: int, count: int = 1) -> dict[str, Batch]:
         """Of the examples that are a hosted participant's own so many evenly spread of each kind, as a batch."""

@@ -18,11 +18,14 @@ import torch
 
 from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.callbacks.standalone import _logits
-from rffl_pl.datamodules import Augmentation
+from rffl_pl.datamodules import Augmentation, Digits
+from rffl_pl.federation import Federation
+from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from rffl_pl.runs.records import points
 from rffl_pl.servers import FedAvg
+from rffl_pl.trainer import federated_trainer
 from tests.callbacks.own import Functional
 from tests.conftest import QUICK, Ended
 from tests.runs import federate
@@ -153,6 +156,67 @@ def test_a_reference_is_of_what_a_network_computes(tmp_path: Path) -> None:
     for scale in (1.0, 0.01, 1.0):
         federate(FedAvg(), (), StandaloneReference(cache_dir=str(tmp_path)), rounds=1, network=partial(Closed, scale))
         counts.append(len(list(tmp_path.glob("*.json"))))
+    assert counts == [1, 2, 2]
+
+
+OUTSIDE = {"dropout": 0.0, "smoothing": 0.0, "bound": 1e9}
+"""What a program was given from outside: no option has it, and no file."""
+
+
+class Outside(torch.nn.Linear):
+    """Draws by it in training alone."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.nn.functional.dropout(x.flatten(1), OUTSIDE["dropout"], self.training))
+
+
+class Smoothed(torch.nn.Module):
+    """A loss that goes by it."""
+
+    def forward(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(logits, y, label_smoothing=OUTSIDE["smoothing"])
+
+
+def bounded(parameters: Any) -> torch.optim.Optimizer:
+    """Steps whose gradients are no longer than it says."""
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+
+    def bound(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], OUTSIDE["bound"])
+
+    optimizer.register_step_pre_hook(bound)
+    return optimizer
+
+
+@pytest.mark.parametrize(("name", "other"), [("dropout", 0.8), ("smoothing", 0.5), ("bound", 20.0)])
+def test_a_reference_is_of_how_a_step_trains(
+    name: str, other: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an argument of the program: that of a run that trained otherwise was read back, and fairness was of both."""
+    counts = []
+    for value in (OUTSIDE[name], other, OUTSIDE[name]):
+        monkeypatch.setitem(OUTSIDE, name, value)
+        reference = StandaloneReference(cache_dir=str(tmp_path))
+        federate(FedAvg(), (), reference, rounds=1, network=Outside, loss=Smoothed(), optimizer=bounded)
+        counts.append(len(list(tmp_path.glob("*.json"))))
+    assert counts == [1, 2, 2]
+
+
+def test_a_reference_is_of_data_as_they_are(tmp_path: Path) -> None:
+    """The size of a batch that is changed after the data were made was read as the one that they were made with."""
+    counts = []
+    for size in (32, 4, 32):
+        data = Digits(Federation(participants=5), batch_size=32)
+        data.batch_size = size
+        torch.manual_seed(1)
+        module = FederatedModule(data.federation, Outside(), optimizer=bounded)
+        reference = StandaloneReference(cache_dir=str(tmp_path / "kept"))
+        run = RunFolder(tmp_path / f"run{len(counts)}")
+        federated_trainer(FedAvg(), folder=run, callbacks=[reference], max_epochs=1, accelerator="cpu").fit(module, data)
+        counts.append(len(list((tmp_path / "kept").glob("*.json"))))
     assert counts == [1, 2, 2]
 
 
