@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from rffl_pl.errors import GO_ON, UserError, ones_own
 from rffl_pl.functional.finite import all_finite
+from rffl_pl.functional.kept import kept_apart
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.objective import LocalRound, Objective, check_loss, check_remembered
 from rffl_pl.parameters import (
@@ -21,7 +22,6 @@ from rffl_pl.parameters import (
     bind,
     checksum,
     flat_parameters,
-    kept_apart,
     layer_sizes,
     running_statistics,
     trainable,

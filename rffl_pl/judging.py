@@ -14,7 +14,7 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
 from rffl_pl.fingerprints import close
-from rffl_pl.parameters import kept_apart
+from rffl_pl.functional.kept import kept_apart
 from rffl_pl.restored import same_verdicts, warn_of_lost_state
 from rffl_pl.servers import Server, Verdict
 from rffl_pl.servers.around import surrounded

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Set
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,30 +83,6 @@ def astray(network: nn.Module, row: Tensor) -> str | None:
                 return name
             start += parameter.numel() * row.element_size()
     return None
-
-
-def kept_apart(memory: dict[str, Any], *given: Tensor) -> None:
-    """Have a memory hold copies of what it has of tensors that somebody was given, and others write to after it.
-
-    Args:
-        memory: Tensors, and lists and dictionaries of such; whatever else is in it stays.
-        given: The tensors.
-    """
-    _copy_shared(memory, {_storage(tensor) for tensor in given} - {None})
-
-
-def _copy_shared(memory: dict[Any, Any] | list[Any], theirs: Set[int | None]) -> None:
-    for key, value in [*(memory.items() if isinstance(memory, dict) else enumerate(memory))]:
-        if isinstance(value, Tensor):
-            if _storage(value) in theirs:
-                memory[key] = value.detach().clone()
-        elif type(value) in (dict, list):
-            _copy_shared(value, theirs)
-
-
-def _storage(t: Tensor) -> int | None:
-    """Which memory a tensor's entries lie in; None of a sparse one, whose lie in several."""
-    return t.untyped_storage()._cdata if t.layout == torch.strided else None
 
 
 def checksum(t: Tensor) -> int:

@@ -13,9 +13,9 @@ from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.fingerprints import left_alone
 from rffl_pl.functional.finite import all_finite
+from rffl_pl.functional.kept import kept_apart
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.judging import judge
-from rffl_pl.parameters import kept_apart
 from rffl_pl.running import RunningStatistics
 from rffl_pl.schedule import Examples, Schedule
 from rffl_pl.servers import Consensus, Server, Verdict

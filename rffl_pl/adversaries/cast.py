@@ -15,8 +15,8 @@ from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.federation import Federation
 from rffl_pl.fingerprints import left_alone, stays
+from rffl_pl.functional.kept import kept_apart
 from rffl_pl.functional.streams import random_stream
-from rffl_pl.parameters import kept_apart
 from rffl_pl.schedule import Batches, Examples
 
 

@@ -207,7 +207,7 @@ def test_a_reference_is_of_how_a_step_trains(
 
 def test_a_reference_is_of_data_as_they_are(tmp_path: Path) -> None:
     """The size of a batch that is changed after the data were made was read as the one that they were made with."""
-    counts = []
+    counts: list[int] = []
     for size in (32, 4, 32):
         data = Digits(Federation(participants=5), batch_size=32)
         data.batch_size = size
@@ -215,7 +215,9 @@ def test_a_reference_is_of_data_as_they_are(tmp_path: Path) -> None:
         module = FederatedModule(data.federation, Outside(), optimizer=bounded)
         reference = StandaloneReference(cache_dir=str(tmp_path / "kept"))
         run = RunFolder(tmp_path / f"run{len(counts)}")
-        federated_trainer(FedAvg(), folder=run, callbacks=[reference], max_epochs=1, accelerator="cpu").fit(module, data)
+        federated_trainer(FedAvg(), folder=run, callbacks=[reference], max_epochs=1, accelerator="cpu").fit(
+            module, data
+        )
         counts.append(len(list((tmp_path / "kept").glob("*.json"))))
     assert counts == [1, 2, 2]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -312,6 +313,30 @@ def test_what_cannot_travel(what: str, expected: str) -> None:
     assert expected in str(refusal.value)
 
 
+class Pair(NamedTuple):
+    """Holds rows."""
+
+    first: Tensor
+    others: list[Tensor]
+
+
+class Shelf:
+    """Holds rows, and itself."""
+
+    def __init__(self, rows: list[Tensor]) -> None:
+        self.rows, self.me = rows, self
+
+
+def rows_in(kept: Any) -> list[Tensor]:
+    """All rows that something holds."""
+    if isinstance(kept, Tensor | np.ndarray):
+        return [torch.as_tensor(kept)]
+    if isinstance(kept, Shelf):
+        return kept.rows
+    held = kept.values() if isinstance(kept, dict) else () if isinstance(kept, str) else kept
+    return [row for one in held for row in rows_in(one)]
+
+
 class Remembering(FedAvg):
     """Half of the step is what everybody sent in the round before, kept in copies or as it was given."""
 
@@ -322,9 +347,20 @@ class Remembering(FedAvg):
 
     def weigh(self, evidence: Evidence) -> Tensor:
         rows, before = [*evidence.uploads], self.last.get("rows", [])
-        kinds: dict[str, Any] = {"copies": [row.clone() for row in rows], "list": rows, "dict": dict(enumerate(rows))}
+        kinds: dict[str, Any] = {
+            "copies": [row.clone() for row in rows],
+            "list": rows,
+            "dict": dict(enumerate(rows)),
+            "tuple": (*rows, "the last"),
+            "named": Pair(rows[0], rows[1:]),
+            "deque": deque(rows, maxlen=20),
+            "defaultdict": defaultdict(list, enumerate(rows)),
+            "set": {*rows},
+            "arrays": [row.numpy() for row in rows],
+            "object": Shelf(rows),
+        }
         self.last = {"rows": kinds[self.kept_in]}
-        before = [*(before.values() if isinstance(before, dict) else before)]
+        before = sorted(rows_in(before), key=lambda row: float(row.double().sum()))
         self.added = torch.stack(before).mean(0) / 2 if before else torch.zeros_like(rows[0])
         return super().weigh(evidence)
 
@@ -340,7 +376,7 @@ class Remembering(FedAvg):
 
 
 @pytest.mark.parametrize("around", [False, True])
-@pytest.mark.parametrize("kept", ["list", "dict"])
+@pytest.mark.parametrize("kept", ["list", "dict", "tuple", "named", "deque", "defaultdict", "set", "arrays", "object"])
 def test_uploads_that_a_rule_keeps(kept: str, around: bool) -> None:
     """Those of who is hosted beside the server would be written over by the next round, and others' not."""
     ran = []
