@@ -237,10 +237,25 @@ def test_sentences_that_are_filled_up(network: nn.Module, why: str | None, count
     assert found is None if why is None else why in str(found)
 
 
+class Scaled(nn.Linear):
+    """By the largest entry of the batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x / x.abs().max())
+
+
+class Logarithmic(Centred):
+    """Of amounts, which are above 0: what is filled up with zeros has no number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.abs().log())
+
+
+@pytest.mark.parametrize("kind", [Centred, Scaled, Logarithmic])
 @pytest.mark.parametrize("count", [1, 4])
-def test_examples_that_see_each_other(count: int) -> None:
+def test_examples_that_see_each_other(count: int, kind: type[nn.Linear]) -> None:
     """A participant's training would depend on how many examples others on its rank have in a batch."""
-    network, x = Centred(6, 3), torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
+    network, x = kind(6, 3), torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
     assert "which others are in the batch" in str(refusal(network, sgd(network.parameters()), x))
 
 
