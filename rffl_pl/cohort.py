@@ -55,6 +55,7 @@ class Cohort:
         scaffold: Whether every step is corrected towards where the last round went (`rffl_pl.scaffold`), which takes
             plain SGD.
         objective: What a mini-batch is trained by in place of the loss, which it is given; not with ``stacked``.
+        draws: Whether the network draws at random in evaluation too, as for Monte Carlo dropout.
 
     Raises:
         UserError: If the network has no parameters to train or some that are not float32.
@@ -83,9 +84,10 @@ class Cohort:
         channels_last: bool = True,
         scaffold: bool = False,
         objective: Objective | None = None,
+        draws: bool = False,
     ) -> None:
         self.participants = list(participants)
-        self.channels_last = channels_last
+        self.channels_last, self.draws = channels_last, draws
         self.row = {participant: index for index, participant in enumerate(self.participants)}
         layer_sizes(network)  # refuses what cannot be hosted
         self.weights = aligned_rows(flat_parameters(network).to(device), len(self.participants))
@@ -314,9 +316,13 @@ class Cohort:
         return float(total) / count if count else float("nan")
 
     def logits(self, x: Tensor, index: int) -> Tensor:
-        """Class logits ``[B, C]`` of the ``index``-th participant for inputs ``[B, ...]``."""
+        """Class logits ``[B, C]`` of the ``index``-th participant for inputs ``[B, ...]``.
+
+        What its network draws for them is the same whoever is hosted here, and for equal models, of which one is asked.
+        """
         network, whose = self.networks[index], self.participants[index]
-        with ones_own(network, "--model.network", f"give participant {whose}'s logits", GO_ON):
+        drawn = random_stream(0, self.weights.device) if self.draws else nullcontext()
+        with ones_own(network, "--model.network", f"give participant {whose}'s logits", GO_ON), drawn:
             logits: Tensor = network.eval()(self.placed(x))
         return logits
 

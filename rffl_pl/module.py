@@ -29,7 +29,7 @@ from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.first_step import check_in_place, check_objective, check_plain_steps, check_step, check_training_mode
-from rffl_pl.functional.streams import random_stream
+from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.objective import Objective
 from rffl_pl.parameters import flat_parameters, layer_sizes
 from rffl_pl.rehearsal import (
@@ -40,6 +40,7 @@ from rffl_pl.rehearsal import (
     check_trainer,
     first_batch,
     takes_channels_last,
+    warn_of_modes,
     warn_of_padding,
     warn_of_probabilities,
 )
@@ -182,6 +183,8 @@ class FederatedModule(Configured, LightningModule):
         beside = {"--model.personal": 2 * (self.pull > 0), "--model.scaffold": int(self.scaffold)}
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, beside)
         check_state(self.network)
+        if stage == "fit":
+            warn_of_modes(self.network)
         tried = self._try_network()
         self.stacked = False
         if stage == "fit":
@@ -229,10 +232,12 @@ class FederatedModule(Configured, LightningModule):
         """
         tried: list[tuple[Tensor, Tensor]] = []
         self.channels_last = True  # until images are met that the network does not take so
+        self.draws, device = False, self.exchange.device
         with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
             for whose, (x, y) in self._batches_to_try():
-                owner, classes = type(self.data).__name__, self.data.num_classes
+                owner, classes, before = type(self.data).__name__, self.data.num_classes, drawn_so_far(device)
                 logits = check_logits(self.network, x, classes=classes, owner=owner, whose=whose)
+                self.draws |= drawn_so_far(device) != before
                 self.channels_last &= takes_channels_last(self.network, x)
                 tried.append((logits, y.long()))
                 if len(tried) == 1 and self.data.padded:
@@ -325,7 +330,7 @@ class FederatedModule(Configured, LightningModule):
     ) -> Cohort:
         return Cohort(
             self.network, participants, self.optimizer, self.exchange.device, loss=self.loss, stacked=stacked,
-            channels_last=self.channels_last, scaffold=scaffold, objective=objective,
+            channels_last=self.channels_last, scaffold=scaffold, objective=objective, draws=self.draws,
         )  # fmt: skip
 
     @property

@@ -172,6 +172,27 @@ def _state_of(tensor: Tensor) -> tuple[int, int]:
     return tensor._version, checksum(tensor.detach())
 
 
+def warn_of_modes(network: nn.Module) -> None:
+    """Tell of layers that are in evaluation mode among others that are not: while participants train, all do.
+
+    A network that is in evaluation mode as a whole may only have been read from a file.
+
+    Args:
+        network: It is left as it is.
+    """
+    held = {name for name, layer in network.named_modules() if not layer.training}
+    if not network.training or not held:
+        return
+    moved = [name for name, layer in sharing_copy(network).train().named_modules() if name in held and layer.training]
+    if moved:
+        rank_zero_warn(
+            f"{moved[0]} of --model.network {type(network).__name__} is in evaluation mode, but while participants "
+            "train all layers are in training mode: dropout drops there, and running statistics move though nothing "
+            f"trains; to keep it so have train(mode) of the network call self.{moved[0]}.eval() after super().train("
+            "mode)."
+        )
+
+
 def warn_of_probabilities(network: nn.Module, logits: Tensor) -> None:
     """Tell of a network that ends in a softmax, of which cross-entropy takes another: it trains, but hardly learns.
 
