@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from lightning.fabric.plugins import ClusterEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
-from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
@@ -106,6 +107,34 @@ class LaunchEnvironment(ClusterEnvironment):
         return launch.rank() // launch.local_world_size()
 
 
+class Closing(threading.Thread):
+    """Closes connections in a thread of its own, since that may wait for ranks that are gone.
+
+    Args:
+        close: Closes them.
+    """
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        super().__init__(name="closing", daemon=True)
+        self._close = close
+        self._asked, self._done = threading.Event(), threading.Event()
+        self.start()  # now: an interpreter that ends starts none any more
+
+    def run(self) -> None:
+        """Wait until that is asked for."""
+        self._asked.wait()
+        time.sleep(0.1)  # gloo's thread lets go of the barrier, or torch 2.3 waits for it with the interpreter in hand
+        try:
+            self._close()
+        finally:
+            self._done.set()
+
+    def done(self, within: float) -> bool:
+        """Have them closed; whether they were within so many seconds."""
+        self._asked.set()
+        return self._done.wait(within)
+
+
 class _Started(_SubprocessScriptLauncher):
     """Starts no process: there are all of them, so that a notebook or a shell can be the only one."""
 
@@ -162,7 +191,6 @@ class FederatedStrategy(DDPStrategy):
         )
         self.patience, self.grace = patience, grace
         self.sharded = exchange == "sharded"
-        self._heartbeats: Heartbeats | None = None
 
     @property
     def root_device_type(self) -> str:
@@ -186,13 +214,18 @@ class FederatedStrategy(DDPStrategy):
         assert self.cluster_environment is not None
         self._launcher = _Started(self.cluster_environment, self.num_processes, self.num_nodes)
 
+    def setup_environment(self) -> None:
+        """As the base class does, once it is seen that training may be: before data is read, which would be spoiled."""
+        module = self.lightning_module
+        if module is not None and module.trainer.state.fn == TrainerFn.FITTING:
+            _check_gradients()
+        super().setup_environment()
+
     def setup_distributed(self) -> None:
         """As the base class does; alone it meets itself in memory, not on a port that may be taken."""
         _check_alone()
-        checks: list[Check] = [stopped_late(self.grace)]
-        if launch.launched():
-            checks.append(orphaned())
-        _watch(checks)
+        _under_way.add(self)
+        _watch_over(self)
         if not dist.is_initialized():
             store = self._meet() if launch.world_size() > 1 else dist.HashStore()
             dist.init_process_group(
@@ -203,21 +236,27 @@ class FederatedStrategy(DDPStrategy):
                 timeout=_PATIENCE,
                 device_id=self.root_device if self.root_device.type != "cpu" else None,
             )
+            _closing[:] = [Closing(dist.destroy_process_group)]
         super().setup_distributed()
         mark = self.broadcast(os.urandom(8).hex())
         self.disks = Disks(self, mark)
         self.checkpoints = Keeper(self, self.disks, mark, all_serve=self.sharded)
         if self.world_size > 1:
             connect = partial(_own_connection, mark)
-            self._heartbeats = Heartbeats(connect, self.global_rank, self.world_size, self.patience)
-            self.barrier()
-            _watch([*checks, self._heartbeats])
+            if not _heartbeats:
+                _heartbeats.append(Heartbeats(connect, self.global_rank, self.world_size, self.patience))
+                self.barrier()
+                _watch_over(self)
             meeting.met(connect)
 
     def teardown(self) -> None:
-        """As the base class does; then another thread may have a run."""
+        """As the base class does; then another thread may have a run, and this rank gives up nobody until the next."""
         super().teardown()
         _PLAYING.clear()
+        _under_way.discard(self)
+        if not _under_way:  # cells of a pack play in one process
+            module = self.lightning_module
+            _rest(failed=module is None or module.trainer.state.status == TrainerStatus.INTERRUPTED)
 
     def _meet(self) -> dist.Store:
         """The launcher's store; there the nodes agree on a backend, since one that uses another waits for ever."""
@@ -237,8 +276,8 @@ class FederatedStrategy(DDPStrategy):
 
     def plays(self, number: int) -> None:
         """Have it known which round this rank plays."""
-        if self._heartbeats is not None:
-            self._heartbeats.round = number
+        for heartbeats in _heartbeats:
+            heartbeats.round = number
 
     def setup(self, trainer: Any) -> None:
         """As the base class does, less the gradient synchronisation and less copying rank 0's weights everywhere."""
@@ -319,7 +358,10 @@ class FederatedStrategy(DDPStrategy):
             raise UserError(f"Expected rank {src} to say something in JSON, but it is none.") from error
 
 
-_watching: list[Watch] = []  # this process's, at most one: it lasts until the process group is left
+_watching: list[Watch] = []  # this process's, at most one
+_heartbeats: list[Heartbeats] = []  # likewise, from the first meeting of several ranks until they go apart
+_closing: list[Closing] = []  # likewise, while there is a process group
+_under_way: set[FederatedStrategy] = set()  # those that have a run
 
 
 def _watch(checks: Sequence[Check]) -> None:
@@ -329,6 +371,25 @@ def _watch(checks: Sequence[Check]) -> None:
     if checks:
         _watching.append(Watch(checks))
         _watching[0].start()
+
+
+def _watch_over(strategy: FederatedStrategy) -> None:
+    """Watch over a run: that it ends in time if asked to, and that launcher and other ranks are there."""
+    for heartbeats in _heartbeats:
+        heartbeats.begin(strategy.patience)
+    _watch([stopped_late(strategy.grace), *_company()])
+
+
+def _company() -> list[Check]:
+    """Whom this rank works for and with: it ends when they are gone."""
+    return [*([orphaned()] if launch.launched() else []), *_heartbeats]
+
+
+def _rest(*, failed: bool) -> None:
+    """A run has ended: until the next one this rank says that it is alive, and nothing ends what it does."""
+    for heartbeats in _heartbeats:
+        heartbeats.end(failed=failed)
+    _watch([heartbeats.between_runs for heartbeats in _heartbeats])
 
 
 def _own_connection(prefix: str) -> dist.Store:
@@ -343,6 +404,20 @@ def store_at(listener: socket.socket) -> dist.Store:
     return dist.TCPStore(  # libuv's takes no socket that listens already
         host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=False
     )
+
+
+def _check_gradients() -> None:
+    """See that training is not in a block without gradients: network or optimizer would be blamed.
+
+    Raises:
+        UserError: If it is.
+    """
+    if not torch.is_grad_enabled():
+        block = "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
+        raise UserError(
+            f"Expected trainer.fit where torch computes gradients, but it is called within torch.{block}(); call it "
+            "outside of that block."
+        )
 
 
 _PLAYING: list[threading.Thread] = []
@@ -383,19 +458,43 @@ def leave_process_group() -> None:
     """
     if not dist.is_available() or not dist.is_initialized():
         return
+    for heartbeats in _heartbeats:
+        heartbeats.begin(heartbeats.patience)
+    _watch(_company())
     dist.barrier()
-    _watch([])
-    meeting.left()
+    _part()
     if dist.get_backend() != "gloo":
         dist.destroy_process_group()
-        return
-    if dist.get_world_size() > 1:
-        time.sleep(0.1)  # gloo's thread lets go of the barrier, or torch 2.3 waits for it with the interpreter in hand
-    closing = threading.Thread(target=dist.destroy_process_group, daemon=True)
-    closing.start()
-    closing.join(timeout=20)
-    if closing.is_alive():  # seen once, with torch 2.3
+    elif not _closed(within=20):  # seen once, with torch 2.3
         leave(0)
+
+
+def _part() -> None:
+    """This rank and the others need each other no more."""
+    _watch([])
+    _heartbeats.clear()
+    meeting.left()
+
+
+def _closed(within: float) -> bool:
+    """Whether the connections could be closed within so many seconds."""
+    closing = _closing.pop() if _closing else Closing(dist.destroy_process_group)
+    return closing.done(within)
+
+
+@atexit.register
+def _leave_at_exit() -> None:
+    """An interpreter that ends leaves the process group too, where its program did not; it waits for no other rank.
+
+    These may be at work for hours, or gone.
+    """
+    if not _closing or _made_in != os.getpid() or not dist.is_initialized():
+        return
+    _watch([])
+    for heartbeats in _heartbeats:
+        heartbeats.leave()
+    _part()
+    _closed(within=5)
 
 
 def end(code: int | str | None) -> NoReturn:

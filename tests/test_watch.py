@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -34,6 +35,47 @@ def test_who_is_silent_is_given_up_and_who_speaks_is_not(monkeypatch: pytest.Mon
     assert first.sentence.startswith("Rank 2 has not been heard of for 60 s, in round 17")
     now[0] += 500  # this process was stopped, and so were the others
     assert three[2]() is None
+
+
+def test_between_runs_nobody_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is over: what a program does then is its own, and who has left is needed again in the next run alone."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    store = dist.HashStore()
+    here, there, third = (Heartbeats(lambda: store, rank, 3, patience=60) for rank in range(3))
+
+    def seconds(count: int, *alive: Callable[[], watch.Ending | None]) -> list[watch.Ending]:
+        ends = []
+        for _ in range(count):
+            now[0] += 1
+            ends += [ending for beat in alive if (ending := beat()) is not None]
+        return ends
+
+    for one in (here, there, third):
+        assert seconds(10, here, there, third) == []
+        one.end(failed=False)
+    assert seconds(300, here.between_runs, there.between_runs) == []
+    third.begin(60)
+    assert seconds(300, here.between_runs, there.between_runs, third) == []  # it waits for them
+    here.leave()
+    assert seconds(300, there.between_runs, third) == []  # as in what is left of its run
+    third.begin(60)
+    assert seconds(70, there.between_runs, third)[0].sentence.startswith("Rank 0 has not been heard of for 60 s")
+
+
+def test_who_failed_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves as others do, and these may be in the middle of the run."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    store = dist.HashStore()
+    here, there = (Heartbeats(lambda: store, rank, 2, patience=60) for rank in range(2))
+    here.end(failed=True)
+    here.leave()
+    ends = []
+    for _ in range(80):
+        now[0] += 1
+        ends.append(there())
+    assert any(ends)
 
 
 @pytest.mark.slow

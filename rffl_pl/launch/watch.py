@@ -7,6 +7,8 @@ which one of them is given up; how long a round takes does not matter.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import threading
 import time
@@ -26,6 +28,11 @@ class Ending(NamedTuple):
 
 
 Check = Callable[[], Ending | None]
+
+_ANSWER = 10
+"""Seconds within which a store answers, or is known not to."""
+_LEFT = b"left"
+"""What a rank says last whom nobody needs any more."""
 
 
 class Store(Protocol):
@@ -55,8 +62,13 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Look no longer: the thread has ended, unless it waits for a store that does not answer.
+
+        One that still talks to a store while the interpreter ends would abort the process.
+        """
         self._over.set()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=_ANSWER)
 
     def _run(self) -> None:
         while not self._over.wait(1):
@@ -110,7 +122,10 @@ def orphaned() -> Check:
 
 
 class Heartbeats:
-    """Ends a process when another rank has not been heard of for some time.
+    """Ends a process when another rank has not been heard of for some time, while there is a run.
+
+    Between runs this rank goes on saying that it is alive, to those whose next run has begun already, and gives up
+    nobody: who has come to its end before the others may be gone.
 
     Args:
         connect: Gives a connection of this thread's own to a store that all ranks reach.
@@ -132,7 +147,35 @@ class Heartbeats:
         self._told = [b""] * ranks
         self._heard = [0.0] * ranks
         self._looked = 0.0
+        self._needed = True  # as in a run
         self._say()  # all have said something before anybody listens
+
+    def begin(self, patience: float) -> None:
+        """A run begins: who says nothing from now on is given up, and so is who has left, since all are needed."""
+        self.patience, self.round = patience, 0
+        self._every = min(5.0, patience / 6)
+        self._heard = [time.monotonic()] * len(self._heard)
+        self._needed = True
+
+    def end(self, *, failed: bool) -> None:
+        """A run has ended here; where it failed others may be in the middle of it, and wait for this rank."""
+        self._needed = failed
+
+    def between_runs(self) -> Ending | None:
+        """Say that this rank is alive, and hear the others; nothing that goes wrong ends what is done meanwhile.
+
+        It is said as often as this is asked, since the next run may be less patient.
+        """
+        self._looked = time.monotonic()
+        with contextlib.suppress(Exception):
+            self._listen(self._looked)
+        return None
+
+    def leave(self) -> None:
+        """Say that this rank ends, and that nobody needs it for what is left of a run, if that is so."""
+        with contextlib.suppress(RuntimeError):  # the store is gone as well
+            if not self._needed:
+                (self._store or self._connect()).set(str(self.rank), _LEFT.decode())
 
     def __call__(self) -> Ending | None:
         """Say that this rank is alive, and look at the others."""
@@ -140,7 +183,7 @@ class Heartbeats:
         if now - self._looked < self._every:
             return None
         if now - self._looked > 3 * self._every:  # this process itself was stopped for a while, or begins
-            self._heard = [now] * len(self._heard)
+            self._heard = [max(now, heard) for heard in self._heard]
         reached = self._listen(now)
         self._looked = time.monotonic()
         silent = [rank for rank, heard in enumerate(self._heard) if now - heard > self.patience]
@@ -167,7 +210,8 @@ class Heartbeats:
             self._store = None
             return False
         self._heard = [
-            now if new != old else heard for new, old, heard in zip(told, self._told, self._heard, strict=True)
+            heard if new == old else math.inf if new == _LEFT else now
+            for new, old, heard in zip(told, self._told, self._heard, strict=True)
         ]
         self._told = told
         return True
