@@ -64,13 +64,18 @@ def left_alone(what: str, *tensors: Tensor) -> Iterator[None]:
     Raises:
         UserError: If one of them is changed in place.
     """
-    before = [tensor._version for tensor in tensors]
+    before = [_written(tensor) for tensor in tensors]
     yield
-    if [tensor._version for tensor in tensors] != before:
+    if [_written(tensor) for tensor in tensors] != before:
         raise UserError(
             f"Expected {what}, but it changes them in place, and others are given them too; have it make new ones, "
             "x = x - 1 for x -= 1."
         )
+
+
+def _written(tensor: Tensor) -> int | str:
+    """How often it has been written to; torch does not count that of one that was made in ``inference_mode``."""
+    return fingerprint(tensor) if tensor.is_inference() else tensor._version
 
 
 def fingerprint(value: Any) -> str:

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NoReturn
 
 import torch
 from lightning.pytorch import LightningModule
@@ -164,6 +164,31 @@ class FederatedModule(Configured, LightningModule):
         self._measures = (measures or [],)
         self._loss = (loss,)
         self._objective = (objective,)
+
+    def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Nothing: every participant has a model of its own.
+
+        Raises:
+            UserError: With where they are.
+        """
+        raise UserError(
+            "Expected inputs for one of the participants' models, but a FederatedModule hosts several and is none "
+            "itself; give trainer.predict(module, data) for all of them, or load one into a network, "
+            "network.load_state_dict(RunFolder(...).weights(0))."
+        )
+
+    @classmethod
+    def load_from_checkpoint(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        """Nothing: a checkpoint has a part for every participant, which a trainer brings to the rank that hosts it.
+
+        Raises:
+            UserError: With how that is done.
+        """
+        raise UserError(
+            f"Expected a {cls.__name__} that is made as for its run, but got load_from_checkpoint; give the checkpoint "
+            "as ckpt_path to trainer.fit, validate, test or predict, or load one final model into a network, "
+            "network.load_state_dict(RunFolder(...).weights(0))."
+        )
 
     def setup(self, stage: str) -> None:
         """Take in the participants that this rank hosts: anew to train, as they are to be evaluated after training.

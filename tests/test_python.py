@@ -144,6 +144,50 @@ def test_a_program_that_goes_on_plays_all_its_steps(tmp_path: Path) -> None:
     assert [entry.number for entry in run.rounds()] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("option", ["max_epochs", "max_steps"])
+def test_fewer_rounds_than_there_are(tmp_path: Path, option: str) -> None:
+    """Nothing was trained and nothing said, and a program took the run for one of two rounds."""
+    run = RunFolder.make(tmp_path / "run")
+    trainer, module, data = small(run, max_epochs=3)
+    trainer.fit(module, data)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    limits: dict[str, Any] = {"max_epochs": 9, option: 2}
+    trainer, module, data = small(RunFolder(run.path), **limits)
+    told = rf"max_epochs, or max_steps, of at least 3, the rounds that {run.checkpoints}.* has, but got 2; give more"
+    with pytest.raises(UserError, match=told):
+        trainer.fit(module, data, ckpt_path=run.checkpoints)
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("block", [torch.no_grad, torch.inference_mode])
+def test_a_block_without_gradients(tmp_path: Path, block: type[torch.no_grad]) -> None:
+    """The network's input shape was blamed, or the optimizer; what is only measured may stand in one."""
+    trainer, module, data = small(RunFolder.make(tmp_path / "run"), max_epochs=1)
+    with block(), pytest.raises(UserError, match=rf"called within torch\.{block.__name__}\(\); call it outside"):
+        trainer.fit(module, data)
+    trainer.fit(module, data)
+    with block():
+        trainer.test(module, data)
+        assert len(trainer.predict(module, data))
+
+
+def test_what_a_module_is_not(tmp_path: Path) -> None:
+    """One model: whoever loaded it, or gave it inputs, got tracebacks of a folder, of no trainer or of Lightning's."""
+    run = RunFolder.make(tmp_path / "run")
+    trainer, module, data = small(run)
+    initial = module.initial_weights().clone()
+    trainer.fit(module, data)
+    with pytest.raises(UserError, match=r"several and is none itself; give trainer\.predict\(module, data\)"):
+        module(torch.zeros(1, 64))
+    for path in (run.checkpoints, run.newest_checkpoint(), "nowhere.ckpt"):
+        with pytest.raises(UserError, match=r"give the checkpoint as ckpt_path to trainer\.fit, validate, test or"):
+            rffl_pl.FederatedModule.load_from_checkpoint(path, federation=module.federation)
+    assert torch.equal(module.initial_weights(), initial)  # as docs/python.md says
+    network = rffl_pl.Perceptron(64, 16, 10)  # and this is how it loads one
+    network.load_state_dict(run.weights(2))
+    assert torch.equal(torch.cat([value.flatten() for value in network.parameters()]), module.cohort.weights[2])
+
+
 def test_a_logger_of_ones_own_is_beside(tmp_path: Path) -> None:
     """It takes the place of the run's own record."""
     for number, logger in enumerate((CSVLogger(tmp_path / "own"), [CSVLogger(tmp_path / "two")], True, False)):

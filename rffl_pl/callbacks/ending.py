@@ -8,6 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, Timer
 
 from rffl_pl.callbacks.find import every, find
+from rffl_pl.errors import UserError
 from rffl_pl.module import FederatedModule
 
 _EARLY = ("monitor", "mode", "patience", "min_delta", "stopping_threshold", "divergence_threshold")
@@ -53,6 +54,21 @@ def last_round(*limits: int | None) -> int:
 def over(trainer: Trainer, module: FederatedModule) -> bool:
     """Whether a run that goes on has nothing left to train; asked before Lightning has its own state back."""
     return module.round > 0 and (trainer.should_stop or module.round == trainer.max_epochs)
+
+
+def check_not_over(trainer: Trainer, module: FederatedModule) -> None:
+    """See that a run that goes on is to have no fewer rounds than it has: it would end at once, and say nothing.
+
+    Raises:
+        UserError: If it is.
+    """
+    asked = last_round(trainer.max_epochs, trainer.max_steps)
+    if -1 < asked < module.round:
+        raise UserError(
+            f"Expected --trainer.max_epochs, or max_steps, of at least {module.round}, the rounds that "
+            f"{trainer.ckpt_path} has, but got {asked}; give more than {module.round} to train on, or leave out "
+            "ckpt_path to begin anew."
+        )
 
 
 def cut_short(trainer: Trainer, module: FederatedModule) -> list[str]:

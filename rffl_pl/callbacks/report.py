@@ -15,7 +15,7 @@ from torch import Tensor
 from rffl_pl import launch
 from rffl_pl.callbacks import loggers
 from rffl_pl.callbacks.collecting import collected, gathered, scores
-from rffl_pl.callbacks.ending import cut_short, over
+from rffl_pl.callbacks.ending import check_not_over, cut_short, over
 from rffl_pl.callbacks.every_round import RoundCallback, numbers_of
 from rffl_pl.callbacks.faults import Faults
 from rffl_pl.callbacks.find import every, find, named_alike
@@ -86,6 +86,7 @@ class RunReport(Callback):
         """Take over the earlier rounds of a run that goes on; end what was interrupted after its last round."""
         assert isinstance(pl_module, FederatedModule)
         self._check_empty(trainer)
+        check_not_over(trainer, pl_module)
         self._before = pl_module.round
         if trainer.is_global_zero:
             loggers.begin(trainer.loggers, self.history, self._wandb_run)
