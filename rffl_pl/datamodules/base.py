@@ -33,6 +33,7 @@ from rffl_pl.datamodules.splits import DIR, OWN, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
+from rffl_pl.fingerprints import fingerprints
 from rffl_pl.functional.streams import Stream
 from rffl_pl.launch import words
 
@@ -147,6 +148,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.measurements = measurements
         self.num_workers = num_workers
         self.sources: Sources | None = None
+        self._cut: dict[str, str] = {}
         self.shards: list[Tensor] = []
         self.held_out = torch.empty(0, dtype=torch.int64)
         self._parts_read: dict[str, Part] | None = None
@@ -197,7 +199,26 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 self._hold(own, brought=sources.validation is not None)
             else:
                 self._divide(groups_of(sources.groups, len(self._parts["training"]), type(self).__name__))
-            self.sources = sources
+            self.sources, self._cut = sources, self._cut_by()
+        elif changed := [option for option, now in self._cut_by().items() if self._cut.get(option) != now]:
+            raise UserError(
+                f"Expected {type(self).__name__} to be of the options by which its shards were cut, once and for all, "
+                f"but {changed[0]} is another now; make a data module of its own for every run."
+            )
+
+    def _cut_by(self) -> dict[str, str]:
+        """What shards hang on, by option, as it is now."""
+        members = self.federation
+        split = sorted(fingerprints(self.split).items()) if isinstance(self.split, Split) else self.split
+        return {
+            "--federation.seed": str(members.seed),
+            "--federation.participants": str(members.honest),
+            "--federation.adversaries": str(members.adversaries),
+            "--data.split": f"{type(self.split).__name__} {split}",
+            "--data.examples_per_participant": str(self.examples_per_participant),
+            "--data.adversary_examples": str(self.adversary_examples),
+            "--data.validation": str(self.validation_share),
+        }
 
     @property
     def _parts(self) -> dict[str, Part]:

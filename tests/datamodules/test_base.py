@@ -9,6 +9,7 @@ import torch
 
 from rffl_pl.datamodules import Digits, FederatedDataModule
 from rffl_pl.datamodules.shards import adversaries_shards
+from rffl_pl.datamodules.splits import DIR, UNI
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.datamodules.small import (
@@ -153,6 +154,32 @@ def test_setup_happens_once() -> None:
     shards = data.shards
     data.setup("test")
     assert data.shards is shards
+
+
+@pytest.mark.parametrize(
+    ("whose", "name", "value", "told"),
+    [
+        ("federation", "seed", 2, "--federation.seed"),
+        ("federation", "honest", 4, "--federation.participants"),
+        ("federation", "adversaries", 1, "--federation.adversaries"),
+        ("data", "split", UNI(), "--data.split"),
+        ("data", "split", DIR(alpha=0.2), "--data.split"),
+        ("data", "split", "UNI", "--data.split"),
+        ("split", "alpha", 0.3, "--data.split"),
+        ("data", "examples_per_participant", 10, "--data.examples_per_participant"),
+        ("data", "adversary_examples", 10, "--data.adversary_examples"),
+        ("data", "validation_share", 0.2, "--data.validation"),
+    ],
+)
+def test_options_that_change_when_shards_are_cut(whose: str, name: str, value: Any, told: str) -> None:
+    """Nothing was cut anew, and runs of three seeds, say, had one split without a word."""
+    federation, split = Federation(participants=3, seed=1), DIR(alpha=0.5)
+    data = ready(InMemory(federation, split=split, examples_per_participant=20))
+    data.split, data.batch_size = DIR(alpha=0.5), 4  # the same again, and what no shard hangs on
+    data.setup("fit")
+    setattr({"federation": federation, "data": data, "split": data.split}[whose], name, value)
+    with pytest.raises(UserError, match=f"but {told} is another now; make a data module of its own for every run"):
+        data.setup("fit")
 
 
 def test_adversaries_hold_examples_of_their_own_where_enough_are_left() -> None:
