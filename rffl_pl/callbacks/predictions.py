@@ -21,7 +21,8 @@ from rffl_pl.strategy import FederatedStrategy
 class PredictionWriter(BasePredictionWriter):
     """Writes ``predictions/participant_<i>.csv``.
 
-    Per example its index, the most probable class, its name if classes have names, and every class's probability.
+    Per example its index, its source if the data says where it comes from, the most probable class, its name if classes
+    have names, and every class's probability.
     Every rank writes the participants it hosts.
 
     Args:
@@ -42,7 +43,8 @@ class PredictionWriter(BasePredictionWriter):
     ) -> None:
         assert isinstance(pl_module, FederatedModule)
         for participant, rows in _by_participant(pl_module.cohort.participants, list(predictions)):
-            self._write(self.folder.predictions_file(participant), rows.cpu(), pl_module.data.class_names)
+            places = pl_module.data.predicted_places(participant)
+            self._write(self.folder.predictions_file(participant), rows.cpu(), pl_module.data.class_names, places)
         strategy = trainer.strategy
         strategy.barrier("predictions")
         assert isinstance(strategy, FederatedStrategy)
@@ -53,16 +55,17 @@ class PredictionWriter(BasePredictionWriter):
             print(f"predictions of {whose}: {self.folder.predictions_file(0).parent}", flush=True)
 
     @staticmethod
-    def _write(path: Path, probabilities: Tensor, names: Sequence[str]) -> None:
+    def _write(path: Path, probabilities: Tensor, names: Sequence[str], places: Sequence[str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            label_column = ["label"] if names else []
-            writer.writerow(["example", "class", *label_column, *(f"p_{c}" for c in range(probabilities.shape[1]))])
+            source_column, label_column = ["source"] if places else [], ["label"] if names else []
+            columns = (f"p_{c}" for c in range(probabilities.shape[1]))
+            writer.writerow(["example", *source_column, "class", *label_column, *columns])
             best = probabilities.argmax(1).tolist()
             for example, (label, row) in enumerate(zip(best, probabilities.tolist(), strict=True)):
-                name = [names[label]] if names else []
-                writer.writerow([example, label, *name, *(f"{p:.6g}" for p in row)])
+                source, name = [places[example]] if places else [], [names[label]] if names else []
+                writer.writerow([example, *source, label, *name, *(f"{p:.6g}" for p in row)])
 
 
 def _by_participant(

@@ -24,7 +24,7 @@ from rffl_pl.datamodules.inputs import digest_of_inputs, spread
 from rffl_pl.datamodules.measuring import Measuring
 from rffl_pl.datamodules.own import Holding, Holdings, Own, by_participant, check_own, is_own
 from rffl_pl.datamodules.preparing import called, held
-from rffl_pl.datamodules.reading import Batch, Evaluated, Reader
+from rffl_pl.datamodules.reading import Batch, Batches, Evaluated, Joint, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.shards import divided, set_aside
@@ -187,6 +187,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         together(partial(self._check_limit, measured[stage]))
         if stage == "fit":
             together(self._check_augment)
+        if stage == "predict":
+            together(self._check_places)
 
     def _set_up(self) -> None:
         if self.mistake is not None:
@@ -402,6 +404,38 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             return self._measuring.all_apart(self._own["test"].readers, self._sizes("test"))
         count = len(self._parts["test"])
         return self._measuring.all_common(self._readers["test"], count)
+
+    def predicted_places(self, participant: int) -> list[str]:
+        """Where each example comes from that is predicted for a hosted participant, in the order of predictions.
+
+        Args:
+            participant: Its number.
+
+        Returns:
+            A text for each; none where the dataset has no ``places``.
+
+        Raises:
+            UserError: If it has not one for each of its examples.
+        """
+        loader = self.predict_dataloader()
+        batches = loader.batches[participant] if isinstance(loader, Joint) else loader
+        if not isinstance(batches, Batches):  # of one's own
+            return []
+        dataset: Any = batches.reader.dataset
+        places = getattr(dataset, "places", ())
+        if not places or not isinstance(places, Sequence) or isinstance(places, str):
+            return []
+        if len(places) != len(dataset):
+            raise UserError(
+                f"Expected places of {type(dataset).__name__} to have a text for each of its {len(dataset)} examples, "
+                f"but there are {len(places)}; give one for each, or none."
+            )
+        return [str(places[i]) for indices in batches.order for i in indices.tolist()]
+
+    def _check_places(self) -> None:
+        """See to it before anything is predicted."""
+        for participant in self.hosted if self.apart("test") else self.hosted[:1]:
+            self.predicted_places(participant)
 
     def teardown(self, stage: str) -> None:
         """Ends the worker processes; who reads on starts others."""

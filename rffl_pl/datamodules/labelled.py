@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from unicodedata import normalize
 
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
@@ -17,11 +20,26 @@ class Labelled:
         rows: What is read of each row: a list, or a ``datasets.Dataset``.
         labels: The class of each, from 0 on.
         groups: Which of them belong together, numbers from 0 on, where a column says so.
+        places: Where each lies, if that is known.
     """
 
     rows: Any
     labels: Sequence[int]
     groups: Sequence[int] | None = None
+    places: Sequence[Any] | None = None
+
+
+class Placed(TensorDataset):
+    """Inputs and classes in memory, and where each example comes from.
+
+    Args:
+        tensors: Inputs and classes.
+        places: A text for each.
+    """
+
+    def __init__(self, *tensors: Tensor, places: Sequence[str]) -> None:
+        super().__init__(*tensors)
+        self.places = places
 
 
 def label_of(given: Any) -> str:

@@ -25,11 +25,12 @@ NUMBER = "{participant}"
 
 
 class Found(NamedTuple):
-    """What is read of a row, its label and, where that is asked for, the group that it is of."""
+    """What is read of a row, its label, the group that it is of, where that is asked for, and where it stands."""
 
     content: Any
     label: str
     group: str
+    where: str
 
 
 OwnRows = Callable[[int], Labelled]
@@ -226,6 +227,7 @@ class LabelledFile(FederatedDataModule):
             rows=[row.content for row in rows],
             labels=[numbers[row.label] for row in rows],
             groups=None if self.group is None else numbered([row.group for row in rows]),
+            places=[row.where for row in rows],
         )
 
     def _divided(self, rows: Sequence[Found]) -> tuple[list[Found], list[Found]]:
@@ -251,7 +253,7 @@ class LabelledFile(FederatedDataModule):
         for where, record in records(path, option, self.encoding, needed):
             content = self.content(record, f"{where} of {file}")
             names = {column: _name(record[column], what, column, where, file) for column, what in named.items()}
-            rows.append(Found(content, names[self.label], names.get(self.group or "", "")))
+            rows.append(Found(content, names[self.label], names.get(self.group or "", ""), where))
         return rows
 
 

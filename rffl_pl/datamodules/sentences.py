@@ -23,16 +23,19 @@ class Sentences(Dataset[tuple[Tensor, Tensor]]):
     Args:
         ids: The token ids of every sentence.
         labels: Their classes.
+        places: A text for each that says where it comes from, if that is known.
 
     Attributes:
         lengths: Number of tokens of every sentence.
         labels: Their classes.
+        places: As given.
     """
 
-    def __init__(self, ids: Sequence[Sequence[int]], labels: Sequence[int]) -> None:
+    def __init__(self, ids: Sequence[Sequence[int]], labels: Sequence[int], places: Sequence[str] = ()) -> None:
         self.tokens = [torch.tensor(sentence, dtype=torch.int64) for sentence in ids]
         self.lengths = torch.tensor([len(sentence) for sentence in ids], dtype=torch.int64)
         self.labels = whole(torch.as_tensor(list(labels)), "sentence", "the text")
+        self.places = places
 
     def __len__(self) -> int:
         return len(self.tokens)

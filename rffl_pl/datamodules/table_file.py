@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import TensorDataset
 
 from rffl_pl.datamodules.class_names import column_names, listed
 from rffl_pl.datamodules.columns import Columns, Row, text_of
-from rffl_pl.datamodules.labelled import Labelled
+from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
 from rffl_pl.datamodules.reading import Evaluated, Reader
 from rffl_pl.datamodules.row_files import Record, check_characters, columns_of, records
@@ -99,7 +99,7 @@ class TableFile(LabelledFile):
         self.names = self._chosen(columns_of(path, option, self.encoding), f"{option} {path}")
         train, test = self.parts()
         if self.columns_file is not None:
-            rows = self._unlabelled(self.columns_file, "--data.columns_file")
+            rows = [*self._unlabelled(self.columns_file, "--data.columns_file").values()]
         else:
             assert isinstance(train, Labelled)
             rows = train.rows
@@ -116,9 +116,15 @@ class TableFile(LabelledFile):
         test_set = super().predict_dataloader()
         if self.predict_file is None:
             return test_set
-        x = self.columns_read.encode(self._unlabelled(self.predict_file, "--data.predict_file"))
-        asked = Reader(TensorDataset(x, torch.zeros(len(x), dtype=torch.int64)))
-        return asked.batches(torch.arange(len(x)), self.eval_batch_size)
+        return Reader(self._asked).batches(torch.arange(len(self._asked)), self.eval_batch_size)
+
+    @cached_property
+    def _asked(self) -> Placed:
+        """The rows of `predict_file`."""
+        assert self.predict_file is not None
+        found = self._unlabelled(self.predict_file, "--data.predict_file")
+        x = self.columns_read.encode([*found.values()])
+        return Placed(x, torch.zeros(len(x), dtype=torch.int64), places=[*found])
 
     def _reference(self) -> tuple[Path, str]:
         """The file that says which columns there are, and its option."""
@@ -176,10 +182,10 @@ class TableFile(LabelledFile):
         check_characters(text, name, where)
         return text
 
-    def _unlabelled(self, file: str, option: str) -> list[Row]:
-        """The rows of a file whose labels, if it has any, nobody reads."""
+    def _unlabelled(self, file: str, option: str) -> dict[str, Row]:
+        """The rows of a file whose labels, if it has any, nobody reads, by where they stand."""
         found = records(Path(file), option, self.encoding, self.columns)
-        rows = [self.content(record, f"{where} of {option} {file}") for where, record in found]
+        rows = {where: self.content(record, f"{where} of {option} {file}") for where, record in found}
         if not rows:
             raise UserError(f"Expected rows in {option} {file}, but it has none.")
         return rows
@@ -187,5 +193,6 @@ class TableFile(LabelledFile):
     def _inputs_of(self, part: Labelled | OwnRows) -> Any:
         """Inputs and classes, or who reads a participant's."""
         if isinstance(part, Labelled):
-            return TensorDataset(self.columns_read.encode(part.rows), torch.tensor(part.labels, dtype=torch.int64))
+            x, y = self.columns_read.encode(part.rows), torch.tensor(part.labels, dtype=torch.int64)
+            return Placed(x, y, places=part.places or ())
         return lambda participant: self._inputs_of(part(participant))

@@ -33,6 +33,7 @@ class Texts:
         sentences: N strings.
         labels: Their classes, N numbers from 0 on.
         groups: For the split ``GROUPS``: which training sentences belong together, N numbers from 0 on.
+        places: Where each comes from, N texts, for the files that ``predict`` writes.
 
     Raises:
         UserError: If there are not as many classes as sentences, a sentence is no string or a class no number.
@@ -41,6 +42,7 @@ class Texts:
     sentences: Sequence[str]
     labels: Sequence[int]
     groups: Sequence[int] | None = None
+    places: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if len(self.sentences) != len(self.labels):
@@ -178,13 +180,10 @@ class TextDataModule(FederatedDataModule):
     def _asked(self) -> Sentences:
         """The sentences of `predict_file`."""
         assert self.predict_file is not None
-        sentences = self.asked_in(Path(self.predict_file))
-        return self._encoded(
-            Texts(sentences=sentences, labels=[0] * len(sentences)), "sentences of --data.predict_file"
-        )
+        return self._encoded(self.asked_in(Path(self.predict_file)), "sentences of --data.predict_file")
 
-    def asked_in(self, path: Path) -> Sequence[str]:
-        """The sentences of a file that classes are asked for.
+    def asked_in(self, path: Path) -> Texts:
+        """The sentences of a file that classes are asked for, whatever their labels.
 
         Raises:
             UserError: If it cannot be read, or has none.
@@ -194,7 +193,8 @@ class TextDataModule(FederatedDataModule):
                 f"Expected --data.predict_file to be a text file with a sentence per line, but got {path}, whose lines "
                 "have columns; write its sentences alone into a .txt file."
             )
-        return _lines_of(path, "--data.predict_file")
+        lines = _lines_of(path, "--data.predict_file")
+        return unlabelled(lines, [f"line {number}" for number in range(1, len(lines) + 1)])
 
     @overload
     def _encoded(self, texts: Texts, whose: str) -> Sentences: ...
@@ -207,14 +207,14 @@ class TextDataModule(FederatedDataModule):
         numbers = self.encode(texts.sentences)
         if unknown := self._mostly_unknown(numbers, whose):
             rank_zero_warn(unknown)
-        return Sentences(numbers, texts.labels)
+        return Sentences(numbers, texts.labels, texts.places)
 
     def _encoded_own(self, texts: OwnTexts, whose: str, participant: int) -> Sentences:
         own = texts(participant)
         numbers = self.encode(own.sentences)
         if unknown := self._mostly_unknown(numbers, f"{whose} of participant {participant}"):
             warnings.warn(unknown, stacklevel=2)
-        return Sentences(numbers, own.labels)
+        return Sentences(numbers, own.labels, own.places)
 
     def _mostly_unknown(self, numbers: Sequence[Sequence[int]], whose: str) -> str | None:
         """The sentence on token ids more than half of which stand for an unknown word; None of others."""
@@ -227,6 +227,11 @@ class TextDataModule(FederatedDataModule):
             f"{self.vocabulary_size - 2} most frequent words of {source}; build it from a text like these by "
             "--data.vocabulary_file, raise --data.vocabulary_size, or put blanks between words."
         )
+
+
+def unlabelled(sentences: Sequence[str], places: Sequence[str]) -> Texts:
+    """Sentences whose classes nobody reads, and where each stands."""
+    return Texts(sentences=sentences, labels=[0] * len(sentences), places=places)
 
 
 def _three(read: Any, owner: str) -> tuple[Texts | OwnTexts, Texts | OwnTexts | None, Texts | OwnTexts]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
 from rffl_pl.datamodules.row_files import COLUMNS, Record, check_characters, records
-from rffl_pl.datamodules.text import OwnTexts, TextDataModule, Texts
+from rffl_pl.datamodules.text import OwnTexts, TextDataModule, Texts, unlabelled
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -51,15 +51,15 @@ class TextFile(LabelledFile, TextDataModule):
         check_characters(sentence, self.text, where)
         return sentence
 
-    def asked_in(self, path: Path) -> Sequence[str]:
+    def asked_in(self, path: Path) -> Texts:
         if path.suffix.lower() not in COLUMNS:
             return super().asked_in(path)
         option = "--data.predict_file"
-        found = records(path, option, self.encoding, self.columns)
-        sentences = [self.content(record, f"{where} of {option} {path}") for where, record in found]
-        if not sentences:
+        found = [*records(path, option, self.encoding, self.columns)]
+        if not found:
             raise UserError(f"Expected sentences in {option} {path}, but it has none.")
-        return sentences
+        sentences = [self.content(record, f"{where} of {option} {path}") for where, record in found]
+        return unlabelled(sentences, [where for where, _ in found])
 
     def read(self) -> tuple[Texts | OwnTexts, None, Texts | OwnTexts]:
         train, test = self.parts()
@@ -69,5 +69,5 @@ class TextFile(LabelledFile, TextDataModule):
 def _texts(part: Labelled | OwnRows) -> Any:
     """Sentences, or who reads a participant's."""
     if isinstance(part, Labelled):
-        return Texts(sentences=part.rows, labels=part.labels, groups=part.groups)
+        return Texts(sentences=part.rows, labels=part.labels, groups=part.groups, places=part.places or ())
     return lambda participant: _texts(part(participant))

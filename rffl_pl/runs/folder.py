@@ -405,7 +405,10 @@ class RunFolder:
         put((self.weights_file(participant), partial(torch.save, state)) for participant, state in states)
 
     def predictions(self, participant: int) -> list[dict[str, str]]:
-        """A participant's predictions, a row per example: ``example``, ``class`` and every class's ``p_<c>``."""
+        """A participant's predictions, a row per example: ``example``, ``class`` and every class's ``p_<c>``.
+
+        With names of classes also ``label``; where the data says where an example comes from, ``source``.
+        """
         file = self.predictions_file(participant)
         _check(file)
         with file.open(encoding="utf-8", newline="") as lines:  # a class's name may have ends of lines in it

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rffl_pl.datamodules import Digits, FederatedDataModule
+from rffl_pl.datamodules import Digits, FederatedDataModule, Sources
 from rffl_pl.datamodules.shards import adversaries_shards
 from rffl_pl.datamodules.splits import DIR, UNI
 from rffl_pl.errors import UserError
@@ -18,11 +18,13 @@ from tests.datamodules.small import (
     TRAIN,
     InMemory,
     OneAtATime,
+    Plain,
     WithValidation,
     both_kinds,
     common,
     contents,
     ready,
+    tensors,
 )
 
 
@@ -309,3 +311,37 @@ def test_before_it_has_read_anything() -> None:
         data.setup("train")
     data.setup("fit")
     assert list(next(iter(data.train_dataloader()))) == [0, 1, 2]
+
+
+class Told(Plain):
+    """Examples that say where they come from."""
+
+    def __init__(self, n: int, places: object) -> None:
+        super().__init__(n)
+        self.places = places
+
+
+@pytest.mark.parametrize(
+    ("places", "told"), [([f"p{i}" for i in range(TEST)], "p3"), ((), None), (7, None), ("near", None)]
+)
+def test_where_examples_of_ones_own_come_from(places: object, told: str | None) -> None:
+    """Predictions had no more than a number; an attribute of that name may be something else."""
+
+    class Own(InMemory):
+        def load(self) -> Sources:
+            return Sources(train=tensors(TRAIN), test=Told(TEST, places))
+
+    data = ready(Own(Federation(participants=2)))
+    found = data.predicted_places(0)
+    assert (found[3] if found else None) == told
+
+
+def test_not_a_place_for_each_example() -> None:
+    """Predictions would stand beside the places of others."""
+
+    class Own(InMemory):
+        def load(self) -> Sources:
+            return Sources(train=tensors(TRAIN), test=Told(TEST, ["here"]))
+
+    with pytest.raises(UserError, match="places of Told to have a text for each of its 37 examples, but there are 1;"):
+        Own(Federation(participants=2)).setup("predict")

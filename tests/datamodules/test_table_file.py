@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from rffl_pl.datamodules import TableFile
+from rffl_pl.datamodules.columns import Numbers
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.cli.folders import assert_same_bits
@@ -373,4 +374,50 @@ def test_from_file_to_predictions(rffl: Callable[..., Ended], tmp_path: Path) ->
     assert ended.code == 0, ended.err
     (path,) = (tmp_path / "runs").glob("*/*/predictions/participant_2.csv")
     with path.open() as file:
-        assert [row["label"] for row in csv.DictReader(file)] == ["well", "ill", "well"]
+        found = [*csv.DictReader(file)]
+    assert [row["label"] for row in found] == ["well", "ill", "well"]
+    assert [row["source"] for row in found] == ["line 1", "line 2", "line 3"]
+
+
+def numbered_rows(count: int, first: int = 0) -> list[Patient]:
+    """Ages that say in which line of a file of 80 such rows a row stands, which is age + 2."""
+    return [{"age": str(i), "outcome": str(i % 2)} for i in range(first, first + count)]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_where_predicted_rows_stand(tmp_path: Path, kind: str) -> None:
+    """Those that are held out of one file are in a random order, and nobody could tell which of the file's they are."""
+    options: dict[str, Any] = {"categories": None, "eval_batch_size": 3}
+    data = data_of(write(tmp_path / f"a.{kind}", numbered_rows(80)), **options)
+    (age,) = data.columns_read.columns
+    assert isinstance(age, Numbers)
+    ages = (inputs(data, "test").double().flatten() * age.deviation + age.mean).round().int().tolist()
+    assert ages != sorted(ages)
+    first = 1 if kind == "jsonl" else 2
+    assert data.predicted_places(0) == data.predicted_places(1) == [f"line {i + first}" for i in ages]
+    write(tmp_path / f"b.{kind}", numbered_rows(4))
+    asked = data_of(str(tmp_path / f"a.{kind}"), predict_file=str(tmp_path / f"b.{kind}"), **options)
+    assert asked.predicted_places(1) == [f"line {i + first}" for i in range(4)]
+
+
+def test_a_source_beside_each_prediction(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """On every rank, of whom it hosts, of test rows of its own, and of as many as are asked for."""
+    for i in range(3):
+        write(tmp_path / f"train_{i}.csv", numbered_rows(8))
+        (tmp_path / f"test_{i}.csv").write_text("age,outcome\n" + i * "\n" + "1,0\n2,1\n" * (i + 2))
+    write(tmp_path / "columns.csv", numbered_rows(8))
+    files = own(tmp_path) | {"--data.test_file": str(tmp_path / "test_{participant}.csv")}
+    apart = ("--data.split", "OWN", "--data.validation", 0, "--data.watch", "test", "--data.classes", "['0', '1']")
+    one = ("--data.categories", "null", "--model.network.inputs", 1)
+    assert rffl(*FIT, *apart, *one, *words(files)).code == 0
+    folder = only_run(tmp_path / "runs")
+    few = ("--data.eval_batch_size", 3, "--trainer.limit_predict_batches", 2)
+    checkpoint = ("--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt")
+    ended = forked(2, "predict", *checkpoint, *few, root=tmp_path / "two")
+    assert ended.code == 0, ended.err
+    for i in range(3):
+        (path,) = (tmp_path / "two").rglob(f"predictions/participant_{i}.csv")
+        with path.open() as file:
+            header, *found = csv.reader(file)
+        assert header == ["example", "source", "class", "label", "p_0", "p_1"]
+        assert [row[:2] for row in found] == [[str(n), f"line {n + i + 2}"] for n in range(min(6, 2 * i + 4))]

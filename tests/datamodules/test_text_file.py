@@ -328,6 +328,19 @@ def test_models_are_measured_on_other_sentences(rffl: Callable[..., Ended], tmp_
     assert re.search("data: training examples is [^;]*; give the config.yaml .*, and data as it was then", ended.err)
 
 
+def test_where_predicted_sentences_stand(tmp_path: Path) -> None:
+    """Nobody could tell which sentence of the file a prediction was of."""
+    rows = [(f"film {chr(97 + i)}", "yes" if i % 2 else "no") for i in range(20)]  # in line i + 2
+    train, lines = write(tmp_path / "a.csv", rows), tmp_path / "b.txt"
+    data = loaded(train, test_share=0.3)
+    _, _, test = data.read()
+    assert isinstance(test, Texts)
+    assert data.predicted_places(0) == [f"line {ord(sentence[-1]) - 95}" for sentence in test.sentences]
+    lines.write_text("a good film\n\na bad film\n")
+    assert loaded(train, predict_file=str(lines)).predicted_places(1) == ["line 1", "line 2", "line 3"]
+    assert loaded(train, predict_file=str(train)).predicted_places(1) == [f"line {i + 2}" for i in range(20)]
+
+
 @pytest.mark.slow
 def test_a_text_federation_from_file_to_predictions(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """Training on a CSV file, small uploads for small shards, and labels with probabilities for a file of sentences."""
@@ -351,6 +364,7 @@ def test_a_text_federation_from_file_to_predictions(rffl: Callable[..., Ended], 
     with path.open() as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows[:2]] == ["yes", "no"]
+    assert [row["source"] for row in rows] == ["line 1", "line 2", "line 3"]
     assert len(rows) == 3
     for row in rows:
         assert float(row["p_0"]) + float(row["p_1"]) == pytest.approx(1, abs=1e-5)
