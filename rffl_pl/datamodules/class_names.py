@@ -37,6 +37,11 @@ def given_classes(names: Sequence[str | int | float | bool] | None) -> tuple[str
     return found
 
 
+def column_name(name: str) -> str:
+    """The name of a column, in one way to write its characters (NFC), as files are read."""
+    return normalize("NFC", str(name))
+
+
 def column_names(option: str, names: Sequence[str | int | float | bool] | str | None) -> list[str]:
     """The columns that an option names, one or several; none where it is not given.
 
@@ -50,7 +55,7 @@ def column_names(option: str, names: Sequence[str | int | float | bool] | str | 
             f"Expected {option} to be names of columns, but YAML reads one as {taken[0]}; quote it, as in "
             "\"['yes', '1.5']\"."
         )
-    found = [str(name) for name in given]
+    found = [column_name(str(name)) for name in given]
     if twice := [name for name in found if found.count(name) > 1]:
         raise UserError(f"Expected {option} to name every column once, but got {twice[0]} twice; leave one out.")
     return found

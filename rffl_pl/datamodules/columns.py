@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
 
 import torch
 from torch import Tensor
@@ -190,9 +191,12 @@ def number_of(text: str) -> float | None:
 
 
 def text_of(value: Any) -> str | None:
-    """A field as text, blanks around it taken away, a truth as 1 or 0; None of a list or an object."""
+    """A field as text, blanks around it taken away, its characters written in one way (NFC).
+
+    A truth is 1 or 0; of a list or an object None.
+    """
     if isinstance(value, str):
-        return value.strip()
+        return normalize("NFC", value.strip())
     if value is None:
         return ""
     if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):

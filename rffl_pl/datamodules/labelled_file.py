@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from rffl_pl.datamodules.base import FederatedDataModule
-from rffl_pl.datamodules.class_names import given_classes
+from rffl_pl.datamodules.class_names import column_name, given_classes
 from rffl_pl.datamodules.columns import GAPS, number_of
 from rffl_pl.datamodules.labelled import Labelled, by_number, label_of, numbered
 from rffl_pl.datamodules.row_files import Record, check_characters, records
@@ -95,12 +95,12 @@ class LabelledFile(FederatedDataModule):
             raise UserError(f"Expected --data.encoding to be one that Python knows, but got {encoding!r}; try utf-8.")
         self.train_file, self.test_file = os.fspath(train_file), None if test_file is None else os.fspath(test_file)
         self.test_share = test_share
-        self.label, self.encoding = label, encoding
+        self.label, self.encoding = column_name(label), encoding
         self.given_classes = given_classes(classes)
         check_group(group, self.split)
-        if group is not None and group == label:
+        self.group = None if group is None else column_name(group)
+        if self.group == self.label:
             raise UserError(f"Expected --data.group and --data.label to be two columns, but got {group} for both.")
-        self.group = group
 
     @property
     @abstractmethod

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rffl_pl.datamodules.class_names import column_name
 from rffl_pl.errors import UserError, nearest
 
 COLUMNS = (".csv", ".tsv", ".jsonl")
@@ -24,7 +25,8 @@ def records(path: Path, option: str, encoding: str, needed: Mapping[str, str]) -
     """Every row, with the words for where it stands.
 
     In a ``.csv`` file a field with commas, quotation marks or several lines stands in quotation marks, and those within
-    are doubled; in a ``.tsv`` file quotation marks are part of the text.
+    are doubled; in a ``.tsv`` file quotation marks are part of the text. Of the ways to write a name's characters in
+    Unicode all are one (NFC).
 
     Args:
         path: The file.
@@ -40,7 +42,7 @@ def records(path: Path, option: str, encoding: str, needed: Mapping[str, str]) -
         raise UserError(f"Expected {option} to be a .csv, .tsv or .jsonl file, but got {path}.")
     lines = read_lines(read_from, option, encoding)
     file = f"{option} {path}"
-    for where, record in _of_json(lines, file) if kind == ".jsonl" else _of_fields(lines, file, needed, kind):
+    for where, record in _of_json(lines, file, needed) if kind == ".jsonl" else _of_fields(lines, file, needed, kind):
         for column, remedy in needed.items():
             if column not in record:
                 has = ", ".join(map(str, record)) or "none"
@@ -73,10 +75,10 @@ def check_characters(text: str, column: str, where: str) -> None:
         )
 
 
-def _of_json(lines: list[str], file: str) -> Iterator[tuple[str, Record]]:
+def _of_json(lines: list[str], file: str, needed: Mapping[str, str]) -> Iterator[tuple[str, Record]]:
     """Of a JSON object in every line; what one lacks that others have is None."""
     found = {
-        f"line {number}": _parsed(line, f"line {number} of {file}")
+        f"line {number}": _parsed(line, f"line {number}", file, needed)
         for number, line in enumerate(lines, 1)
         if line.strip()
     }
@@ -85,14 +87,27 @@ def _of_json(lines: list[str], file: str) -> Iterator[tuple[str, Record]]:
         yield where, everything | record
 
 
-def _parsed(line: str, where: str) -> Record:
+def _parsed(line: str, where: str, file: str, needed: Mapping[str, str]) -> Record:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"Expected a JSON object in {where}, but it is no JSON ({error}).") from error
+        raise UserError(f"Expected a JSON object in {where} of {file}, but it is no JSON ({error}).") from error
     if not isinstance(record, dict):
-        raise UserError(f"Expected a JSON object in {where}, but got {type(record).__name__}.")
-    return record
+        raise UserError(f"Expected a JSON object in {where} of {file}, but got {type(record).__name__}.")
+    names = [column_name(name) for name in record]
+    _check_once(names, needed, where, file)
+    return dict(zip(names, record.values(), strict=True))
+
+
+def _check_once(names: Sequence[str], needed: Mapping[str, str], where: str, file: str) -> None:
+    """See that no column that is read is there twice: nobody could say which is meant."""
+    if len({*names}) == len(names):
+        return
+    if twice := [name for name in needed if names.count(name) > 1]:
+        raise UserError(
+            f"Expected a column {twice[0]} once in {file}, but {where} has it {names.count(twice[0])} times; give the "
+            "others another name."
+        )
 
 
 def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str) -> Iterator[tuple[str, Record]]:
@@ -102,13 +117,9 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
     reader = csv.reader((line + "\n" for line in lines[blank:]), **how)
     read = blank
     try:
-        names = [name.strip() for name in next(reader, [])]
+        names = [column_name(name.strip()) for name in next(reader, [])]
         _check_separator(names, file, kind)
-        if twice := [name for name in needed if names.count(name) > 1]:
-            raise UserError(
-                f"Expected a column {twice[0]} once in {file}, but its first line has it {names.count(twice[0])} "
-                "times; give the others another name."
-            )
+        _check_once(names, needed, "its first line", file)
         if names and not needed.keys() <= {*names}:
             yield "its first line", dict.fromkeys(names)
         read += reader.line_num
@@ -122,7 +133,7 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
                     f"Expected {len(names)} fields in every line of {file}, as in its first, but {where} has "
                     f"{len(fields)}; {_remedy(kind, more=len(fields) > len(names))}."
                 )
-            if [field.strip() for field in fields] == names:
+            if [column_name(field.strip()) for field in fields] == names:
                 raise UserError(
                     f"Expected the names of columns in the first line of {file} alone, but {where} has them again, as "
                     "where files are put together; take it out."

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rffl_pl.datamodules.class_names import column_name
 from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
 from rffl_pl.datamodules.row_files import COLUMNS, Record, check_characters, records
@@ -33,6 +34,7 @@ class TextFile(LabelledFile, TextDataModule):
 
     def __init__(self, federation: Federation, *, text: str = "text", **kwargs: Any) -> None:
         super().__init__(federation, **kwargs)
+        text = column_name(text)
         if text == self.label:
             raise UserError(f"Expected --data.text and --data.label to be two columns, but got {text} for both.")
         if text == self.group:

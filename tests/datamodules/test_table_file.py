@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from tests.datamodules.small import ready
 from tests.ranks import forked
 
 Patient = Mapping[str, Any]
+SIZE = "Größe"
 GAPS = ("", "NA", "?", "null")
 
 
@@ -421,3 +423,31 @@ def test_a_source_beside_each_prediction(rffl: Callable[..., Ended], tmp_path: P
             header, *found = csv.reader(file)
         assert header == ["example", "source", "class", "label", "p_0", "p_1"]
         assert [row[:2] for row in found] == [[str(n), f"line {n + i + 2}"] for n in range(min(6, 2 * i + 4))]
+
+
+def test_texts_in_either_unicode_form(tmp_path: Path) -> None:
+    """A file from macOS has letters and accents apart: its categories counted as none, and its columns were missing."""
+    whole = [{"Größe": "1.5", "Stadt": city, "Fälle": str(i % 2)} for i, city in enumerate(["Zürich", "Bern"] * 10)]
+    apart = [{normalize("NFD", name): normalize("NFD", text) for name, text in row.items()} for row in whole]
+    assert apart != whole
+    told: dict[str, Any] = {"label": "Fälle", "features": ["Stadt"], "categories": None}
+    data = data_of(write(tmp_path / "a.csv", whole), test_file=write(tmp_path / "b.csv", apart[:2]), **told)
+    assert inputs(data, "test").tolist() == [[0, 1], [1, 0]]
+    sizes = told | {"features": normalize("NFD", "Größe"), "label": normalize("NFD", "Fälle")}
+    for kind in ("csv", "jsonl"):
+        for rows in (whole, apart):
+            assert data_of(write(tmp_path / f"c.{kind}", rows), **sizes).columns_read.entries == ["Größe"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", f"{SIZE},{normalize('NFD', SIZE)},label\n1,2,0\n3,4,1\n"),
+        ("a.jsonl", json.dumps({SIZE: 1, normalize("NFD", SIZE): 2, "label": 0}) + "\n"),
+    ],
+)
+def test_one_name_in_two_unicode_forms(tmp_path: Path, name: str, content: str) -> None:
+    """Nobody could say which of the two is meant."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=rf"a column {SIZE} once in --data\.train_file .*a\.{name[2:]}, but"):
+        data_of(str(tmp_path / name), label="label", categories=None, features=SIZE)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 
@@ -371,3 +372,18 @@ def test_a_text_federation_from_file_to_predictions(rffl: Callable[..., Ended], 
     missing = rffl("predict", *checkpoint, "--data.predict_file", tmp_path / "none.txt")
     assert missing.code == 2
     assert re.search(r"Expected a file at --data\.predict_file .*none\.txt", missing.err)
+
+
+def test_names_of_columns_in_either_unicode_form(tmp_path: Path) -> None:
+    """A file from macOS has letters and accents apart: its columns were said to be missing."""
+    text, label, group = "Sätze", "Gefühl", "Männer"
+    apart = [normalize("NFD", name) for name in (text, label, group)]
+    lines = [",".join(apart), *(f"{words},{said},{i % 2}" for i, (words, said) in enumerate(ROWS))]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    for names in ((text, label, group), apart):
+        given = dict(zip(("text", "label", "group"), names, strict=True))
+        data = TextFile(
+            Federation(participants=2), split="GROUPS", train_file=str(tmp_path / "a.csv"), test_share=0.2, **given
+        )
+        data.setup("fit")
+        assert data.class_names == ("no", "yes")
