@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unicodedata import normalize
@@ -110,21 +109,25 @@ class Categories:
         return [f"{self.name}={value}" for value in self.values]
 
     def encode(self, rows: Sequence[Row], at: int) -> Tensor:
-        """Its entries ``[n, categories]`` float32 of rows that have its values ``at`` a place.
-
-        Warns if some have a value, and none of them a category.
-        """
+        """Its entries ``[n, categories]`` float32 of rows that have its values ``at`` a place."""
         texts = [row.values[at] for row in rows]
         known = self._numbered({*texts})
-        if not known and any(texts):
-            other = next(filter(None, texts))
-            warnings.warn(
-                f"No row has a category of column {self.name}, of which there are {', '.join(self.values[:5])}: "
-                f"{_where(other, rows, at)} has {other!r}, which counts as none.",
-                stacklevel=2,
-            )
         found = torch.tensor([known.get(text, len(self.values)) for text in texts], dtype=torch.int64)
         return torch.nn.functional.one_hot(found, len(self.values) + 1)[:, :-1].float()
+
+    def unknown(self, rows: Sequence[Row], at: int) -> str | None:
+        """The sentence on rows of which a tenth of those that have a value, or more, have no category; else None."""
+        texts = [row.values[at] for row in rows]
+        known = self._numbered({*texts})
+        others = [text for text in texts if text and text not in known and not (known and text.lower() in GAPS)]
+        there = len(others) + sum(text in known for text in texts)
+        if not others or 10 * len(others) < there:
+            return None
+        return (
+            f"{f'{len(others)} of {there} rows have no' if known else 'No row has a'} category of column {self.name}, "
+            f"of which there are {', '.join(self.values[:5])}: {_where(others[0], rows, at)} has {others[0]!r}, which "
+            "counts as none."
+        )
 
     def _numbered(self, texts: Collection[str]) -> dict[str, int]:
         """Of those texts that are a category its number."""
@@ -170,14 +173,21 @@ class Columns:
         """Of all that inputs hang on beside their rows."""
         return hashlib.sha256(repr(self.columns).encode()).hexdigest()[:16]
 
-    def encode(self, rows: Sequence[Row]) -> Tensor:
+    def encode(self, rows: Sequence[Row], warn: Callable[[str], None]) -> Tensor:
         """Inputs ``[n, entries]`` float32.
+
+        Args:
+            rows: With a value for each column.
+            warn: Told of each column in which many rows have a category that is none of its.
 
         Raises:
             UserError: If a row has something else than a number where numbers are, or one that is endlessly far away.
         """
         if not rows:
             return torch.empty(0, len(self.entries))
+        for at, column in enumerate(self.columns):
+            if isinstance(column, Categories) and (told := column.unknown(rows, at)) is not None:
+                warn(told)
         return torch.cat([column.encode(rows, at) for at, column in enumerate(self.columns)], dim=1)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl.datamodules.class_names import column_names, listed
 from rffl_pl.datamodules.columns import Columns, Row, text_of
@@ -29,7 +31,7 @@ class TableFile(LabelledFile):
     field, ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` or ``?``, is 0, which is the mean; where the training rows have
     gaps a second entry is 1 in them. A column of texts has an entry for each text of the training rows, which is 1 in
     rows that have it; another text, or none, is zeros. Numbers that are `categories` go by their values, ``1`` as
-    ``1.0``. A column of which a file has such other texts alone is warned of.
+    ``1.0``. A column of which a tenth of a file's rows or more have such other texts is warned of.
 
     With ``--data.split OWN`` nobody reads everybody's rows, and means, deviations and texts come from a file that is
     the same everywhere.
@@ -123,7 +125,7 @@ class TableFile(LabelledFile):
         """The rows of `predict_file`."""
         assert self.predict_file is not None
         found = self._unlabelled(self.predict_file, "--data.predict_file")
-        x = self.columns_read.encode([*found.values()])
+        x = self.columns_read.encode([*found.values()], rank_zero_warn)
         return Placed(x, torch.zeros(len(x), dtype=torch.int64), places=[*found])
 
     def _reference(self) -> tuple[Path, str]:
@@ -190,9 +192,9 @@ class TableFile(LabelledFile):
             raise UserError(f"Expected rows in {option} {file}, but it has none.")
         return rows
 
-    def _inputs_of(self, part: Labelled | OwnRows) -> Any:
-        """Inputs and classes, or who reads a participant's."""
+    def _inputs_of(self, part: Labelled | OwnRows, warn: Callable[[str], None] = rank_zero_warn) -> Any:
+        """Inputs and classes, or who reads a participant's, of which this rank alone can tell what is odd."""
         if isinstance(part, Labelled):
-            x, y = self.columns_read.encode(part.rows), torch.tensor(part.labels, dtype=torch.int64)
+            x, y = self.columns_read.encode(part.rows, warn), torch.tensor(part.labels, dtype=torch.int64)
             return Placed(x, y, places=part.places or ())
-        return lambda participant: self._inputs_of(part(participant))
+        return lambda participant: self._inputs_of(part(participant), partial(warnings.warn, stacklevel=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 from torch.utils.data import TensorDataset
@@ -266,10 +268,12 @@ def test_numbers_that_are_categories_in_another_spelling(tmp_path: Path) -> None
     """A file with gaps has ``1.0`` where one without has ``1``; numbers that are written twice stay apart."""
     train = [{"grade": grade, "outcome": i % 2} for i, grade in enumerate(["1.0", "2.0", "", "3.5"] * 5)]
     test = write(tmp_path / "b.csv", [{"grade": grade, "outcome": 0} for grade in ("1", "2", "3.50", "4")])
-    data = data_of(write(tmp_path / "a.csv", train), test_file=test, categories="grade")
+    with pytest.warns(UserWarning, match=r"^1 of 4 rows have no category of column grade, .* has '4', which"):
+        data = data_of(write(tmp_path / "a.csv", train), test_file=test, categories="grade")
     assert inputs(data, "test").tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]
     train = [{"grade": grade, "outcome": i % 2} for i, grade in enumerate(["1", "01", "2"] * 5)]
-    data = data_of(write(tmp_path / "c.csv", train), test_file=test, categories="grade")
+    with pytest.warns(UserWarning, match=r"^2 of 4 rows have no category of column grade, .* has '3\.50', which"):
+        data = data_of(write(tmp_path / "c.csv", train), test_file=test, categories="grade")
     assert data.columns_read.entries == ["grade=01", "grade=1", "grade=2"]
     assert inputs(data, "test").tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
 
@@ -445,9 +449,54 @@ def test_texts_in_either_unicode_form(tmp_path: Path) -> None:
         ("a.csv", f"{SIZE},{normalize('NFD', SIZE)},label\n1,2,0\n3,4,1\n"),
         ("a.jsonl", json.dumps({SIZE: 1, normalize("NFD", SIZE): 2, "label": 0}) + "\n"),
     ],
+    ids=["csv", "jsonl"],
 )
 def test_one_name_in_two_unicode_forms(tmp_path: Path, name: str, content: str) -> None:
     """Nobody could say which of the two is meant."""
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=rf"a column {SIZE} once in --data\.train_file .*a\.{name[2:]}, but"):
         data_of(str(tmp_path / name), label="label", categories=None, features=SIZE)
+
+
+def sexes(texts: Sequence[str]) -> list[Patient]:
+    return [{"sex": text, "outcome": str(i % 2)} for i, text in enumerate(texts)]
+
+
+def test_categories_that_some_rows_lack(tmp_path: Path) -> None:
+    """Twelve of forty patients were zeros without a word; a few that are new, and gaps, are nothing to tell."""
+    train = write(tmp_path / "a.csv", sexes("fm" * 10))
+    told: dict[str, Any] = {"categories": None}
+    few = write(tmp_path / "b.csv", sexes([*"fm" * 9, "x", "", "NA", "?"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data_of(train, test_file=few, **told)
+    many = write(tmp_path / "c.csv", sexes([*"fm" * 14, *"FM" * 6, "", "NA"]))
+    message = (
+        r"^12 of 40 rows have no category of column sex, of which there are f, m: line 30 of --data\.{}_file .*c\.csv "
+        r"has 'F', which counts as none\.$"
+    )
+    with pytest.warns(UserWarning, match=message.format("test")) as caught:
+        data_of(train, test_file=many, **told)
+    assert len(caught) == 1
+    asked = data_of(train, predict_file=many, **told)
+    with pytest.warns(UserWarning, match=message.format("predict")) as caught:
+        asked.predict_dataloader()
+    assert len(caught) == 1
+    asked.predict_dataloader()  # which says it no more
+
+
+@pytest.mark.parametrize("spelling", ["FM", "fF"])
+def test_who_tells_of_other_categories(tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rank told of a file that is everybody's; of a participant's own nobody else can."""
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    train, test = write(tmp_path / "a.csv", sexes("fm" * 10)), write(tmp_path / "b.csv", sexes(spelling * 10))
+    told: dict[str, Any] = {"categories": None, "test_file": test}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data_of(train, **told)
+    for i in range(2):
+        write(tmp_path / f"c_{i}.csv", sexes(spelling * (i + 5)))
+    own_files = told | {"split": "OWN", "train_file": str(tmp_path / "c_{participant}.csv"), "columns_file": train}
+    with pytest.warns(UserWarning, match="column sex, of which there are f, m: line . of --data.train_file") as caught:
+        data_of(own_files.pop("train_file"), **own_files)
+    assert len(caught) == 2
