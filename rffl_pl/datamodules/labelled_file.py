@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from rffl_pl import launch
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import column_name, given_classes
 from rffl_pl.datamodules.columns import GAPS, number_of
@@ -171,6 +173,7 @@ class LabelledFile(FederatedDataModule):
                 f"got {self.train_file} and {self.test_file or 'none'}; give for instance train_{NUMBER}.csv and "
                 f"{self.test_file or 'test.csv'}."
             )
+        self._tell_of_more()
         train = partial(self._apart, self.train_file, "--data.train_file")
         if NUMBER in self.test_file:
             if self.given_classes is None:
@@ -183,6 +186,18 @@ class LabelledFile(FederatedDataModule):
         test = self._rows(Path(self.test_file), "--data.test_file")
         self._take_classes(test, f"--data.test_file {self.test_file}")
         return train, self._labelled(test, f"--data.test_file {self.test_file}")
+
+    def _tell_of_more(self) -> None:
+        """Warn, once on each machine, where there is a file of one participant more than there are."""
+        total = self.federation.total
+        for option, file in (("train_file", self.train_file), ("test_file", self.test_file or "")):
+            more = file.replace(NUMBER, str(total))
+            if NUMBER in file and launch.local_rank() == 0 and os.path.exists(_place(more)):
+                warnings.warn(
+                    f"--data.{option} is read of {total} participants, 0 to {total - 1}, but there is also {more}, "
+                    "which nobody reads; raise --federation.participants if it is to take part.",
+                    stacklevel=2,
+                )
 
     def _apart(self, file: str, option: str, participant: int) -> Labelled:
         """A participant's own rows."""

@@ -500,3 +500,23 @@ def test_who_tells_of_other_categories(tmp_path: Path, spelling: str, monkeypatc
     with pytest.warns(UserWarning, match="column sex, of which there are f, m: line . of --data.train_file") as caught:
         data_of(own_files.pop("train_file"), **own_files)
     assert len(caught) == 2
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_file_of_a_participant_that_is_not_there(tmp_path: Path, part: str) -> None:
+    """A fourth hospital's rows were never used, and nobody said so."""
+    for i in range(3):
+        write(tmp_path / f"train_{i}.csv", numbered_rows(8))
+        write(tmp_path / f"test_{i}.csv", numbered_rows(4))
+    told: dict[str, Any] = {"split": "OWN", "test_file": str(tmp_path / "test_{participant}.csv"), "categories": None}
+    told |= {"columns_file": str(tmp_path / "train_0.csv"), "classes": ["0", "1"]}
+    federation, train = Federation(participants=2, adversaries=1), str(tmp_path / "train_{participant}.csv")
+    data = TableFile(federation, label="outcome", validation=0, watch="test", train_file=train, **told)
+    data.load()
+    more = write(tmp_path / f"{part}_3.csv", numbered_rows(8))
+    with pytest.warns(UserWarning, match="there is also") as caught:
+        data.load()
+    assert [str(one.message) for one in caught] == [
+        f"--data.{part}_file is read of 3 participants, 0 to 2, but there is also {more}, which nobody reads; raise "
+        "--federation.participants if it is to take part."
+    ]
