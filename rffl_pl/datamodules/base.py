@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import torch
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -27,7 +28,7 @@ from rffl_pl.datamodules.preparing import called, held
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated, Joint, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard
 from rffl_pl.datamodules.sentences import Sentences
-from rffl_pl.datamodules.shards import divided, set_aside
+from rffl_pl.datamodules.shards import divided, nobodys_class, set_aside
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import DIR, OWN, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
@@ -187,6 +188,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         together(partial(self._check_limit, measured[stage]))
         if stage == "fit":
             together(self._check_augment)
+            self._tell_of_classes()
         if stage == "predict":
             together(self._check_places)
 
@@ -525,6 +527,17 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             each=self.examples_per_participant, adversary_examples=self.adversary_examples, generator=generator,
             groups=groups,
         )  # fmt: skip
+
+    def _tell_of_classes(self) -> None:
+        """Warn of classes that are tested and that nobody trains on, of examples that are everybody's."""
+        if self._own:
+            return
+        labels, tested, honest = self._parts["training"].labels, self._parts["test"].labels, self.federation.honest
+        room = len(labels) - len(self.held_out)
+        fewer = self.examples_per_participant is not None and self.examples_per_participant * honest < room
+        told = nobodys_class(labels, tested, self.held_out, self.shards[:honest], names=self.class_names, fewer=fewer)
+        if told is not None:
+            rank_zero_warn(told)
 
     def _take_number_of_classes(self) -> None:
         """Have it be a number of Python's, also where NumPy or torch counted the classes."""

@@ -79,6 +79,38 @@ def divided(
     return honest + adversaries_shards(federation.adversaries, adversary_examples, rest, honest, generator)
 
 
+def nobodys_class(
+    labels: Tensor, tested: Tensor, held_out: Tensor, honest: Sequence[Tensor], *, names: Sequence[str], fewer: bool
+) -> str | None:
+    """The sentence on classes that test examples have and no honest participant's shard; None where there is none.
+
+    Args:
+        labels: The class of every training example, ``[n]``.
+        tested: That of every test example.
+        held_out: Which training examples are held out.
+        honest: The honest participants' shards, as `divided` gives them.
+        names: What the classes are called; none where they have no names.
+        fewer: Whether shards are asked to be smaller than they could be.
+    """
+    trained = torch.cat([*honest])
+    classes = tested.unique()
+    classes = classes[~torch.isin(classes, labels[trained])].tolist()
+    if not classes:
+        return None
+    first, aside = classes[0], int((labels[held_out] == classes[0]).sum())
+    there = int((labels == first).sum())
+    ways = [f"lower --data.validation, which holds out {aside} of its {there} examples"] if aside else []
+    if fewer and there > aside:
+        ways.append(f"raise --data.examples_per_participant, which leaves {there - aside} out")
+    ways += ["take another --data.split or --seed_everything"] if there else ["bring training examples of it"]
+    others = f", nor of {len(classes) - 1} more" if len(classes) > 1 else ""
+    return (
+        f"No honest participant has a training example of class {names[first] if names else first}, which "
+        f"{int((tested == first).sum())} of {len(tested)} test examples have{others}: no model learns it; "
+        f"{', or '.join(ways)}."
+    )
+
+
 def shards_of(split: Split, pool: Pool) -> list[Tensor]:
     """The honest participants' shards, N index vectors into the pool.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 from rffl_pl.datamodules import Digits, FederatedDataModule, Sources
 from rffl_pl.datamodules.shards import adversaries_shards
@@ -345,3 +347,71 @@ def test_not_a_place_for_each_example() -> None:
 
     with pytest.raises(UserError, match="places of Told to have a text for each of its 37 examples, but there are 1;"):
         Own(Federation(participants=2)).setup("predict")
+
+
+class Rare(FederatedDataModule):
+    """200 examples, of which two at random places are of the last class, and so is one of eight test examples."""
+
+    num_classes, class_names = 3, ("often", "usual", "rare")
+
+    def load(self) -> Sources:
+        y = torch.arange(200) % 2
+        y[[17, 111]] = 2
+        train = TensorDataset(torch.randn(200, 1), y)
+        return Sources(train=train, test=TensorDataset(torch.randn(8, 1), torch.tensor([0, 1, 0, 1, 0, 1, 2, 1])))
+
+
+def warned(seed: int, **options: Any) -> tuple[Rare, str]:
+    """The data, and what is told of it."""
+    data = Rare(Federation(participants=2, adversaries=1, seed=seed), **{"split": "UNI", **options})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data.setup("fit")
+    return data, "".join(str(one.message) for one in caught)
+
+
+@pytest.mark.parametrize("options", [{"validation": 0.5}, {"examples_per_participant": 20}])
+def test_a_class_that_nobody_trains_on(options: dict[str, Any]) -> None:
+    """It vanished where all of its few examples were held out or left over, and a run said nothing."""
+    silent = 0
+    for seed in range(12):
+        data, told = warned(seed, **options)
+        y = data._parts["training"].labels
+        trained = {*y[torch.cat(data.shards[:2])].tolist()}
+        if 2 in trained:
+            silent += 1
+            assert not told
+            continue
+        assert "example of class rare, which 1 of 8 test examples have: no model learns it; " in told
+        aside = int((y[data.held_out] == 2).sum())
+        assert (f"lower --data.validation, which holds out {aside} of its 2 examples, or " in told) == (aside > 0)
+        raised = f"raise --data.examples_per_participant, which leaves {2 - aside} out, or "
+        assert (raised in told) == (aside < 2 and "examples_per_participant" in options)
+        assert told.endswith("take another --data.split or --seed_everything.")
+    assert silent < 12
+
+
+def test_classes_that_training_examples_lack() -> None:
+    """A run said nothing, and its accuracies were low for no visible reason."""
+
+    class Lacking(InMemory):
+        def load(self) -> Sources:
+            x, y = tensors(TRAIN).tensors
+            return Sources(train=TensorDataset(x, y.clamp_max(1)), test=tensors(TEST))
+
+    with pytest.warns(
+        UserWarning,
+        match=r"class 2, which 9 of 37 test examples have, nor of 1 more: no model learns it; bring training examples",
+    ):
+        ready(Lacking(Federation(participants=2)))
+
+
+@both_kinds
+@pytest.mark.parametrize("participants", [2, 5, 20])
+@pytest.mark.parametrize("split", ["UNI", "POW", "CLA", "DIR", "SHARDS", "MIX"])
+def test_nothing_to_tell_of_classes(kind: type[FederatedDataModule], participants: int, split: Any) -> None:
+    """The warning would be taken for noise."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Split CLA drew")
+        warnings.filterwarnings("error", message="No honest participant")
+        ready(kind(Federation(participants=participants), split=split))
