@@ -99,7 +99,9 @@ def nobodys_class(
         return None
     first, aside = classes[0], int((labels[held_out] == classes[0]).sum())
     there = int((labels == first).sum())
-    ways = [f"lower --data.validation, which holds out {aside} of its {there} examples"] if aside else []
+    ways = (
+        [f"lower --data.validation, which holds out {aside} of its {there} examples"] if 2 * aside >= there > 0 else []
+    )
     if fewer and there > aside:
         ways.append(f"raise --data.examples_per_participant, which leaves {there - aside} out")
     ways += ["take another --data.split or --seed_everything"] if there else ["bring training examples of it"]

@@ -111,6 +111,7 @@ class Mapped(Plain):
         return x, self.classes(index)
 
 
+@pytest.mark.filterwarnings("ignore:No honest participant")
 def test_labels_are_those_that_training_sees() -> None:
     """Splits and checks go by other classes than training, where a data set maps its `targets` as it is read."""
     data = with_part("train", Mapped(TRAIN, lambda i: i % CLASSES // 2))
@@ -139,6 +140,7 @@ class Halved(TensorDataset):
 
 
 @pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.filterwarnings("ignore:No honest participant")
 def test_tensors_with_a_transform_are_read_one_by_one(count: int) -> None:
     """It would be given many numbers at once, or be left out, and labels be those before it."""
     rows = torch.arange(40)
@@ -237,6 +239,7 @@ def test_labels_that_are_no_whole_numbers(part: str, word: str, one_by_one: bool
 
 
 @pytest.mark.parametrize("labels", [torch.arange(40) % 2 == 1, torch.arange(40).float() % 2, torch.arange(40) % 2])
+@pytest.mark.filterwarnings("ignore:No honest participant")
 def test_labels_that_are_whole_numbers(labels: Tensor) -> None:
     """Booleans and whole floats are classes."""
     data = with_part("train", TensorDataset(torch.zeros(40, 1), labels))

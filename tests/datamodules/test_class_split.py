@@ -88,9 +88,13 @@ def test_the_released_draw_also_where_the_data_suffices() -> None:
 
 @pytest.mark.parametrize("draw", ["auto", "released"])
 def test_a_class_without_examples(draw: str) -> None:
-    """Nothing can be drawn of it, however often."""
-    with pytest.raises(UserError, match="examples of class 0 for split CLA, but there are none"):
+    """Nothing can be drawn of it, however often; who has a file can set no number of classes, and was told to."""
+    with pytest.raises(UserError) as caught:
         CLA(draw=draw).cut(pool(2, 10, torch.ones(100, dtype=torch.int64), classes=2))  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "Expected training examples of class 0 for split CLA, but there are none that are not held out; lower "
+        "--data.validation or take another --data.split, or correct num_classes of data of your own."
+    )
 
 
 @pytest.mark.parametrize("draw", ["auto", "released"])

@@ -126,6 +126,7 @@ def test_advice_to_whom_a_split_leaves_without_any() -> None:
         assert min(ready(DIR(alpha=1.0), each=each).shard_sizes) >= 1
 
 
+@pytest.mark.filterwarnings("ignore:No honest participant")
 def test_advice_for_another_split() -> None:
     """Of Dirichlet's options nothing is said to whom they do not help."""
     with pytest.raises(UserError, match=r"without any; raise --data.examples_per_participant, or lower --federation"):

@@ -209,6 +209,7 @@ def test_an_unknown_split(rffl: Callable[..., Ended]) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:No honest participant")
 def test_digits_take_a_split_of_ones_own() -> None:
     """In Python an object does."""
     data = Digits(Federation(participants=4), split=Shifted(width=1), examples_per_participant=30)

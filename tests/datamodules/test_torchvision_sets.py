@@ -71,6 +71,7 @@ def test_fashion_mnist(rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("subset", SUBSETS)
+@pytest.mark.filterwarnings("ignore:No honest participant")
 def test_emnist(subset: str, tmp_path: Path) -> None:
     """Every part has its own files and classes from 0 on; images lie as in the file, which is transposed."""
     classes, first = SUBSETS[subset], int(subset == "letters")
@@ -113,6 +114,7 @@ def test_svhn(rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.Mo
     assert ended.code == 0, ended.err
 
 
+@pytest.mark.filterwarnings("ignore:No honest participant")
 def test_cifar100(rffl: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fine classes with their names, channels first, and a round is trained with 100 outputs."""
     train, test = colour(120, 100), colour(20, 100)

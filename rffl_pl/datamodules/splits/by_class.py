@@ -109,8 +109,8 @@ def on_their_own(labels: Tensor, counts: Tensor, *, replacement: bool, generator
     for c, found in enumerate(members):
         if len(found) == 0 and int(counts[:, c].sum()):
             raise UserError(
-                f"Expected training examples of class {c} for split CLA, but there are none; correct num_classes or "
-                "take another --data.split."
+                f"Expected training examples of class {c} for split CLA, but there are none that are not held "
+                "out; lower --data.validation or take another --data.split, or correct num_classes of data of your own."
             )
 
     def draw(found: Tensor, count: int) -> Tensor:
