@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rffl_pl.datamodules import FederatedDataModule, Sources
+from rffl_pl.federation import Federation
 
 
 class Halves(Dataset[tuple[Tensor, int]]):
@@ -69,3 +71,32 @@ class Broken(Halves):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         point, label = super().__getitem__(index)
         return (point * torch.nan if index == 17 else point), label
+
+
+class Late(Halves):
+    """Example 40 cannot be read, and classes are known without."""
+
+    exact_targets = True
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.targets = [Halves(size)[i][1] for i in range(size)]
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index == 40:
+            raise OSError("the file is damaged")
+        return super().__getitem__(index)
+
+
+class TestedLate(FederatedDataModule):
+    """One test example cannot be read; with ``mended`` it can."""
+
+    num_classes = 2
+    places = ("mended",)
+
+    def __init__(self, federation: Federation, *, mended: bool = False, **options: Any) -> None:
+        super().__init__(federation, **options)
+        self.mended = mended
+
+    def load(self) -> Sources:
+        return Sources(train=Halves(80), test=Halves(50) if self.mended else Late(50))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from rffl_pl.callbacks.find import find
+from rffl_pl.callbacks.find import every, find
 from rffl_pl.callbacks.interruption import Interruption
-from rffl_pl.errors import UserError
-from rffl_pl.runs.checkpoint import CheckpointNotWrittenError
+from rffl_pl.errors import GO_ON, UserError
+from rffl_pl.runs import RunFolder
+from rffl_pl.runs.checkpoint import CheckpointNotWrittenError, header, sound
 from rffl_pl.strategy import FederatedStrategy
 
 
@@ -78,6 +79,36 @@ class RoundCheckpoint(ModelCheckpoint):
     def state_dict(self) -> dict[str, Any]:
         """Nothing: a run that goes on has a folder of its own, and may have another cadence."""
         return {}
+
+
+@contextmanager
+def rounds_kept(trainer: Trainer) -> Iterator[None]:
+    """Where models are measured after the last round: whatever is wrong then, who mends it need not train again.
+
+    Args:
+        trainer: Whose callbacks write checkpoints.
+
+    Raises:
+        UserError: As what is done within, with what to do behind it where there is a checkpoint.
+    """
+    try:
+        yield
+    except UserError as error:
+        reached = _reached(trainer)
+        if reached is None or GO_ON in str(error):
+            raise
+        raise UserError(f"{str(error).rstrip('.')}; rounds are kept up to round {reached}: {GO_ON}.") from error
+
+
+def _reached(trainer: Trainer) -> int | None:
+    """The round of the checkpoint that ``--ckpt_path last`` finds; None where there is none that can be read."""
+    folders = [RunFolder(Path(one.dirpath).parent) for one in every(trainer, ModelCheckpoint) if one.dirpath]
+    newest = next(filter(None, (folder.newest_checkpoint() for folder in folders)), None)
+    if newest is None:
+        return None
+    with suppress(UserError), sound(newest):
+        return int(header(newest)["round"])
+    return None
 
 
 def _ends_here(trainer: Trainer) -> bool:

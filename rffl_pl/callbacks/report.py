@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rffl_pl import launch
 from rffl_pl.callbacks import loggers
+from rffl_pl.callbacks.checkpointing import rounds_kept
 from rffl_pl.callbacks.collecting import collected, gathered, scores
 from rffl_pl.callbacks.ending import check_not_over, cut_short, over
 from rffl_pl.callbacks.every_round import RoundCallback, numbers_of
@@ -130,7 +131,9 @@ class RunReport(Callback):
         assert isinstance(pl_module, FederatedModule)
         test = pl_module.data.test_dataloader()
         cohort = pl_module.models
-        final = gathered(pl_module, pl_module.score(test, cohort, "final evaluation"))
+        with rounds_kept(trainer):
+            scored = pl_module.score(test, cohort, "final evaluation")
+        final = gathered(pl_module, scored)
         strategy = trainer.strategy
         assert isinstance(strategy, FederatedStrategy)
         leads = strategy.disks.at(self.folder.path).leads

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from rffl_pl import __version__
+from rffl_pl.callbacks.checkpointing import rounds_kept
 from rffl_pl.callbacks.ending import over
 from rffl_pl.datamodules.augmenting import changed
 from rffl_pl.files import replaced
@@ -86,8 +87,11 @@ class StandaloneReference(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Train the reference or read it from the cache."""
         assert isinstance(pl_module, FederatedModule)
-        if not self.enabled:
-            return
+        if self.enabled:
+            with rounds_kept(trainer):
+                self._take(trainer, pl_module)
+
+    def _take(self, trainer: Trainer, pl_module: FederatedModule) -> None:
         path = self._folder() / f"{self._key(trainer, pl_module)}.json"
         known = self._read(path) if trainer.is_global_zero else None
         if not trainer.strategy.broadcast(known is not None):

@@ -235,3 +235,23 @@ def test_checkpoints_hold_nothing_but_tensors_and_plain_values(trained: Path) ->
     checkpoint = read(trained / "checkpoints" / "last.ckpt")
     assert checkpoint["federation"]["round"] == checkpoint["global_step"] == 2
     assert sorted(checkpoint["federation"]["participants"]) == list(range(6))
+
+
+@pytest.mark.parametrize("standalone", ["false", "true"])
+def test_a_test_example_that_cannot_be_read(rffl: Run, tmp_path: Path, standalone: str) -> None:
+    """It shows after the last round, and nobody was told that the rounds are kept."""
+    network = ("--model.network", "Perceptron", "--model.network.inputs", 2, "--model.network.classes", 2)
+    sgd = ("--model.optimizer", "SGD", "--model.optimizer.lr", 0.1, "--federation.participants", 2)
+    reference = ("--standalone.enabled", standalone, "--standalone.cache_dir", tmp_path / "kept")
+    rounds = ("--data.eval_batch_size", 16, "--trainer.max_epochs", 3, "--run.name", "late")
+    words = ("fit", "--data", "tests.own_data.TestedLate", *network, *sgd, *QUICK, *reference, *rounds)
+    ended = rffl(*words)
+    assert ended.code == 2
+    broken = "test example 40 is not (OSError: the file is damaged); convert them in its dataset"
+    assert f"{broken}; rounds are kept up to round 3: mend it and go on with --ckpt_path last.\n" in ended.err
+    ended = rffl(*words, "--ckpt_path", "last", "--data.mended", "true")
+    assert ended.code == 0, ended.err
+    (folder,) = (tmp_path / "runs" / "late").iterdir()
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 3
+    ended = rffl(*words, "--trainer.enable_checkpointing", "false")
+    assert f"{broken}.\n" in ended.err
