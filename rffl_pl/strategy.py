@@ -123,7 +123,9 @@ class Closing(threading.Thread):
     def run(self) -> None:
         """Wait until that is asked for."""
         self._asked.wait()
-        time.sleep(0.1)  # gloo's thread lets go of the barrier, or torch 2.3 waits for it with the interpreter in hand
+        if launch.world_size() > 1:
+            # gloo's thread lets go of the barrier, or torch 2.3 waits for it with the interpreter in hand.
+            time.sleep(0.1)
         try:
             self._close()
         finally:
