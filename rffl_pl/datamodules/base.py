@@ -32,6 +32,7 @@ from rffl_pl.datamodules.shards import divided, nobodys_class, set_aside
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import DIR, OWN, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
+from rffl_pl.datamodules.telling import digest_of, said_by
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 from rffl_pl.fingerprints import fingerprints
@@ -258,14 +259,19 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return super().settings(prefix) | changes
 
     def identity(self) -> dict[str, str]:
-        """What a checkpoint of this data must agree with, and other ranks: of inputs too, where they lie in memory."""
+        """What a checkpoint of this data must agree with, and other ranks: of inputs too, where anything tells them."""
         facts = {
             "data set": type(self).__name__,
             "classes": str(self.num_classes),
             "split": type(self.split).__name__,
             "shards": self._digest,
         }
-        told = {"validation": self._validation, "inputs": self._inputs}
+        told = {
+            "validation": self._validation,
+            "inputs": self._inputs,
+            "own inputs": self._own_inputs,
+            "training inputs": self._trained_inputs,
+        }
         return facts | {name: digest for name, digest in told.items() if digest} | {"training examples": self._trained}
 
     @cached_property
@@ -290,9 +296,25 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     @cached_property
     def _inputs(self) -> str:
-        """Of the inputs that are everybody's and lie in memory."""
+        """Of the inputs that are everybody's and lie in memory, or of which their dataset says something."""
         held = [tensors[0] for part in self._parts.values() if (tensors := tensors_of(part.dataset)) is not None]
-        return digest_of_inputs(held) if held else ""
+        told = [digest_of_inputs(held)] if held else []
+        told += [said for part in self._parts.values() if (said := said_by(part.dataset))]
+        return told[0] if held and len(told) == 1 else digest_of(told) if told else ""
+
+    @cached_property
+    def _own_inputs(self) -> str:
+        """Of the inputs that are somebody's own, of which all ranks are told alike."""
+        told = [told.inputs for which in sorted(self._told) for told in self._told[which]]
+        return digest_of(told) if any(told) else ""
+
+    @cached_property
+    def _trained_inputs(self) -> str:
+        """Of the inputs that models are trained on, where `_trained` has none of them: checkpoints know it without."""
+        if self._told:
+            told = [told.inputs for told in self._told["training"]]
+            return digest_of(told) if any(told) else ""
+        return said_by(self._parts["training"].dataset)
 
     @cached_property
     def _digest(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,11 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from rffl_pl.datamodules.hugging_face import HuggingFaceData
+from rffl_pl.datamodules.inputs import spread
 from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.pictures import Channels, Pixels
 from rffl_pl.datamodules.sources import Sources
+from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -132,9 +136,26 @@ class Images(Dataset[tuple[Tensor, int]]):
 
     def __init__(self, part: Labelled, column: str, pixels: Pixels) -> None:
         decoded = replace(part.rows.features[column], decode=True)
-        self.rows = part.rows.select_columns([column]).with_format(None).cast_column(column, decoded)
+        rows = part.rows.select_columns([column]).with_format(None)
+        self.rows = rows.cast_column(column, decoded)
+        self._stored = rows.cast_column(column, replace(decoded, decode=False))
         self.column, self.pixels = column, pixels
         self.targets = torch.tensor(part.labels)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the bytes of some images, as they are stored."""
+        return fingerprint_of([str(len(self)).encode()], map(self._bytes_of, spread(len(self), LOOKED_AT).tolist()))
+
+    def _bytes_of(self, index: int) -> bytes:
+        """An image as it is stored; nothing of one that cannot be read, as whoever decodes it says."""
+        with suppress(Exception):  # whatever formats, files and networks can meet
+            stored = self._stored[index][self.column]
+            if stored["bytes"] is not None:
+                return bytes(stored["bytes"])
+            with open(stored["path"], "rb") as file:
+                return beginning_of(file)
+        return b""
 
     def __len__(self) -> int:
         return len(self.targets)

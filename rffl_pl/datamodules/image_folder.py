@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import PIL.features
 import PIL.Image
@@ -17,9 +18,11 @@ from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import given_classes
+from rffl_pl.datamodules.inputs import spread
 from rffl_pl.datamodules.pictures import Channels, Pixels
 from rffl_pl.datamodules.sources import HARM, Sources
 from rffl_pl.datamodules.splits import OWN
+from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -195,6 +198,13 @@ class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has 
         self.unread: list[str] = []
         super().__init__(str(folder), **options)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all names below the folder, wherever that lies, and of the bytes of some files."""
+        names = (os.fsencode(normalize("NFC", _below(self.root, path))) for path, _ in self.samples)
+        some = spread(len(self.samples), LOOKED_AT).tolist()
+        return fingerprint_of(names, (_bytes_of(self.samples[i][0]) for i in some))
+
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
         found = [name for name in super().find_classes(directory)[0] if not name.startswith(".")]
         if not found:
@@ -254,6 +264,20 @@ def _files(folder: str, known: dict[str, str]) -> list[str]:
         known[place] = folder_below
         below.append((folder_below, [name for name in names if not name.startswith(".")]))
     return [os.path.join(place, name) for place, names in sorted(below) for name in sorted(names)]
+
+
+def _below(folder: str, path: str) -> str:
+    """A path from a folder on, the same on every system."""
+    return path.removeprefix(folder).lstrip(os.sep).replace(os.sep, "/")
+
+
+def _bytes_of(path: str) -> bytes:
+    """A file as it is stored; nothing of one that cannot be read, as whoever decodes it says."""
+    try:
+        with open(path, "rb") as file:
+            return beginning_of(file)
+    except OSError:
+        return b""
 
 
 def _is_image(file: str) -> bool:

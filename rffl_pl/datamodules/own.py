@@ -14,6 +14,7 @@ from rffl_pl.datamodules.border import Part
 from rffl_pl.datamodules.preparing import called
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.splits import OWN, Split
+from rffl_pl.datamodules.telling import told_by
 from rffl_pl.errors import UserError
 
 Own = Callable[[int], Dataset[Any]]
@@ -62,11 +63,13 @@ class Holding:
         examples: How many there are.
         classes: How many different classes they have.
         digest: Of their classes in their order; a checkpoint must agree with it.
+        inputs: What tells their inputs from others', where anything does; a checkpoint must agree with that too.
     """
 
     examples: int
     classes: int
     digest: str
+    inputs: str
 
 
 class Holdings:
@@ -99,10 +102,10 @@ class Holdings:
             part = Part(dataset, which=which, owner=f"participant {i} of {owner}", num_classes=num_classes)
             self.readers[i] = Reader(dataset, num_workers, part.check)
             digest = hashlib.sha256(part.labels.numpy().tobytes()).hexdigest()[:16]
-            self.told[i] = Holding(len(part), len(part.labels.unique()), digest)
+            self.told[i] = Holding(len(part), len(part.labels.unique()), digest, told_by(dataset))
 
 
-def by_participant(facts: Iterable[tuple[str, int, int, int, str]], total: int) -> dict[str, list[Holding]]:
+def by_participant(facts: Iterable[tuple[str, int, int, int, str, str]], total: int) -> dict[str, list[Holding]]:
     """What all ranks tell of the examples that they hold, by kind a `Holding` of every participant.
 
     Args:
@@ -113,8 +116,8 @@ def by_participant(facts: Iterable[tuple[str, int, int, int, str]], total: int) 
         UserError: If somebody has none of a kind that others have.
     """
     told: dict[str, dict[int, Holding]] = {}
-    for which, i, examples, classes, digest in sorted(facts):
-        told.setdefault(which, {})[i] = Holding(examples, classes, digest)
+    for which, i, examples, classes, digest, inputs in sorted(facts):
+        told.setdefault(which, {})[i] = Holding(examples, classes, digest, inputs)
     for which, holdings in told.items():
         without = [str(i) for i in range(total) if i not in holdings]
         if without:

@@ -22,9 +22,9 @@ from rffl_pl.runs.settings import optimizer_settings
 Identity = dict[str, dict[str, str]]
 
 _TRAINED = "training examples"
-_ALL = ("shards", "inputs", "validation", "token ids")
+_ALL = ("shards", "inputs", "own inputs", "validation", "token ids")
 """Of data, what hangs on all examples, and not on those that models are trained on alone."""
-_LATER = ("inputs", "validation", _TRAINED)
+_LATER = ("inputs", "own inputs", "training inputs", "validation", _TRAINED)
 """Of data, what checkpoints of earlier versions do not have."""
 
 _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")

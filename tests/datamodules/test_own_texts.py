@@ -106,6 +106,10 @@ def test_everybody_numbers_the_words_alike(folder: Path) -> None:
     assert {*torch.cat([data.example(i)[1] for i in range(3)]).tolist()} == {0}
 
 
+NUMBERED = {"token ids", "training examples", "own inputs", "training inputs"}
+"""Facts of an identity that hang on the numbers of words."""
+
+
 def test_what_ranks_compare(folder: Path) -> None:
     """Ranks that number words otherwise would train one model on two languages."""
     here = data_of(folder).identity()
@@ -114,11 +118,11 @@ def test_what_ranks_compare(folder: Path) -> None:
     for numbered in (f"{BAD}\n{BAD}\n{GOOD}\nhere and there\n", f"{GOOD}\n{BAD}\nhere and there\nelsewhere\n"):
         (moved / "words.txt").write_text(numbered)  # the second one adds a word that no test sentence has
         other = data_of(moved).identity()
-        assert {name for name in here if here[name] != other[name]} == {"token ids", "training examples"}
+        assert {name for name in here if here[name] != other[name]} == NUMBERED
     assert data_of(folder, vocabulary_size=30).identity() == here  # of the fewer words there are all have a number
     with pytest.warns(UserWarning, match="are not in the vocabulary, the 3 most frequent"):
         other = data_of(folder, vocabulary_size=5).identity()
-    assert {name for name in here if here[name] != other[name]} == {"token ids", "training examples"}
+    assert {name for name in here if here[name] != other[name]} == NUMBERED
 
 
 @pytest.mark.slow

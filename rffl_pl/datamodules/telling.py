@@ -1,0 +1,52 @@
+"""What tells a dataset's inputs from others that stand in their place, wherever they lie."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import IO, Any
+
+import torch
+from torch.utils.data import Dataset
+
+from rffl_pl.datamodules.border import tensors_of
+from rffl_pl.datamodules.inputs import digest_of_inputs
+from rffl_pl.datamodules.sentences import Sentences
+
+LOOKED_AT = 32
+"""Files of a dataset whose bytes are read for its fingerprint."""
+_BYTES = 2**23
+"""Of each file, from its beginning: with all of them no more than a quarter of a second's work."""
+
+
+def said_by(dataset: Dataset[Any]) -> str:
+    """What a dataset that does not lie in memory says its inputs are told by, its `fingerprint`; else nothing."""
+    said = getattr(dataset, "fingerprint", None) if tensors_of(dataset) is None else None
+    return said if isinstance(said, str) else ""
+
+
+def told_by(dataset: Dataset[Any]) -> str:
+    """What tells a dataset's inputs from others': a digest of those in memory, or what it says itself, or nothing."""
+    if (tensors := tensors_of(dataset)) is not None:
+        return digest_of_inputs([tensors[0]])
+    if isinstance(dataset, Sentences):
+        return digest_of_inputs([dataset.lengths, torch.cat(dataset.tokens)])
+    return said_by(dataset)
+
+
+def digest_of(words: Iterable[str]) -> str:
+    """Of what is told of several datasets, in their order."""
+    return hashlib.sha256("/".join(words).encode(errors="backslashreplace")).hexdigest()[:16]
+
+
+def beginning_of(file: IO[bytes]) -> bytes:
+    """What counts of a file's bytes: not what a decoder makes of them, which another release of it makes otherwise."""
+    return file.read(_BYTES)
+
+
+def fingerprint_of(names: Iterable[bytes], contents: Iterable[bytes]) -> str:
+    """Of the names of all files and the bytes of some, in their order."""
+    found = hashlib.sha256(b"\0".join(names))
+    for content in contents:
+        found.update(hashlib.sha256(content[:_BYTES]).digest())
+    return found.hexdigest()[:16]
