@@ -5,31 +5,22 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
-import PIL.features
 import PIL.Image
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
 from rffl_pl.datamodules.base import FederatedDataModule
+from rffl_pl.datamodules.class_folders import FORMATS, ClassFolders
 from rffl_pl.datamodules.class_names import given_classes
-from rffl_pl.datamodules.inputs import spread
 from rffl_pl.datamodules.pictures import Channels, Pixels
 from rffl_pl.datamodules.sources import HARM, Sources
 from rffl_pl.datamodules.splits import OWN
-from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-
-FORMATS = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm") + (
-    (".avif",) if "avif" in PIL.features.get_supported_modules() else ()
-)
-"""What the names of images end in, whatever their case."""
 
 
 class ImageFolder(FederatedDataModule):
@@ -100,19 +91,23 @@ class ImageFolder(FederatedDataModule):
         super().setup(stage)
         if not self._unread:
             return
-        warn = warnings.warn if isinstance(self.split, OWN) else rank_zero_warn  # of its own files a rank alone knows
-        warn(
+        self._warn(
             f"{len(self._unread)} files in class folders of --data.folder are not read, {self._unread[0]} for one; "
-            f"images are those that end in {', '.join(FORMATS)}.",
-            stacklevel=2,
+            f"images are those that end in {', '.join(FORMATS)}."
         )
         self._unread = []
+
+    def _warn(self, message: str) -> None:
+        """Once; of its own files a rank alone knows."""
+        warn = warnings.warn if isinstance(self.split, OWN) else rank_zero_warn
+        warn(message, stacklevel=3)
 
     def load(self) -> Sources:
         if not self.folder.is_dir():
             self._read("train", None)
         parts = ["train", "test", *(["val"] if (self.folder / "val").is_dir() else [])]
         own = {"train": isinstance(self.split, OWN), "test": self.own_test, "val": self.own_test}
+        self._warn_of_others([part for part in parts if own[part]])
         self._check_apart({part: self._places_of(part, own[part]) for part in parts})
         common = {part: self._read(part, self.given_classes) for part in parts if not own[part]}
         self.class_names = self.given_classes or self._classes_of(*common.values())
@@ -120,10 +115,28 @@ class ImageFolder(FederatedDataModule):
         read = {part: partial(self._own_images, part) for part in parts} | common
         return Sources(train=read["train"], test=read["test"], validation=read.get("val"))
 
+    def _warn_of_others(self, own: Sequence[str]) -> None:
+        """Say which folders are not read, though they may well be meant to be; ``own`` are the parts by participant."""
+        found = sorted(place.name for place in _folders_in(self.folder))
+        watched = [name for name in found if name.lower() in _WATCHED]
+        if watched and "val" not in found:
+            self._warn(
+                f"Folder {watched[0]} of --data.folder {self.folder} is not read; call it val to have it watched and "
+                "validated on."
+            )
+        total = self.federation.total
+        for part in own:
+            numbers = _numbers_in(self.folder / part)
+            if more := sorted(number for number in numbers if number >= total):
+                self._warn(
+                    f"Folder {part}/{more[0]} of --data.folder {self.folder} is not read, since participants are "
+                    f"numbered 0 .. {total - 1}; raise --federation.participants, or take it away."
+                )
+
     def _places_of(self, part: str, own: bool) -> dict[str, None]:
         """Where its folders lie, or everybody's, and the class folders in them, without links."""
         folders = [self.folder / part / str(i) for i in range(self.federation.total)] if own else [self.folder / part]
-        return dict.fromkeys(os.path.realpath(place) for folder in folders for place in (folder, *folder.glob("*/")))
+        return dict.fromkeys(os.path.realpath(place) for folder in folders for place in (folder, *_folders_in(folder)))
 
     def _check_apart(self, places: Mapping[str, Iterable[str]]) -> None:
         """See that no folder, whosever it is, is of two parts."""
@@ -137,11 +150,11 @@ class ImageFolder(FederatedDataModule):
                 )
             of |= dict.fromkeys(found, part)
 
-    def _own_images(self, part: str, participant: int) -> TorchvisionImageFolder:
+    def _own_images(self, part: str, participant: int) -> ClassFolders:
         """Those of a participant's own."""
         return self._read(f"{part}/{participant}", self.class_names)
 
-    def _classes_of(self, first: TorchvisionImageFolder, *others: TorchvisionImageFolder) -> tuple[str, ...]:
+    def _classes_of(self, first: ClassFolders, *others: ClassFolders) -> tuple[str, ...]:
         """Those of the first folder, which the others have too."""
         if len(first.classes) < 2:
             raise UserError(
@@ -152,18 +165,23 @@ class ImageFolder(FederatedDataModule):
             self._compare(first, other)
         return tuple(first.classes)
 
-    def _read(self, part: str, classes: Sequence[str] | None) -> TorchvisionImageFolder:
+    def _read(self, part: str, classes: Sequence[str] | None) -> ClassFolders:
         folder = self.folder / part
         if not folder.is_dir():
+            self._check_participants(part)
             missing = part if self.folder.is_dir() else "the folder itself"
             parts = "train/0, test/0 and so on for every participant," if self.own_test else "train and test"
+            if isinstance(self.split, OWN) and not self.own_test:
+                parts = "train/0 and so on for every participant, and test,"
             raise UserError(
                 f"Expected --data.folder {self.folder} to have the folders {parts} with a folder per class in each, "
                 f"but {missing} is missing."
             )
         try:
-            images = _Images(folder, classes, self._whose_classes, loader=partial(_input, self.pixels))
-        except (FileNotFoundError, PermissionError) as error:
+            images = ClassFolders(
+                folder, classes, self._whose_classes, self.folder, loader=partial(_input, self.pixels)
+            )
+        except OSError as error:  # as torchvision has it where there is no class, or disks and networks
             raise UserError(
                 f"Expected {folder} of --data.folder to have images in a folder per class, but torchvision says: "
                 f"{' '.join(str(error).split())}"
@@ -171,13 +189,22 @@ class ImageFolder(FederatedDataModule):
         self._unread += images.unread
         return images
 
+    def _check_participants(self, missing: str) -> None:
+        """Say whose folder is missing, where others have theirs."""
+        part, _, number = missing.partition("/")
+        if number and _numbers_in(self.folder / part):
+            raise UserError(
+                f"Expected --data.folder {self.folder} to have a folder {missing} for participant {number}, as others "
+                f"have theirs, but {missing} is missing; put it there, or have fewer participants."
+            )
+
     @property
     def _whose_classes(self) -> str:
         """Where classes come from that some folders may lack."""
         return "--data.classes" if self.given_classes else "those of test, without --data.own_test true"
 
     @staticmethod
-    def _compare(train: TorchvisionImageFolder, other: TorchvisionImageFolder) -> None:
+    def _compare(train: ClassFolders, other: ClassFolders) -> None:
         unequal = sorted(set(train.classes) ^ set(other.classes))
         if unequal:
             has, lacks = (train, other) if unequal[0] in train.classes else (other, train)
@@ -187,102 +214,21 @@ class ImageFolder(FederatedDataModule):
             )
 
 
-class _Images(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision has no types
-    """The images of a folder; of given classes some may have none, else those there are."""
-
-    exact_targets = True
-    """None need be decoded to see it, of each of many participants."""
-
-    def __init__(self, folder: Path, classes: Sequence[str] | None, whose: str, **options: Any) -> None:
-        self._given, self._whose = classes, whose
-        self.unread: list[str] = []
-        super().__init__(str(folder), **options)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of all names below the folder, wherever that lies, and of the bytes of some files."""
-        names = (os.fsencode(normalize("NFC", _below(self.root, path))) for path, _ in self.samples)
-        some = spread(len(self.samples), LOOKED_AT).tolist()
-        return fingerprint_of(names, (_bytes_of(self.samples[i][0]) for i in some))
-
-    def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
-        found = [name for name in super().find_classes(directory)[0] if not name.startswith(".")]
-        if not found:
-            raise FileNotFoundError(f"Couldn't find any class folder in {directory}.")
-        if self._given is None:
-            return found, {name: number for number, name in enumerate(found)}
-        unknown = sorted({*found} - {*self._given})
-        if unknown:
-            raise UserError(
-                f"Expected the class folders in {directory} of --data.folder to be among {self._whose}, "
-                f"{', '.join(self._given)}, but there is {unknown[0]} ({len(unknown)} are not)."
-            )
-        return [*self._given], {name: number for number, name in enumerate(self._given)}
-
-    def make_dataset(self, directory: str, class_to_idx: dict[str, int], **_: Any) -> list[tuple[str, int]]:
-        """Every image with its class, in torchvision's order; notes the other files, which torchvision says nothing of.
-
-        Raises:
-            UserError: If a class has other files alone, or no images at all where none of its classes may, or if a link
-                leads to a folder that is there without it.
-        """
-        samples, known = [], {os.path.realpath(directory): directory}
-        for name in sorted(class_to_idx):
-            files = _files(os.path.join(directory, name), known)
-            images = [file for file in files if _is_image(file)]
-            others = [file for file in files if not _is_image(file)]
-            if not images and (others or self._given is None):
-                raise UserError(
-                    f"Expected class folder {name} in {directory} of --data.folder to have images, files that end in "
-                    f"{', '.join(FORMATS)}, but it has {f'others alone, say {others[0]}' if others else 'none'}; put "
-                    "some there, or take the folder away."
-                )
-            self.unread += others
-            samples += [(image, class_to_idx[name]) for image in images]
-        return samples
+_WATCHED = ("val", "valid", "validation", "dev")
+"""What people call the folder that is to be called ``val``, whatever the case."""
 
 
-def _files(folder: str, known: dict[str, str]) -> list[str]:
-    """All below a folder but hidden ones, in torchvision's order; none where there is no such folder.
-
-    Args:
-        folder: Where they lie.
-        known: The folders that have been read, by their places without links; those below this one are added.
-
-    Raises:
-        UserError: If one is read again: by a link that leads upwards images were there forty times.
-    """
-    below = []
-    for folder_below, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = (name for name in folders if not name.startswith("."))  # as .ipynb_checkpoints, of images as well
-        place = os.path.realpath(folder_below)
-        if place in known:
-            raise UserError(
-                f"Expected every folder below --data.folder once, but {folder_below} is {known[place]} again; take the "
-                "link away."
-            )
-        known[place] = folder_below
-        below.append((folder_below, [name for name in names if not name.startswith(".")]))
-    return [os.path.join(place, name) for place, names in sorted(below) for name in sorted(names)]
-
-
-def _below(folder: str, path: str) -> str:
-    """A path from a folder on, the same on every system."""
-    return path.removeprefix(folder).lstrip(os.sep).replace(os.sep, "/")
-
-
-def _bytes_of(path: str) -> bytes:
-    """A file as it is stored; nothing of one that cannot be read, as whoever decodes it says."""
+def _folders_in(folder: Path) -> list[Path]:
+    """Those in a folder; none of one that cannot be read, as whoever needs it says."""
     try:
-        with open(path, "rb") as file:
-            return beginning_of(file)
+        return [place for place in folder.iterdir() if place.is_dir()]
     except OSError:
-        return b""
+        return []
 
 
-def _is_image(file: str) -> bool:
-    """By its name, as torchvision has it."""
-    return file.lower().endswith(FORMATS)
+def _numbers_in(folder: Path) -> list[int]:
+    """The numbers that folders in one are called by."""
+    return [int(place.name) for place in _folders_in(folder) if place.name.isdecimal()]
 
 
 def _input(pixels: Pixels, path: str) -> Tensor:

@@ -201,7 +201,7 @@ def test_images_that_each_is_measured_on(rffl: Callable[..., Ended], divided: Pa
     with pytest.raises(UserError, match=r"train/0 of --data.folder to be among --data.classes, dog, fish, but"):
         made(divided, **options | {"classes": ["dog", "fish"]})
     shutil.rmtree(divided / "test" / "1")
-    with pytest.raises(UserError, match=r"the folders train/0, test/0 and so on .* but test/1 is missing"):
+    with pytest.raises(UserError, match=r"folder test/1 for participant 1, as others have theirs, but test/1 is miss"):
         made(divided, **options)
 
 
