@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from unicodedata import normalize
 
 import PIL.features
@@ -57,12 +57,16 @@ class ClassFolders(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision
         """Of all names below the folder, wherever that lies, and of the bytes of some files."""
         names = (os.fsencode(normalize("NFC", below(self.root, path))) for path, _ in self.samples)
         some = spread(len(self.samples), LOOKED_AT).tolist()
-        return fingerprint_of(names, (_bytes_of(self.samples[i][0]) for i in some))
+        return fingerprint_of(names, (beginning_of(partial(self.opened, i)) for i in some))
 
     @cached_property
     def places(self) -> list[str]:
         """Where each image lies."""
         return [shown(below(self._base, path)) for path, _ in self.samples]
+
+    def opened(self, index: int) -> IO[bytes]:
+        """The file of an image."""
+        return open(self.samples[index][0], "rb")
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
         self._folders = _folders_of(directory, super().find_classes(directory)[0])
@@ -171,12 +175,3 @@ def shown(name: str) -> str:
 def is_image(file: str) -> bool:
     """By its name, as torchvision has it."""
     return file.lower().endswith(FORMATS)
-
-
-def _bytes_of(path: str) -> bytes:
-    """A file as it is stored; nothing of one that cannot be read, as whoever decodes it says."""
-    try:
-        with open(path, "rb") as file:
-            return beginning_of(file)
-    except OSError:
-        return b""

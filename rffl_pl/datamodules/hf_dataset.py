@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import IO, Any
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from rffl_pl.datamodules.hugging_face import HuggingFaceData
 from rffl_pl.datamodules.inputs import spread
 from rffl_pl.datamodules.labelled import Labelled
-from rffl_pl.datamodules.pictures import Channels, Pixels
+from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
 from rffl_pl.errors import UserError
@@ -35,6 +36,7 @@ class HFDataset(HuggingFaceData):
         inputs: The column of images, lists or arrays; or several columns, which are put side by side as ``[features]``.
         image_size: Height and width of images in pixels.
         channels: ``rgb`` or ``grey``: three channels of an image or one.
+        white: Which value is white in greys of more than 8 bits: 4095 of 12 bits. Values above it are white too.
         kwargs: See `HuggingFaceData` and `FederatedDataModule`.
 
     Raises:
@@ -48,6 +50,7 @@ class HFDataset(HuggingFaceData):
         inputs: list[str] | str = "image",
         image_size: int = 32,
         channels: Channels = "rgb",
+        white: int = WHITE,
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, **kwargs)
@@ -58,7 +61,7 @@ class HFDataset(HuggingFaceData):
             raise UserError(
                 f"Expected --data.inputs to name every column once, but got {twice[0]} twice; leave one out."
             )
-        self.pixels = Pixels(image_size, channels)
+        self.pixels = Pixels(image_size, channels, white)
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -67,8 +70,11 @@ class HFDataset(HuggingFaceData):
     def load(self) -> Sources:
         train, val, test = self.parts()
         if len(self.inputs) == 1 and type(train.rows.features[self.inputs[0]]).__name__ == "Image":
+            images = Images(train, self.inputs[0], self.pixels)
+            if dark := told_if_dark(images, self.pixels.white):
+                rank_zero_warn(dark)
             return Sources(
-                train=Images(train, self.inputs[0], self.pixels),
+                train=images,
                 test=Images(test, self.inputs[0], self.pixels),
                 validation=None if val is None else Images(val, self.inputs[0], self.pixels),
                 groups=train.groups,
@@ -145,17 +151,13 @@ class Images(Dataset[tuple[Tensor, int]]):
     @cached_property
     def fingerprint(self) -> str:
         """Of the bytes of some images, as they are stored."""
-        return fingerprint_of([str(len(self)).encode()], map(self._bytes_of, spread(len(self), LOOKED_AT).tolist()))
+        some = spread(len(self), LOOKED_AT).tolist()
+        return fingerprint_of([str(len(self)).encode()], (beginning_of(partial(self.opened, i)) for i in some))
 
-    def _bytes_of(self, index: int) -> bytes:
-        """An image as it is stored; nothing of one that cannot be read, as whoever decodes it says."""
-        with suppress(Exception):  # whatever formats, files and networks can meet
-            stored = self._stored[index][self.column]
-            if stored["bytes"] is not None:
-                return bytes(stored["bytes"])
-            with open(stored["path"], "rb") as file:
-                return beginning_of(file)
-        return b""
+    def opened(self, index: int) -> IO[bytes]:
+        """An image as it is stored, among the rows or in a file beside them."""
+        stored = self._stored[index][self.column]
+        return open(stored["path"], "rb") if stored["bytes"] is None else io.BytesIO(stored["bytes"])
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -16,7 +16,7 @@ from torch import Tensor
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_folders import FORMATS, ClassFolders
 from rffl_pl.datamodules.class_names import given_classes
-from rffl_pl.datamodules.pictures import Channels, Pixels
+from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
 from rffl_pl.datamodules.sources import HARM, Sources
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
@@ -37,7 +37,8 @@ class ImageFolder(FederatedDataModule):
 
     Images are read as they are needed, so that not all need to fit into memory; ``num_workers`` processes read ahead.
     The shorter side is brought to ``image_size``, the middle of the longer one kept; values lie in -1 .. 1. Of greys
-    of 16 bits the upper 8 count, so that 65535 is white; floats, and whole numbers beyond, are refused.
+    of 16 bits the upper 8 count, so that 65535 is white, unless `white` is another value; floats, and whole numbers
+    beyond, are refused, and a warning says where such greys are all but black.
 
     Args:
         federation: Who takes part.
@@ -49,6 +50,7 @@ class ImageFolder(FederatedDataModule):
             YAML takes for something else in quotes, ``['yes', 'no']`` or ``['007', '008']``.
         image_size: Height and width of the network's inputs in pixels.
         channels: ``rgb`` or ``grey``: three channels or one.
+        white: Which value is white in greys of more than 8 bits: 4095 of 12 bits. Values above it are white too.
         kwargs: See `FederatedDataModule`.
 
     Raises:
@@ -69,13 +71,15 @@ class ImageFolder(FederatedDataModule):
         classes: list[str | int | float | bool] | None = None,
         image_size: int = 32,
         channels: Channels = "rgb",
+        white: int = WHITE,
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, **kwargs)
         self.folder = Path(os.path.expanduser(folder))
-        self.pixels = Pixels(image_size, channels)
+        self.pixels = Pixels(image_size, channels, white)
         self.own_test, self.given_classes = own_test, given_classes(classes)
         self._unread: list[str] = []
+        self._told_of_dark = False
         if own_test and not isinstance(self.split, OWN):
             raise UserError(
                 f"Expected --data.split OWN with --data.own_test true, but got {type(self.split).__name__}; everybody "
@@ -112,6 +116,8 @@ class ImageFolder(FederatedDataModule):
         common = {part: self._read(part, self.given_classes) for part in parts if not own[part]}
         self.class_names = self.given_classes or self._classes_of(*common.values())
         self.num_classes = len(self.class_names)
+        if "train" in common:
+            self._warn_if_dark(common["train"])
         read = {part: partial(self._own_images, part) for part in parts} | common
         return Sources(train=read["train"], test=read["test"], validation=read.get("val"))
 
@@ -152,7 +158,15 @@ class ImageFolder(FederatedDataModule):
 
     def _own_images(self, part: str, participant: int) -> ClassFolders:
         """Those of a participant's own."""
-        return self._read(f"{part}/{participant}", self.class_names)
+        images = self._read(f"{part}/{participant}", self.class_names)
+        if part == "train":
+            self._warn_if_dark(images)
+        return images
+
+    def _warn_if_dark(self, images: ClassFolders) -> None:
+        if not self._told_of_dark and (dark := told_if_dark(images, self.pixels.white)):
+            self._told_of_dark = True
+            self._warn(dark)
 
     def _classes_of(self, first: ClassFolders, *others: ClassFolders) -> tuple[str, ...]:
         """Those of the first folder, which the others have too."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import IO, Literal, Protocol
 
 import numpy as np
 import PIL.Image
@@ -11,10 +14,16 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
+from rffl_pl.datamodules.inputs import spread
+from rffl_pl.datamodules.telling import LOOKED_AT
 from rffl_pl.errors import check_number
 
 Channels = Literal["rgb", "grey"]
 _ORIENTATION = 0x0112  # of EXIF
+WHITE = 65535
+"""The largest value of 16 bits."""
+_DARK = 16
+"""Greys below white by this share are all but black, as those of 12 bits are among 16."""
 
 
 class Pixels:
@@ -26,13 +35,16 @@ class Pixels:
     Args:
         size: Height and width in pixels.
         channels: ``rgb`` or ``grey``.
+        white: Which value is white in greys of more than 8 bits.
 
     Raises:
         UserError: If an argument is out of range.
     """
 
-    def __init__(self, size: int, channels: Channels) -> None:
+    def __init__(self, size: int, channels: Channels, white: int = WHITE) -> None:
         check_number("--data.image_size", size, 1, 1 << 12, "try 32")
+        check_number("--data.white", white, 1, WHITE, "try 4095 for greys of 12 bits")
+        self.white = white
         self.mode = "RGB" if channels == "rgb" else "L"
         self.transform = v2.Compose(
             [
@@ -50,7 +62,7 @@ class Pixels:
         Raises:
             ValueError: If its values have no white, or no colours are known for its kind.
         """
-        made: Tensor = self.transform(on_white(in_eight_bits(upright(picture))).convert(self.mode))
+        made: Tensor = self.transform(on_white(in_eight_bits(upright(picture), self.white)).convert(self.mode))
         return made.as_subclass(Tensor)  # torchvision's own kind of tensor brings nothing to a network but time
 
 
@@ -68,8 +80,10 @@ def on_white(picture: PIL.Image.Image) -> PIL.Image.Image:
     return PIL.Image.alpha_composite(PIL.Image.new("RGBA", seen.size, "white"), seen)
 
 
-def in_eight_bits(picture: PIL.Image.Image) -> PIL.Image.Image:
+def in_eight_bits(picture: PIL.Image.Image, white: int = WHITE) -> PIL.Image.Image:
     """A picture with at most 8 bits for a value: of 16 the upper 8, as Pillow itself takes them of colours.
+
+    With another `white` values are spread over what lies below it, and above it all are white.
 
     Its `convert` makes 255 of every grey above that instead, which leaves one white picture for all. A grey that stands
     for what is transparent is told from its neighbours by all 16.
@@ -85,7 +99,45 @@ def in_eight_bits(picture: PIL.Image.Image) -> PIL.Image.Image:
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 65535:
         raise ValueError(f"its values lie in {low} .. {high}, not in 0 .. 65535; save it with 8 or 16 bits")
-    grey = PIL.Image.fromarray((values >> 8).astype(np.uint8))
+    spread_out = np.minimum(values, white).astype(np.int64) * 256 // (white + 1)
+    grey = PIL.Image.fromarray(spread_out.astype(np.uint8))
     if "transparency" in picture.info:
         grey.putalpha(PIL.Image.fromarray(255 * (values != picture.info["transparency"]).astype(np.uint8)))
     return grey
+
+
+class Stored(Protocol):
+    """Pictures as they are stored."""
+
+    def __len__(self) -> int: ...
+
+    def opened(self, index: int) -> IO[bytes]:
+        """The file of one."""
+
+
+def told_if_dark(pictures: Stored, white: int) -> str | None:
+    """The sentence on greys of more than 8 bits, by some pictures, of which none comes near white; else None.
+
+    Only such greys are decoded.
+    """
+    some = spread(len(pictures), LOOKED_AT).tolist()
+    largest, dark = 0, (white + 1) // _DARK
+    for i in some:
+        largest = max(largest, _largest_grey(partial(pictures.opened, i)))
+        if largest >= dark:
+            return None
+    if not largest:
+        return None
+    return (
+        f"Of {len(some)} training images those in greys of more than 8 bits have values up to {largest}, where {white} "
+        f"is white: they are all but black; say which value is white, --data.white {2 ** largest.bit_length() - 1} "
+        "for instance."
+    )
+
+
+def _largest_grey(opened: Callable[[], IO[bytes]]) -> int:
+    """The largest value of a grey of more than 8 bits; 0 of other pictures, and of one that cannot be read."""
+    with suppress(Exception), opened() as file, PIL.Image.open(file) as picture:  # whoever reads it says so
+        if picture.mode.startswith("I"):
+            return int(np.asarray(picture.convert("I")).max())
+    return 0

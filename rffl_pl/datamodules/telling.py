@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import IO, Any
 
 import torch
@@ -39,14 +40,19 @@ def digest_of(words: Iterable[str]) -> str:
     return hashlib.sha256("/".join(words).encode(errors="backslashreplace")).hexdigest()[:16]
 
 
-def beginning_of(file: IO[bytes]) -> bytes:
-    """What counts of a file's bytes: not what a decoder makes of them, which another release of it makes otherwise."""
-    return file.read(_BYTES)
+def beginning_of(opened: Callable[[], IO[bytes]]) -> bytes:
+    """What counts of a file: its bytes, not what a decoder makes of them, which another release of it makes otherwise.
+
+    Nothing of one that cannot be read, as whoever decodes it says.
+    """
+    with suppress(Exception), opened() as file:  # whatever formats, files and networks can meet
+        return file.read(_BYTES)
+    return b""
 
 
 def fingerprint_of(names: Iterable[bytes], contents: Iterable[bytes]) -> str:
     """Of the names of all files and the bytes of some, in their order."""
     found = hashlib.sha256(b"\0".join(names))
     for content in contents:
-        found.update(hashlib.sha256(content[:_BYTES]).digest())
+        found.update(hashlib.sha256(content).digest())
     return found.hexdigest()[:16]
