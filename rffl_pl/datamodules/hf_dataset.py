@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset
 
 from rffl_pl.datamodules.hugging_face import HuggingFaceData
 from rffl_pl.datamodules.inputs import spread
-from rffl_pl.datamodules.labelled import Labelled
+from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
@@ -70,35 +70,39 @@ class HFDataset(HuggingFaceData):
     def load(self) -> Sources:
         train, val, test = self.parts()
         if len(self.inputs) == 1 and type(train.rows.features[self.inputs[0]]).__name__ == "Image":
-            images = Images(train, self.inputs[0], self.pixels)
+            images = self._images(train, "train")
             if dark := told_if_dark(images, self.pixels.white):
                 rank_zero_warn(dark)
             return Sources(
                 train=images,
-                test=Images(test, self.inputs[0], self.pixels),
-                validation=None if val is None else Images(val, self.inputs[0], self.pixels),
+                test=self._images(test, "test"),
+                validation=None if val is None else self._images(val, "val"),
                 groups=train.groups,
             )
-        x = self._numbers(train)  # in double precision: times in seconds differ in digits that single has not
-        finite = x[x.isfinite().flatten(1).all(1)]  # the others are refused, by their own numbers
-        mean, deviation = scale_of(finite)
-
-        def standardised(part: Labelled, which: str, numbers: Tensor) -> TensorDataset:
-            if numbers.shape[1:] != mean.shape:
-                raise UserError(
-                    f"Expected --data.{which} to have inputs of shape {list(mean.shape)}, as the training examples, "
-                    f"but they have {list(numbers.shape[1:])}; name another split, or mend its columns."
-                )
-            return TensorDataset(((numbers - mean) / deviation).float(), torch.tensor(part.labels))
-
+        x = self._numbers(train, "train")  # in double precision: times in seconds differ in digits that single has not
+        self._scale = scale_of(x)
         return Sources(
-            train=standardised(train, "train", x),
-            test=standardised(test, "test", self._numbers(test)),
-            validation=None if val is None else standardised(val, "val", self._numbers(val)),
+            train=self._standardised(train, "train", x),
+            test=self._standardised(test, "test", self._numbers(test, "test")),
+            validation=None if val is None else self._standardised(val, "val", self._numbers(val, "val")),
             groups=train.groups,
         )
 
-    def _numbers(self, part: Labelled) -> Tensor:
+    def _images(self, part: Labelled, which: str) -> Images:
+        return Images(part, self.inputs[0], self.pixels, self.option_of(which))
+
+    def _standardised(self, part: Labelled, which: str, numbers: Tensor) -> Placed:
+        """Inputs by the means and deviations of the training examples."""
+        mean, deviation = self._scale
+        if numbers.shape[1:] != mean.shape:
+            raise UserError(
+                f"Expected {self.option_of(which)} to have inputs of shape {list(mean.shape)}, as the training "
+                f"examples, but they have {list(numbers.shape[1:])}; name another split, or mend its columns."
+            )
+        inputs = ((numbers - mean) / deviation).float()
+        return Placed(inputs, torch.tensor(part.labels), places=places_of(part))
+
+    def _numbers(self, part: Labelled, which: str) -> Tensor:
         """The inputs ``[n, ...]`` of one column, or ``[n, features]`` of several."""
         values = part.rows.select_columns(self.inputs).with_format("numpy")[:]
         columns = []
@@ -114,7 +118,25 @@ class HFDataset(HuggingFaceData):
                 column = rows[:][name]
             numbers = torch.from_numpy(column.astype(np.float64))
             columns.append(numbers.unsqueeze(1) if numbers.dim() == 1 else numbers)
+            self._check_finite(columns[-1], name, part, which)
         return columns[0] if len(columns) == 1 else torch.cat([column.flatten(1) for column in columns], dim=1)
+
+    def _check_finite(self, numbers: Tensor, column: str, part: Labelled, which: str) -> None:
+        """See that all numbers ``[n, ...]`` of a column are, by the numbers that rows have where somebody looks."""
+        unfit = ~numbers.flatten(1).isfinite().all(1)
+        if unfit.any():
+            first = places_of(part)[int(unfit.nonzero()[0])]
+            raise UserError(
+                f"Expected finite numbers in column {column} of --data.inputs, but {first} of "
+                f"{self.option_of(which)} has NaN or infinity ({int(unfit.sum())} of {len(numbers)} rows have); leave "
+                "such rows out or mend them."
+            )
+
+
+def places_of(part: Labelled) -> list[str]:
+    """Where each row of a part is, as a split is looked at."""
+    assert part.places is not None
+    return [f"row {number}" for number in part.places]
 
 
 def scale_of(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,17 +157,19 @@ class Images(Dataset[tuple[Tensor, int]]):
         part: The rows and their classes; whoever saved them may have read them as bytes, or as tensors.
         column: The column of images.
         pixels: Makes an input of an image.
+        option: Which names the split that they are of, for messages.
     """
 
     exact_targets = True
     """None need be decoded to see it."""
 
-    def __init__(self, part: Labelled, column: str, pixels: Pixels) -> None:
+    def __init__(self, part: Labelled, column: str, pixels: Pixels, option: str = "--data.train") -> None:
         decoded = replace(part.rows.features[column], decode=True)
         rows = part.rows.select_columns([column]).with_format(None)
         self.rows = rows.cast_column(column, decoded)
         self._stored = rows.cast_column(column, replace(decoded, decode=False))
-        self.column, self.pixels = column, pixels
+        self.column, self.pixels, self.option = column, pixels, option
+        self.places = places_of(part)
         self.targets = torch.tensor(part.labels)
 
     @cached_property
@@ -170,6 +194,7 @@ class Images(Dataset[tuple[Tensor, int]]):
             return self.pixels(picture), int(self.targets[index])
         except Exception as error:  # whatever a decoder can meet in a damaged image
             raise UserError(
-                f"Expected an image in column {self.column} of --data.inputs in every example, but number {index} "
-                f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())}); mend it or leave it out."
+                f"Expected an image in column {self.column} of --data.inputs in every row, but {self.places[index]} of "
+                f"{self.option} cannot be read ({type(error).__name__}: {' '.join(str(error).split())}); mend it or "
+                "leave it out."
             ) from error

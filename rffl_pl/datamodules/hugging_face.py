@@ -81,24 +81,29 @@ class HuggingFaceData(FederatedDataModule):
         found = self._found()
         train = self._split(found, "train")
         names = self._names(train)
+        trained = tested = None
         if self.test_share is None:
             test = self._split(found, "test")
         else:
             self._labelled(train, names, "train")  # what it tells of an example is where that lies in the file
-            train, test = self._divided(train, self.test_share)
+            trained, tested = self._divided(train, self.test_share)
+            train, test = train.select(trained), train.select(tested)
         val = None if self.split_names["val"] is None else self._split(found, "val")
         self.class_names, self.num_classes = tuple(names), len(names)
         return (
-            self._labelled(train, names, "train"),
+            self._labelled(train, names, "train", trained),
             None if val is None else self._labelled(val, names, "val"),
-            self._labelled(test, names, "test"),
+            self._labelled(test, names, "test", tested),
         )
 
-    def _divided(self, rows: Any, share: float) -> tuple[Any, Any]:
-        """Training and test examples: some at random, but of every class that has no other name one stays."""
+    def option_of(self, which: str) -> str:
+        """What names the split that training, validation or test examples are of, for messages."""
+        return "--data.train" if which == "test" and self.test_share is not None else f"--data.{which}"
+
+    def _divided(self, rows: Any, share: float) -> tuple[list[int], list[int]]:
+        """Numbers of training and test rows: some at random, but of every class that has no other name one stays."""
         labels = [] if hasattr(rows.features[self.label], "names") else _labels(rows, self.label)
-        trained, tested = held_out(len(rows), labels, share, self.federation.seed_for("test"))
-        return rows.select(trained), rows.select(tested)
+        return held_out(len(rows), labels, share, self.federation.seed_for("test"))
 
     def _found(self) -> Mapping[str, Any]:
         """Every split by its name."""
@@ -213,8 +218,8 @@ class HuggingFaceData(FederatedDataModule):
             )
         return names
 
-    def _labelled(self, rows: Any, names: Sequence[str], which: str) -> Labelled:
-        """A part with its labels as numbers of classes."""
+    def _labelled(self, rows: Any, names: Sequence[str], which: str, places: Sequence[int] | None = None) -> Labelled:
+        """A part with its labels as numbers of classes; ``places`` are its rows' numbers within their split."""
         labels = _labels(rows, self.label)
         numbers: dict[str | None, int] = {name: number for number, name in enumerate(names)}
         unknown = next((i for i, label in enumerate(labels) if label not in numbers), None)
@@ -228,6 +233,7 @@ class HuggingFaceData(FederatedDataModule):
             rows=rows,
             labels=[numbers[label] for label in labels],
             groups=self._groups(rows) if which == "train" else None,
+            places=range(len(rows)) if places is None else places,
         )
 
     def _groups(self, rows: Any) -> list[int] | None:

@@ -234,10 +234,12 @@ def test_images_of_hugging_face_in_files(tmp_path: Path) -> None:
     saved = hugging_face(photos(tmp_path / "a", [*range(60)]))
     assert hugging_face(photos(tmp_path / "b", [*range(60)], files=tmp_path / "files")) == saved
     rows = datasets.Dataset.from_dict({"image": [str(tmp_path / "files" / f"{i}.png") for i in range(60)]})
-    part = Labelled(rows=rows.cast_column("image", datasets.Image()), labels=[i % 2 for i in range(60)])
+    part = Labelled(
+        rows=rows.cast_column("image", datasets.Image()), labels=[i % 2 for i in range(60)], places=range(60)
+    )
     found = Images(part, "image", Pixels(4, "rgb"))
     kept = datasets.load_from_disk(str(tmp_path / "a"))["train"]
-    expected = Images(Labelled(rows=kept, labels=part.labels), "image", Pixels(4, "rgb"))
+    expected = Images(Labelled(rows=kept, labels=part.labels, places=range(60)), "image", Pixels(4, "rgb"))
     assert found.fingerprint == expected.fingerprint
     shutil.rmtree(tmp_path / "files")
     assert Images(part, "image", Pixels(4, "rgb")).fingerprint != expected.fingerprint

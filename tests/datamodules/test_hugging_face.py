@@ -270,7 +270,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "share": ({"inputs": "width", "test_share": 1.5}, "--data.test_share to lie between 0 and 1, but got 1.5"),
     "text as numbers": ({"inputs": "review"}, "column review .* holds Value.*string.*--data HFText"),
     "lists of several lengths": ({"inputs": "ragged"}, "column ragged .* numbers of one shape"),
-    "a number that is missing": ({"inputs": "gap"}, "training example 5 has NaN|column gap .*without a gap"),
+    "a number that is missing": (
+        {"inputs": "gap"},
+        "column gap .* row 5 of --data.train has NaN|column gap .*without a gap",
+    ),
     "decimals as labels": ({"inputs": "height", "label": "part"}, "column part .* holds Value.*float"),
     "whole numbers one of which is missing": (
         {"inputs": "width", "train": "holed"},
@@ -359,8 +362,56 @@ def test_an_image_that_cannot_be_read(tmp_path: Path) -> None:
     made = {"train": datasets.Dataset.from_dict(bad, features=features)}
     made["test"] = datasets.Dataset.from_dict(good, features=features)
     datasets.DatasetDict(made).save_to_disk(str(tmp_path / "images"))
-    with pytest.raises(UserError, match=r"image in column image of --data.inputs .*number 0 cannot be read"):
+    with pytest.raises(
+        UserError, match=r"image in column image of --data.inputs .*row 0 of --data.train cannot be read"
+    ):
         ready(HFDataset, str(tmp_path / "images"))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_an_image_that_cannot_be_read_among_those_of_a_share(tmp_path: Path, seed: int) -> None:
+    """The message had its number after rows were drawn, where somebody who looks finds a good one."""
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    images: list[Any] = [Image.fromarray(np.full((4, 4, 3), i, dtype=np.uint8)) for i in range(40)]
+    images[27] = {"bytes": b"broken", "path": None}
+    part = datasets.Dataset.from_dict({"image": images, "label": [0, 1] * 20}, features=features)
+    part.save_to_disk(str(tmp_path / "images"))
+    data = HFDataset(Federation(participants=2, seed=seed), path=str(tmp_path / "images"), test_share=0.5, image_size=4)
+    sources: Any = data.load()
+    said = []
+    for dataset in (sources.train, sources.test):
+        for i in range(len(dataset)):
+            try:
+                assert int((dataset[i][0][0, 0, 0] + 1) * 127.5 + 0.5) == int(dataset.places[i].removeprefix("row "))
+            except UserError as mistake:
+                said.append(str(mistake))
+    (sentence,) = said
+    assert "in every row, but row 27 of --data.train cannot be read" in sentence
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_numbers_that_are_none_among_those_of_a_share(tmp_path: Path, seed: int) -> None:
+    """Likewise; of several columns the one is named."""
+    columns = table(60) | {"width": [math.inf if i == 41 else float(i) for i in range(60)]}
+    path = str(tmp_path / "one")
+    datasets.Dataset.from_dict(columns).save_to_disk(path)
+    data = HFDataset(Federation(participants=2, seed=seed), path=path, inputs=["height", "width"], test_share=0.4)
+    with pytest.raises(
+        UserError, match=r"finite numbers in column width of --data.inputs, but row 41 of --data.train has NaN or inf"
+    ):
+        data.setup("fit")
+
+
+def test_where_examples_come_from(tmp_path: Path) -> None:
+    """A prediction is of another row than is said."""
+    path = saved(tmp_path / "numbers", train=table(60), test=table(20))
+    data = ready(HFDataset, path, inputs="height", test_share=0.3)
+    for dataset in (data.sources.train, data.sources.test):
+        scaled = dataset.tensors[0].flatten()
+        numbers = torch.tensor([float(place.removeprefix("row ")) for place in dataset.places])
+        assert torch.equal(scaled.argsort(), numbers.argsort())
+    data = ready(HFDataset, path, inputs="height")
+    assert data.sources.test.places == [f"row {i}" for i in range(20)]
 
 
 def unreadable(folder: Path) -> None:
