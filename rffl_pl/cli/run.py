@@ -140,7 +140,7 @@ _TRAINED = (
 )  # fmt: skip
 """How options begin that say what is trained."""
 _MEASURED = (
-    "--data.watch", "--data.measurements", "--data.own_test", "--model.measures", "--model.engine",
+    "--data.watch", "--data.measurements", "--data.own_test", "--data.predict", "--model.measures", "--model.engine",
 )  # fmt: skip
 """And some of them that say what is measured, or how it is computed."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
 from unicodedata import normalize
 
 import PIL.features
+from torch import Tensor
+from torch.utils.data import Dataset
 from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 
 from rffl_pl.datamodules.inputs import spread
@@ -104,6 +106,43 @@ class ClassFolders(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision
             self.unread += others
             samples += [(image, class_to_idx[name]) for image in images]
         return samples
+
+
+class Unlabelled(Dataset[tuple[Tensor, int]]):
+    """All images below a folder, whatever folders they lie in, by their paths; of no class, which is number 0.
+
+    Args:
+        folder: Where they lie.
+        loader: Makes an input of a file.
+        option: Which names the folder, for messages.
+
+    Attributes:
+        places: Where each lies, from the folder on.
+        unread: The files that are no images.
+
+    Raises:
+        UserError: If there is no such folder, or no image in it, or a folder below it cannot be read.
+    """
+
+    def __init__(self, folder: Path, loader: Callable[[str], Tensor], option: str) -> None:
+        if not folder.is_dir():
+            raise UserError(f"Expected {option} to be a folder of images, but there is no folder {folder}.")
+        files = sorted(files_below(str(folder), {}, option))
+        self.loader = loader
+        self.paths = [file for file in files if is_image(file)]
+        self.unread = [file for file in files if not is_image(file)]
+        self.places = [shown(below(str(folder), path)) for path in self.paths]
+        if not self.paths:
+            raise UserError(
+                f"Expected {option} {folder} to have images, files that end in {', '.join(FORMATS)}, but it has none; "
+                "put some there, or name another folder."
+            )
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.loader(self.paths[index]), 0
 
 
 def _folders_of(directory: str | Path, names: Sequence[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from rffl_pl.datamodules.hugging_face import HuggingFaceData
 from rffl_pl.datamodules.inputs import spread
 from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
+from rffl_pl.datamodules.reading import Evaluated
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
 from rffl_pl.errors import UserError
@@ -37,6 +38,7 @@ class HFDataset(HuggingFaceData):
         image_size: Height and width of images in pixels.
         channels: ``rgb`` or ``grey``: three channels of an image or one.
         white: Which value is white in greys of more than 8 bits: 4095 of 12 bits. Values above it are white too.
+        predict: For ``predict``: a split instead of the test set, whose labels, if it has any, nobody reads.
         kwargs: See `HuggingFaceData` and `FederatedDataModule`.
 
     Raises:
@@ -51,6 +53,7 @@ class HFDataset(HuggingFaceData):
         image_size: int = 32,
         channels: Channels = "rgb",
         white: int = WHITE,
+        predict: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, **kwargs)
@@ -61,6 +64,8 @@ class HFDataset(HuggingFaceData):
             raise UserError(
                 f"Expected --data.inputs to name every column once, but got {twice[0]} twice; leave one out."
             )
+        self._scale: tuple[Tensor, Tensor] | None = None  # of numbers, once they are read
+        self.split_names["predict"] = predict
         self.pixels = Pixels(image_size, channels, white)
 
     @property
@@ -69,7 +74,7 @@ class HFDataset(HuggingFaceData):
 
     def load(self) -> Sources:
         train, val, test = self.parts()
-        if len(self.inputs) == 1 and type(train.rows.features[self.inputs[0]]).__name__ == "Image":
+        if self._holds_images(train.rows):
             images = self._images(train, "train")
             if dark := told_if_dark(images, self.pixels.white):
                 rank_zero_warn(dark)
@@ -88,11 +93,34 @@ class HFDataset(HuggingFaceData):
             groups=train.groups,
         )
 
+    def predict_dataloader(self) -> Evaluated:
+        """The rows of the split `predict`, or the test set, in their order."""
+        test_set = super().predict_dataloader()
+        return test_set if self.split_names["predict"] is None else self.all_of(self._asked)
+
+    @cached_property
+    def _asked(self) -> Images | Placed:
+        """The rows of the split `predict`."""
+        rows = self._split(self._found(), "predict")
+        part = Labelled(rows=rows, labels=[0] * len(rows), places=range(len(rows)))
+        if self._scale is not None:
+            return self._standardised(part, "predict", self._numbers(part, "predict"))
+        if not self._holds_images(rows):
+            raise UserError(
+                f"Expected column {self.inputs[0]} of --data.predict to hold images, as that of --data.train, but it "
+                f"holds {rows.features[self.inputs[0]]}; name another split."
+            )
+        return self._images(part, "predict")
+
+    def _holds_images(self, rows: Any) -> bool:
+        return len(self.inputs) == 1 and type(rows.features[self.inputs[0]]).__name__ == "Image"
+
     def _images(self, part: Labelled, which: str) -> Images:
         return Images(part, self.inputs[0], self.pixels, self.option_of(which))
 
     def _standardised(self, part: Labelled, which: str, numbers: Tensor) -> Placed:
         """Inputs by the means and deviations of the training examples."""
+        assert self._scale is not None
         mean, deviation = self._scale
         if numbers.shape[1:] != mean.shape:
             raise UserError(

@@ -168,7 +168,7 @@ class HuggingFaceData(FederatedDataModule):
                 "name another, or leave it out."
             )
         rows = found[name]
-        named = {**self.columns, self.label: "--data.label"}
+        named = {**self.columns} if which == "predict" else {**self.columns, self.label: "--data.label"}
         if self.group is not None and which == "train":
             named[self.group] = "--data.group"
         for column, option in named.items():
@@ -190,8 +190,8 @@ class HuggingFaceData(FederatedDataModule):
 
     def _check_apart(self, which: str, name: str) -> None:
         """See that no two of training, validation and test examples are the same."""
-        earlier = {"train": (), "test": ("train",), "val": ("train", "test")}
-        for other in earlier[which]:
+        earlier = {"test": ("train",), "val": ("train", "test")}
+        for other in earlier.get(which, ()):
             if name == self.split_names[other]:
                 raise UserError(
                     f"Expected --data.{which} to be another split than --data.{other}, but both are {name}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from rffl_pl.datamodules.base import FederatedDataModule
-from rffl_pl.datamodules.class_folders import FORMATS, ClassFolders
+from rffl_pl.datamodules.class_folders import FORMATS, ClassFolders, Unlabelled
 from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
+from rffl_pl.datamodules.reading import Evaluated
 from rffl_pl.datamodules.sources import HARM, Sources
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
@@ -51,6 +52,8 @@ class ImageFolder(FederatedDataModule):
         image_size: Height and width of the network's inputs in pixels.
         channels: ``rgb`` or ``grey``: three channels or one.
         white: Which value is white in greys of more than 8 bits: 4095 of 12 bits. Values above it are white too.
+        predict_folder: For ``predict``: a folder of images, which need no labels, instead of the test set; all that are
+            below it in whatever folders, by their paths.
         kwargs: See `FederatedDataModule`.
 
     Raises:
@@ -59,7 +62,7 @@ class ImageFolder(FederatedDataModule):
     """
 
     num_classes = 0
-    places = ("folder",)
+    places = ("folder", "predict_folder")
     validation_remedy = "put them into a folder val of --data.folder, or "
 
     def __init__(
@@ -72,12 +75,14 @@ class ImageFolder(FederatedDataModule):
         image_size: int = 32,
         channels: Channels = "rgb",
         white: int = WHITE,
+        predict_folder: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(federation, **kwargs)
         self.folder = Path(os.path.expanduser(folder))
         self.pixels = Pixels(image_size, channels, white)
         self.own_test, self.given_classes = own_test, given_classes(classes)
+        self.predict_folder = None if predict_folder is None else Path(os.path.expanduser(predict_folder))
         self._unread: list[str] = []
         self._told_of_dark = False
         if own_test and not isinstance(self.split, OWN):
@@ -105,6 +110,24 @@ class ImageFolder(FederatedDataModule):
         """Once; of its own files a rank alone knows."""
         warn = warnings.warn if isinstance(self.split, OWN) else rank_zero_warn
         warn(message, stacklevel=3)
+
+    def predict_dataloader(self) -> Evaluated:
+        """The images of `predict_folder`, or the test set, in their order."""
+        test_set = super().predict_dataloader()
+        return test_set if self.predict_folder is None else self.all_of(self._asked)
+
+    @cached_property
+    def _asked(self) -> Unlabelled:
+        """The images of `predict_folder`."""
+        assert self.predict_folder is not None
+        option = "--data.predict_folder"
+        asked = Unlabelled(self.predict_folder, partial(_input, self.pixels, option=option), option)
+        if asked.unread:
+            self._warn(
+                f"{len(asked.unread)} files below {option} are not read, {asked.unread[0]} for one; images are those "
+                f"that end in {', '.join(FORMATS)}."
+            )
+        return asked
 
     def load(self) -> Sources:
         if not self.folder.is_dir():
@@ -245,13 +268,13 @@ def _numbers_in(folder: Path) -> list[int]:
     return [int(place.name) for place in _folders_in(folder) if place.name.isdecimal()]
 
 
-def _input(pixels: Pixels, path: str) -> Tensor:
-    """The network's input of an image's file."""
+def _input(pixels: Pixels, path: str, option: str = "--data.folder") -> Tensor:
+    """The network's input of an image's file, below the folder of an option."""
     try:
         with PIL.Image.open(path) as image:
             return pixels(image)
     except Exception as error:  # whatever a decoder can meet in a damaged file
         raise UserError(
-            f"Expected images below --data.folder, but {path} cannot be read ({type(error).__name__}: "
+            f"Expected images below {option}, but {path} cannot be read ({type(error).__name__}: "
             f"{' '.join(str(error).split())}); mend it or take it out."
         ) from error
