@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import PIL.Image
@@ -201,6 +202,8 @@ def pictures(folder: Path) -> None:
         (("--data.folder", "nowhere"), "--data.folder nowhere to have the folders train and test"),
         (("--data.image_size", 0), "--data.image_size to be at least 1, but got 0"),
         (("--data.image_size", 10**9), "--data.image_size to be at most 4096, but got 1e+09"),
+        (("--data.white", 0), "--data.white to be at least 1, but got 0"),
+        (("--data.white", 70_000), "--data.white to be at most 65535, but got 70000"),
         (("--data.channels", "cmyk"), "--data.channels to be one of rgb, grey, but got cmyk"),
         ((), "images below --data.folder, but images/train/a/3.png cannot be read"),
     ],
@@ -212,6 +215,35 @@ def test_images_that_cannot_be_read(rffl: Run, here: Path, words: tuple[object, 
     before = below(here)
     assert_refused(rffl(*IMAGES, *words), expected)
     assert below(here) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (b"caf\xe9", r"names of class folders in images/train of --data.folder to be UTF-8, but caf\xe9 is not"),
+        ("a\u0308 \u00e4".encode(), "one folder for each class in images/train of --data.folder, but there are two"),
+    ],
+)
+def test_names_of_classes_that_are_none(rffl: Run, here: Path, name: bytes, expected: str) -> None:
+    """Likewise for folders by such names, of which nothing may be written."""
+    pictures(here / "images")
+    for part in (b"train", b"test"):
+        for old, new in zip((b"a", b"b"), name.split(), strict=False):
+            os.rename(b"images/" + part + b"/" + old, b"images/" + part + b"/" + new)
+    before = below(here)
+    assert_refused(rffl(*IMAGES), expected)
+    assert below(here) == before
+
+
+def test_pictures_without_labels_that_are_not_there(rffl: Run, here: Path) -> None:
+    """Likewise for what is to be predicted."""
+    pictures(here / "images")
+    assert rffl(*IMAGES, "--run.root", "runs", "--run.name", "one").code == 0
+    (last,) = (here / "runs").rglob("last.ckpt")
+    asked = ("--ckpt_path", last, "--data.predict_folder", "nowhere", "--run.root", "predicted")
+    ended = rffl("predict", *IMAGES[1:], *asked)
+    assert_refused(ended, "--data.predict_folder to be a folder of images, but there is no folder nowhere")
+    assert not (here / "predicted").exists()
 
 
 @pytest.mark.parametrize("damaged", [True, False])
