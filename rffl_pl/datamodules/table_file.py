@@ -16,7 +16,7 @@ from rffl_pl.datamodules.class_names import column_names, listed
 from rffl_pl.datamodules.columns import Columns, Row, text_of
 from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
-from rffl_pl.datamodules.reading import Evaluated, Reader
+from rffl_pl.datamodules.reading import Evaluated
 from rffl_pl.datamodules.row_files import Record, check_characters, columns_of, records
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import OWN
@@ -116,9 +116,7 @@ class TableFile(LabelledFile):
     def predict_dataloader(self) -> Evaluated:
         """The rows of `predict_file`, or the test set, in their order."""
         test_set = super().predict_dataloader()
-        if self.predict_file is None:
-            return test_set
-        return Reader(self._asked).batches(torch.arange(len(self._asked)), self.eval_batch_size)
+        return test_set if self.predict_file is None else self.all_of(self._asked)
 
     @cached_property
     def _asked(self) -> Placed:

@@ -172,9 +172,7 @@ class TextDataModule(FederatedDataModule):
     def predict_dataloader(self) -> Evaluated:
         """The sentences of `predict_file`, or the test set, in their order."""
         test_set = super().predict_dataloader()
-        if self.predict_file is None:
-            return test_set
-        return Reader(self._asked).batches(torch.arange(len(self._asked)), self.eval_batch_size)
+        return test_set if self.predict_file is None else self.all_of(self._asked)
 
     @cached_property
     def _asked(self) -> Sentences:
