@@ -377,6 +377,7 @@ def _watch(checks: Sequence[Check]) -> None:
 
 def _watch_over(strategy: FederatedStrategy) -> None:
     """Watch over a run: that it ends in time if asked to, and that launcher and other ranks are there."""
+    _watch([])  # whose thread would write into the same heartbeats
     for heartbeats in _heartbeats:
         heartbeats.begin(strategy.patience)
     _watch([stopped_late(strategy.grace), *_company()])
@@ -389,6 +390,7 @@ def _company() -> list[Check]:
 
 def _rest(*, failed: bool) -> None:
     """A run has ended: until the next one this rank says that it is alive, and nothing ends what it does."""
+    _watch([])
     for heartbeats in _heartbeats:
         heartbeats.end(failed=failed)
     _watch([heartbeats.between_runs for heartbeats in _heartbeats])
@@ -460,6 +462,7 @@ def leave_process_group() -> None:
     """
     if not dist.is_available() or not dist.is_initialized():
         return
+    _watch([])
     for heartbeats in _heartbeats:
         heartbeats.begin(heartbeats.patience)
     _watch(_company())
