@@ -14,7 +14,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from rffl_pl.datamodules.hugging_face import HuggingFaceData
+from rffl_pl.datamodules.hugging_face import HuggingFaceData, places_of
 from rffl_pl.datamodules.inputs import spread
 from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
@@ -159,12 +159,6 @@ class HFDataset(HuggingFaceData):
                 f"{self.option_of(which)} has NaN or infinity ({int(unfit.sum())} of {len(numbers)} rows have); leave "
                 "such rows out or mend them."
             )
-
-
-def places_of(part: Labelled) -> list[str]:
-    """Where each row of a part is, as a split is looked at."""
-    assert part.places is not None
-    return [f"row {number}" for number in part.places]
 
 
 def scale_of(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -250,6 +250,12 @@ class HuggingFaceData(FederatedDataModule):
         return numbered([group for group in found if group is not None])
 
 
+def places_of(part: Labelled) -> list[str]:
+    """Where each row of a part is, as a split is looked at."""
+    assert part.places is not None
+    return [f"row {number}" for number in part.places]
+
+
 def _nearest(name: str, known: Iterable[str]) -> str:
     """What may have been meant, and the beginning of what to do."""
     near = nearest(name, known)

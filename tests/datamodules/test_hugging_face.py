@@ -150,6 +150,8 @@ def test_a_rare_class_is_trained_on(tmp_path: Path) -> None:
         train, _, test = data.read()
         assert data.class_names == ("bad", "good", "odd")
         assert (2 in train.labels, len(train.labels), len(test.labels)) == (True, 54, 6)
+        assert train.places[train.labels.index(2)] == "row 7"
+        assert {*train.places, *test.places} == {f"row {i}" for i in range(60)}
 
 
 def test_several_columns_of_numbers(rffl: Callable[..., Ended], tmp_path: Path) -> None:
