@@ -102,6 +102,19 @@ class Federation(Configured):
         self.seed = int(seed)
         self._check_tolerated()
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Whatever it is, once: shards, attacks and settings are made by it, and would be of the one before.
+
+        Raises:
+            UserError: If it is set again.
+        """
+        if name in vars(self):
+            raise UserError(
+                f"Expected a Federation to stay as it was made, but its {name} is to be {value}; make another one, with "
+                "data and module of its own."
+            )
+        super().__setattr__(name, value)
+
     @property
     def total(self) -> int:
         """P = N + A."""

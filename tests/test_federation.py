@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -31,6 +32,16 @@ def test_ten_participants_on_four_ranks() -> None:
     """From the last participant on, to and fro from the last rank."""
     federation = Federation(participants=10)
     assert [federation.hosted_by(rank, 4) for rank in range(4)] == [[5, 6], [4, 7], [0, 3, 8], [1, 2, 9]]
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", 2), ("honest", 4), ("adversaries", 1), ("participation", 0.5)])
+def test_a_federation_stays_as_it_was_made(name: str, value: float) -> None:
+    """Whoever set the seed in a loop had shards and attacks of the first one, and was told nothing."""
+    federation = Federation(participants=3)
+    with pytest.raises(UserError, match=f"its {name} is to be {value}; make another one, with data and module"):
+        setattr(federation, name, value)
+    again = copy.deepcopy(federation)
+    assert (again.seed, again.honest, again.adversaries, again.participation) == (0, 3, 0, 1.0)
 
 
 @pytest.mark.parametrize(("world_size", "most"), [(2, 0.51), (4, 0.31)])

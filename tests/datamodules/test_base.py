@@ -163,9 +163,9 @@ def test_setup_happens_once() -> None:
 @pytest.mark.parametrize(
     ("whose", "name", "value", "told"),
     [
-        ("federation", "seed", 2, "--federation.seed"),
-        ("federation", "honest", 4, "--federation.participants"),
-        ("federation", "adversaries", 1, "--federation.adversaries"),
+        ("data", "federation", Federation(participants=3, seed=2), "--federation.seed"),
+        ("data", "federation", Federation(participants=4, seed=1), "--federation.participants"),
+        ("data", "federation", Federation(participants=3, adversaries=1, seed=1), "--federation.adversaries"),
         ("data", "split", UNI(), "--data.split"),
         ("data", "split", DIR(alpha=0.2), "--data.split"),
         ("data", "split", "UNI", "--data.split"),
@@ -177,11 +177,10 @@ def test_setup_happens_once() -> None:
 )
 def test_options_that_change_when_shards_are_cut(whose: str, name: str, value: Any, told: str) -> None:
     """Nothing was cut anew, and runs of three seeds, say, had one split without a word."""
-    federation, split = Federation(participants=3, seed=1), DIR(alpha=0.5)
-    data = ready(InMemory(federation, split=split, examples_per_participant=20))
+    data = ready(InMemory(Federation(participants=3, seed=1), split=DIR(alpha=0.5), examples_per_participant=20))
     data.split, data.batch_size = DIR(alpha=0.5), 4  # the same again, and what no shard hangs on
     data.setup("fit")
-    setattr({"federation": federation, "data": data, "split": data.split}[whose], name, value)
+    setattr({"data": data, "split": data.split}[whose], name, value)
     with pytest.raises(UserError, match=f"but {told} is another now; make a data module of its own for every run"):
         data.setup("fit")
 
