@@ -110,8 +110,8 @@ class Federation(Configured):
         """
         if name in vars(self):
             raise UserError(
-                f"Expected a Federation to stay as it was made, but its {name} is to be {value}; make another one, with "
-                "data and module of its own."
+                f"Expected a Federation to stay as it was made, but its {name} is to be {value}; make another one, "
+                "with data and module of its own."
             )
         super().__setattr__(name, value)
 
