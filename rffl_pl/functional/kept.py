@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "lightning", "torchmetrics", "rffl_pl"}
-"""Whose objects, but for collections, keep nothing of what somebody computes with."""
+"""Whose objects, but for collections and modules, keep nothing of what somebody computes with."""
 
 
 def kept_apart(memory: dict[str, Any], *given: Tensor) -> None:
@@ -48,7 +48,7 @@ class _Copies:
     def of(self, value: Any) -> Any:
         """What is to be kept for a value: itself, if nothing of it lies there."""
         if isinstance(value, Tensor):
-            return value.detach().clone() if _storage(value) in self.storages else value
+            return self._tensor_of(value)
         if isinstance(value, np.ndarray):
             return value.copy() if any(np.may_share_memory(value, array) for array in self.arrays) else value
         if id(value) in self.seen:  # one that holds itself
@@ -56,24 +56,39 @@ class _Copies:
         self.seen.add(id(value))
         if isinstance(value, MutableMapping):
             self.within(value)
-        elif isinstance(value, list | deque):
-            for place, one in enumerate(value):
-                value[place] = self.of(one)
+        elif isinstance(value, list | deque | set):
+            self._refill(value)
         elif isinstance(value, tuple):
             return self._tuple_of(value)
-        elif isinstance(value, set):
-            own = [self.of(one) for one in value]  # tensors differ by which they are, not by their entries
-            value.clear()
-            value.update(own)
         elif _is_ones_own(value):
             self.within(vars(value))
         return value
 
+    def _tensor_of(self, value: Tensor) -> Tensor:
+        if _storage(value) not in self.storages:
+            return value
+        if isinstance(value, nn.Parameter):  # which its module knows as that
+            value.data = value.detach().clone()
+            return value
+        return value.detach().clone()
+
+    def _refill(self, value: list[Any] | deque[Any] | set[Any]) -> None:
+        """Tensors in a set differ by which they are, not by their entries."""
+        before = [*value]
+        own = [self.of(one) for one in before]
+        if not _same(own, before):
+            value.clear()
+            (value.update if isinstance(value, set) else value.extend)(own)
+
     def _tuple_of(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
         own = [self.of(one) for one in value]
-        if all(one is other for one, other in zip(own, value, strict=True)):
+        if _same(own, value):
             return value
         return type(value)(*own) if hasattr(value, "_fields") else tuple(own)
+
+
+def _same(own: Sequence[Any], before: Sequence[Any]) -> bool:
+    return all(one is other for one, other in zip(own, before, strict=True))
 
 
 def _storage(t: Tensor) -> int | None:
@@ -87,5 +102,6 @@ def _is_array(t: Tensor) -> bool:
 
 
 def _is_ones_own(value: Any) -> bool:
-    """Whether it is an object of a user's own class, which may hold anything."""
-    return hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] not in _LIBRARIES
+    """Whether it is an object of a user's own class, or a module, which may hold anything."""
+    own = type(value).__module__.partition(".")[0] not in _LIBRARIES
+    return hasattr(value, "__dict__") and (own or isinstance(value, nn.Module))
