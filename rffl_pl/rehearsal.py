@@ -17,7 +17,7 @@ from rffl_pl.federation import Federation
 from rffl_pl.fingerprints import close, left_alone
 from rffl_pl.models import Perceptron
 from rffl_pl.models.sizes import memory
-from rffl_pl.parameters import checksum, sharing_copy
+from rffl_pl.parameters import checksum, running_statistics, sharing_copy
 from rffl_pl.stack import channels_last
 
 _MORE = 5
@@ -173,14 +173,14 @@ def _state_of(tensor: Tensor) -> tuple[int, int]:
 
 
 def warn_of_modes(network: nn.Module) -> None:
-    """Tell of layers that are in evaluation mode among others that are not: while participants train, all do.
+    """Tell of frozen layers that are in evaluation mode among others that are not: while participants train, none is.
 
-    A network that is in evaluation mode as a whole may only have been read from a file.
+    What trains, or a network as a whole, may only have been read from a file, which leaves it in evaluation mode.
 
     Args:
         network: It is left as it is.
     """
-    held = {name for name, layer in network.named_modules() if not layer.training}
+    held = {name for name, layer in network.named_modules() if not layer.training and _is_kept(layer)}
     if not network.training or not held:
         return
     moved = [name for name, layer in sharing_copy(network).train().named_modules() if name in held and layer.training]
@@ -191,6 +191,13 @@ def warn_of_modes(network: nn.Module) -> None:
             f"trains; to keep it so have train(mode) of the network call self.{moved[0]}.eval() after super().train("
             "mode)."
         )
+
+
+def _is_kept(layer: nn.Module) -> bool:
+    """Whether it is frozen, and does something else in evaluation mode, as far as anybody can tell."""
+    parameters = [*layer.parameters()]
+    differs = running_statistics(layer) or any(getattr(part, "p", 0) for part in layer.modules())  # as dropout has it
+    return bool(parameters) and not any(p.requires_grad for p in parameters) and bool(differs)
 
 
 def warn_of_probabilities(network: nn.Module, logits: Tensor) -> None:

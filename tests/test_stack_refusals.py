@@ -251,7 +251,35 @@ class Logarithmic(Centred):
         return super().forward(x.abs().log())
 
 
-@pytest.mark.parametrize("kind", [Centred, Scaled, Logarithmic])
+class Masked(Centred):
+    """Never gives the last class."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = super().forward(x)
+        return torch.cat([logits[:, :-1], torch.full_like(logits[:, -1:], -torch.inf)], 1)
+
+
+class Codes(nn.Module):
+    """Looks its inputs up, numbers of categories as they stand in a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.table(x.long()).sum(1)
+        return logits
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_inputs_that_are_looked_up(count: int) -> None:
+    """Others than there are were tried, which are in no table: an error, and on a GPU the end of the process."""
+    x = torch.tensor([[9.0, 0.0, 4.0], [1.0, 9.0, 9.0], [2.0, 3.0, 4.0], [9.0, 9.0, 9.0]])[:count]
+    network = Codes()
+    assert refusal(network, sgd(network.parameters()), x) is None
+
+
+@pytest.mark.parametrize("kind", [Centred, Scaled, Logarithmic, Masked])
 @pytest.mark.parametrize("count", [1, 4])
 def test_examples_that_see_each_other(count: int, kind: type[nn.Linear]) -> None:
     """A participant's training would depend on how many examples others on its rank have in a batch."""

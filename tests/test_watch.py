@@ -98,3 +98,49 @@ def test_a_store_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     told = [ending.sentence for ending in ends if ending is not None]
     assert told
     assert told[0].startswith("The launcher's store has not been heard of for 12 s")
+
+
+def test_who_failed_and_works_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that caught the error and went on said that it was alive, and the others waited for hours."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    store = dist.HashStore()
+    here, there = (Heartbeats(lambda: store, rank, 2, patience=60) for rank in range(2))
+    ends: list[watch.Ending] = []
+    there.end(failed=True)
+    for _ in range(90):
+        now[0] += 1
+        there.between_runs()
+        if (ending := here()) is not None:
+            ends.append(ending)
+    assert ends[0].sentence.startswith("Rank 1 has not been heard of for 60 s")
+    for one in (here, there):
+        one.begin(60)
+    for _ in range(300):
+        now[0] += 1
+        assert here() is there() is None
+
+
+def test_a_store_that_is_gone_between_runs_is_not_asked_again() -> None:
+    """Torch told of it every ten seconds while a program worked on, and its end waited for it."""
+    asked: list[str] = []
+
+    class Gone:
+        def set(self, key: str, value: str) -> None:
+            asked.append(key)
+            if len(asked) > 1:
+                raise RuntimeError("broken pipe")
+
+        def multi_get(self, keys: list[str]) -> list[bytes]:
+            return [b"1"] * len(keys)
+
+    beats = Heartbeats(Gone, 0, 2, patience=60)
+    beats.end(failed=False)
+    for _ in range(5):
+        assert beats.between_runs() is None
+    beats.leave()
+    assert len(asked) == 2
+    beats.begin(60)
+    beats.end(failed=False)
+    beats.between_runs()
+    assert len(asked) == 3

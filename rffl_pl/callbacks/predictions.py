@@ -43,7 +43,7 @@ class PredictionWriter(BasePredictionWriter):
     ) -> None:
         assert isinstance(pl_module, FederatedModule)
         for participant, rows in _by_participant(pl_module.cohort.participants, list(predictions)):
-            places = pl_module.data.predicted_places(participant)
+            places = pl_module.data.predicted_places(participant, trainer.predict_dataloaders)
             self._write(self.folder.predictions_file(participant), rows.cpu(), pl_module.data.class_names, places)
         strategy = trainer.strategy
         strategy.barrier("predictions")

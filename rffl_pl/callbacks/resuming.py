@@ -30,16 +30,16 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
     return settings | {"torch": str(torch.__version__)}
 
 
-_SINCE = dict.fromkeys(
+SINCE = dict.fromkeys(
     ("--model.loss", "--model.objective", "--model.local_steps", "--federation.coalition", "--federation.tolerated",
      "--data.augment"), "None",
 ) | {"--data.white": "65535"}  # fmt: skip
-"""What checkpoints have not always said, since there was no choice."""
+"""What checkpoints and configurations have not always said, since there was no choice."""
 
 
 def warn_of_changes(saved: Settings, here: Settings) -> None:
     """Name what differs from the checkpoint's run, in one warning."""
-    changed = changes(_SINCE | saved, here)
+    changed = changes(SINCE | saved, here)
     if changed:
         warnings.warn(
             f"Going on with other settings than the checkpoint's: {', '.join(changed)}; a standalone reference has the "

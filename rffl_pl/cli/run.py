@@ -26,6 +26,7 @@ from rffl_pl import launch
 from rffl_pl.callbacks import EndTogether, PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
 from rffl_pl.callbacks.ending import last_round, limits, remedies
 from rffl_pl.callbacks.find import named_alike
+from rffl_pl.callbacks.resuming import SINCE
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.comparison.options import options_of
 from rffl_pl.comparison.own import own_of
@@ -292,6 +293,7 @@ def changed_options(
         there, here = options_of(run.config()), options_of(config)
     except UserError:
         return None
+    there = {option: told for option, told in SINCE.items() if option in here} | there
     every = [option for option in {**here, **there} if option not in elsewhere]
     return [option for option in every if there.get(option) != here.get(option)]
 

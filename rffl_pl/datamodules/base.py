@@ -430,11 +430,13 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         count = len(self._parts["test"])
         return self._measuring.all_common(self._readers["test"], count)
 
-    def predicted_places(self, participant: int) -> list[str]:
+    @staticmethod
+    def predicted_places(participant: int, loader: object) -> list[str]:
         """Where each example comes from that is predicted for a hosted participant, in the order of predictions.
 
         Args:
             participant: Its number.
+            loader: What gives the examples, `predict_dataloader`'s or one of somebody's own.
 
         Returns:
             A text for each; none where the dataset has no ``places``.
@@ -442,13 +444,12 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         Raises:
             UserError: If it has not one for each of its examples.
         """
-        loader = self.predict_dataloader()
         batches = loader.batches[participant] if isinstance(loader, Joint) else loader
         if not isinstance(batches, Batches):  # of one's own
             return []
         dataset: Any = batches.reader.dataset
         places = getattr(dataset, "places", ())
-        if not places or not isinstance(places, Sequence) or isinstance(places, str):
+        if not isinstance(places, Sequence) or isinstance(places, str) or not places:
             return []
         if len(places) != len(dataset):
             raise UserError(
@@ -459,8 +460,9 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def _check_places(self) -> None:
         """See to it before anything is predicted."""
+        loader = self.predict_dataloader()
         for participant in self.hosted if self.apart("test") else self.hosted[:1]:
-            self.predicted_places(participant)
+            self.predicted_places(participant, loader)
 
     def teardown(self, stage: str) -> None:
         """Ends the worker processes; who reads on starts others."""

@@ -171,7 +171,7 @@ def _folders_of(directory: str | Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def files_below(folder: str, known: dict[str, str], option: str = "--data.folder") -> list[str]:
-    """All below a folder but hidden ones, in torchvision's order; none where there is no such folder.
+    """All below a folder but hidden ones, in torchvision's order.
 
     Args:
         folder: Where they lie.
@@ -183,9 +183,10 @@ def files_below(folder: str, known: dict[str, str], option: str = "--data.folder
     """
 
     def unreadable(error: OSError) -> None:
+        remedy = "see to its permissions" if isinstance(error, PermissionError) else "mend it"
         raise UserError(
             f"Expected every folder below {option} to be one that can be read, but {error.filename} cannot "
-            f"({error.strerror}); see to its permissions, or take it away."
+            f"({error.strerror}); {remedy}, or take it away."
         ) from error
 
     found = []

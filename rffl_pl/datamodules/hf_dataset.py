@@ -102,6 +102,11 @@ class HFDataset(HuggingFaceData):
     def _asked(self) -> Images | Placed:
         """The rows of the split `predict`."""
         rows = self._split(self._found(), "predict")
+        if not len(rows):
+            raise UserError(
+                f"Expected rows in split {self.split_names['predict']} of --data.predict, but it has none; name "
+                "another."
+            )
         part = Labelled(rows=rows, labels=[0] * len(rows), places=range(len(rows)))
         if self._scale is not None:
             return self._standardised(part, "predict", self._numbers(part, "predict"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.datamodules.base import FederatedDataModule
-from rffl_pl.datamodules.labelled import Labelled, by_number, label_of, numbered
+from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, label_of, numbered
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.sources import HARM
 from rffl_pl.datamodules.splits import check_group
@@ -250,10 +250,10 @@ class HuggingFaceData(FederatedDataModule):
         return numbered([group for group in found if group is not None])
 
 
-def places_of(part: Labelled) -> list[str]:
+def places_of(part: Labelled) -> Lines:
     """Where each row of a part is, as a split is looked at."""
     assert part.places is not None
-    return [f"row {number}" for number in part.places]
+    return Lines("row", part.places)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 from unicodedata import normalize
 
 from torch import Tensor
@@ -27,6 +28,28 @@ class Labelled:
     labels: Sequence[int]
     groups: Sequence[int] | None = None
     places: Sequence[Any] | None = None
+
+
+class Lines(Sequence[str]):
+    """Where rows stand, ``line 87``, as numbers: texts for millions of them would take more memory than the rows.
+
+    Args:
+        word: What they count.
+        numbers: Of each row its own.
+    """
+
+    def __init__(self, word: str, numbers: Iterable[int]) -> None:
+        self.word, self.numbers = word, array("q", numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Lines: ...
+    def __getitem__(self, at: int | slice) -> str | Lines:
+        return Lines(self.word, self.numbers[at]) if isinstance(at, slice) else f"{self.word} {self.numbers[at]}"
 
 
 class Placed(TensorDataset):

@@ -15,7 +15,7 @@ from rffl_pl import launch
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import column_name, given_classes
 from rffl_pl.datamodules.columns import GAPS, number_of
-from rffl_pl.datamodules.labelled import Labelled, by_number, label_of, numbered
+from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, label_of, numbered
 from rffl_pl.datamodules.row_files import Record, check_characters, records
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.splits import OWN, check_group
@@ -242,7 +242,7 @@ class LabelledFile(FederatedDataModule):
             rows=[row.content for row in rows],
             labels=[numbers[row.label] for row in rows],
             groups=None if self.group is None else numbered([row.group for row in rows]),
-            places=[row.where for row in rows],
+            places=Lines("line", (int(row.where.removeprefix("line ")) for row in rows)),
         )
 
     def _divided(self, rows: Sequence[Found]) -> tuple[list[Found], list[Found]]:

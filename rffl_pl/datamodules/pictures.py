@@ -99,8 +99,9 @@ def in_eight_bits(picture: PIL.Image.Image, white: int = WHITE) -> PIL.Image.Ima
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 65535:
         raise ValueError(f"its values lie in {low} .. {high}, not in 0 .. 65535; save it with 8 or 16 bits")
-    spread_out = np.minimum(values, white).astype(np.int64) * 256 // (white + 1)
-    grey = PIL.Image.fromarray(spread_out.astype(np.uint8))
+    times, by = (256, white + 1) if white > 254 else (255, white)  # white is 255, also where there are fewer greys
+    eight = values >> 8 if white == WHITE else np.minimum(values, white) * times // by
+    grey = PIL.Image.fromarray(eight.astype(np.uint8))
     if "transparency" in picture.info:
         grey.putalpha(PIL.Image.fromarray(255 * (values != picture.info["transparency"]).astype(np.uint8)))
     return grey

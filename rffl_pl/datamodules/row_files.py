@@ -133,7 +133,7 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
                     f"Expected {len(names)} fields in every line of {file}, as in its first, but {where} has "
                     f"{len(fields)}; {_remedy(kind, more=len(fields) > len(names))}."
                 )
-            if [column_name(field.strip()) for field in fields] == names:
+            if column_name(fields[0].strip()) == names[0] and [column_name(one.strip()) for one in fields] == names:
                 raise UserError(
                     f"Expected the names of columns in the first line of {file} alone, but {where} has them again, as "
                     "where files are put together; take it out."

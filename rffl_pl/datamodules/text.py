@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl.datamodules.base import FederatedDataModule
+from rffl_pl.datamodules.labelled import Lines
 from rffl_pl.datamodules.own import Own
 from rffl_pl.datamodules.reading import Batch, Evaluated, Reader
 from rffl_pl.datamodules.row_files import COLUMNS, read_lines
@@ -192,7 +193,7 @@ class TextDataModule(FederatedDataModule):
                 "have columns; write its sentences alone into a .txt file."
             )
         lines = _lines_of(path, "--data.predict_file")
-        return unlabelled(lines, [f"line {number}" for number in range(1, len(lines) + 1)])
+        return unlabelled(lines, Lines("line", range(1, len(lines) + 1)))
 
     @overload
     def _encoded(self, texts: Texts, whose: str) -> Sentences: ...

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import is_dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "lightning", "torchmetrics", "rffl_pl"}
-"""Whose objects, but for collections and modules, keep nothing of what somebody computes with."""
+"""Whose objects, but for collections, modules and records, keep nothing of what somebody computes with."""
+_PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))
 
 
 def kept_apart(memory: dict[str, Any], *given: Tensor) -> None:
@@ -37,54 +40,61 @@ class _Copies:
         given = [*given]
         self.storages = {_storage(tensor) for tensor in given} - {None}
         self.arrays = [tensor.detach().numpy() for tensor in given if _is_array(tensor)]
-        self.seen: set[int] = set()
+        self.met: dict[int, tuple[Any, Any]] = {}  # what was met, and what is to be kept for it
+        self.left: list[Any] = []  # what can be changed in place, and is not yet
 
-    def within(self, holder: MutableMapping[Any, Any]) -> None:
-        """Have a mapping hold copies."""
+    def within(self, memory: dict[str, Any]) -> None:
+        """Have a memory hold copies."""
+        self.left.append(memory)
+        while self.left:
+            self._change(self.left.pop())
+
+    def of(self, value: Any) -> Any:
+        """What is to be kept for a value: itself, if nothing of it lies there or it can be changed in place."""
+        if type(value) in _PLAIN:
+            return value
+        if id(value) not in self.met:
+            self.met[id(value)] = value, value
+            self.met[id(value)] = value, self._made_of(value)
+        return self.met[id(value)][1]
+
+    def _made_of(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.detach().clone() if _storage(value) in self.storages else value
+        if isinstance(value, np.ndarray):
+            return value.copy() if any(np.may_share_memory(value, array) for array in self.arrays) else value
+        if isinstance(value, tuple | frozenset):
+            before = [*value]
+            own = [self.of(one) for one in before]
+            make = getattr(value, "_make", tuple if isinstance(value, tuple) else frozenset)
+            return value if _same(own, before) else make(own)
+        self.left.append(value)
+        return value
+
+    def _change(self, value: Any) -> None:
+        if isinstance(value, MutableMapping):
+            self._change_items(value)
+        elif isinstance(value, list | deque | set):
+            before = [*value]
+            own = [self.of(one) for one in before]  # tensors in a set differ by which they are
+            if not _same(own, before):
+                value.clear()
+                (value.update if isinstance(value, set) else value.extend)(own)
+        elif _may_hold(value):
+            if isinstance(value, nn.Module):
+                self._change_parameters(value)
+            self._change_items(vars(value))
+
+    def _change_items(self, holder: MutableMapping[Any, Any]) -> None:
         for key, value in [*holder.items()]:
             if (own := self.of(value)) is not value:
                 holder[key] = own
 
-    def of(self, value: Any) -> Any:
-        """What is to be kept for a value: itself, if nothing of it lies there."""
-        if isinstance(value, Tensor):
-            return self._tensor_of(value)
-        if isinstance(value, np.ndarray):
-            return value.copy() if any(np.may_share_memory(value, array) for array in self.arrays) else value
-        if id(value) in self.seen:  # one that holds itself
-            return value
-        self.seen.add(id(value))
-        if isinstance(value, MutableMapping):
-            self.within(value)
-        elif isinstance(value, list | deque | set):
-            self._refill(value)
-        elif isinstance(value, tuple):
-            return self._tuple_of(value)
-        elif _is_ones_own(value):
-            self.within(vars(value))
-        return value
-
-    def _tensor_of(self, value: Tensor) -> Tensor:
-        if _storage(value) not in self.storages:
-            return value
-        if isinstance(value, nn.Parameter):  # which its module knows as that
-            value.data = value.detach().clone()
-            return value
-        return value.detach().clone()
-
-    def _refill(self, value: list[Any] | deque[Any] | set[Any]) -> None:
-        """Tensors in a set differ by which they are, not by their entries."""
-        before = [*value]
-        own = [self.of(one) for one in before]
-        if not _same(own, before):
-            value.clear()
-            (value.update if isinstance(value, set) else value.extend)(own)
-
-    def _tuple_of(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        own = [self.of(one) for one in value]
-        if _same(own, value):
-            return value
-        return type(value)(*own) if hasattr(value, "_fields") else tuple(own)
+    def _change_parameters(self, module: nn.Module) -> None:
+        """They stay the module's parameters."""
+        for parameter in module._parameters.values():
+            if parameter is not None and _storage(parameter) in self.storages:
+                parameter.data = parameter.detach().clone()
 
 
 def _same(own: Sequence[Any], before: Sequence[Any]) -> bool:
@@ -101,7 +111,8 @@ def _is_array(t: Tensor) -> bool:
     return t.device.type == "cpu" and t.layout == torch.strided and t.dtype != torch.bfloat16
 
 
-def _is_ones_own(value: Any) -> bool:
-    """Whether it is an object of a user's own class, or a module, which may hold anything."""
-    own = type(value).__module__.partition(".")[0] not in _LIBRARIES
-    return hasattr(value, "__dict__") and (own or isinstance(value, nn.Module))
+def _may_hold(value: Any) -> bool:
+    """Whether it is an object that may hold anything: one of a user's own class, a module, a record of facts."""
+    kind = type(value)
+    named = isinstance(value, nn.Module) or is_dataclass(kind) or kind is SimpleNamespace
+    return hasattr(value, "__dict__") and (named or kind.__module__.partition(".")[0] not in _LIBRARIES)

@@ -147,19 +147,20 @@ class Heartbeats:
         self._told = [b""] * ranks
         self._heard = [0.0] * ranks
         self._looked = 0.0
-        self._needed = True  # as in a run
+        self._needed, self._gone = True, False  # as in a run; whether the store is gone, between runs
+        self._run, self._failed = 1, 0  # which it is, and which failed here last
         self._say()  # all have said something before anybody listens
 
     def begin(self, patience: float) -> None:
         """A run begins: who says nothing from now on is given up, and so is who has left, since all are needed."""
-        self.patience, self.round = patience, 0
+        self.patience, self.round, self._run, self._failed = patience, 0, self._run + 1, 0
         self._every = min(5.0, patience / 6)
         self._heard = [time.monotonic()] * len(self._heard)
-        self._needed = True
+        self._needed, self._gone = True, False
 
     def end(self, *, failed: bool) -> None:
-        """A run has ended here; where it failed others may be in the middle of it, and wait for this rank."""
-        self._needed = failed
+        """A run has ended here; where it failed others may be in the middle of it, and are not to wait for that."""
+        self._needed, self._failed = failed, self._run if failed else 0
 
     def between_runs(self) -> Ending | None:
         """Say that this rank is alive, and hear the others; nothing that goes wrong ends what is done meanwhile.
@@ -167,14 +168,15 @@ class Heartbeats:
         It is said as often as this is asked, since the next run may be less patient.
         """
         self._looked = time.monotonic()
-        with contextlib.suppress(Exception):
-            self._listen(self._looked)
+        if not self._gone:  # or torch tells of the store every ten seconds for as long as the program works
+            with contextlib.suppress(Exception):
+                self._gone = not self._listen(self._looked)
         return None
 
     def leave(self) -> None:
         """Say that this rank ends, and that nobody needs it for what is left of a run, if that is so."""
-        with contextlib.suppress(RuntimeError):  # the store is gone as well
-            if not self._needed:
+        with contextlib.suppress(RuntimeError):  # the store goes just now
+            if not self._needed and not self._gone:
                 (self._store or self._connect()).set(str(self.rank), _LEFT.decode())
 
     def __call__(self) -> Ending | None:
@@ -199,7 +201,7 @@ class Heartbeats:
     def _say(self) -> Store:
         self._store = self._store or self._connect()
         self._beat += 1
-        self._store.set(str(self.rank), str(self._beat))
+        self._store.set(str(self.rank), f"{self._beat} {self._failed}")
         return self._store
 
     def _listen(self, now: float) -> bool:
@@ -210,7 +212,7 @@ class Heartbeats:
             self._store = None
             return False
         self._heard = [
-            heard if new == old else math.inf if new == _LEFT else now
+            heard if new == old or new.endswith(f" {self._run}".encode()) else math.inf if new == _LEFT else now
             for new, old, heard in zip(told, self._told, self._heard, strict=True)
         ]
         self._told = told

@@ -353,10 +353,10 @@ class Stack:
         Raises:
             NotStackableError: If it does.
         """
-        # Zeros are seldom the largest of a batch, by which it may be scaled.
-        others = [10 * x[:1], -10 * x[:1]] if x.is_floating_point() else [x[-1:]]
-        more = torch.cat([x, torch.zeros_like(x[:1]), *others])
-        if not _close(self._drawn(weights, x), self._drawn(weights, more, len(x))):
+        # The others are larger, since a batch may be scaled by its largest, and none that the data may not have.
+        own = x / 4 if x.is_floating_point() else x
+        more = torch.cat([own, torch.zeros_like(x[:1]), x])
+        if not _close(self._drawn(weights, own), self._drawn(weights, more, len(x))):
             raise NotStackableError("what it makes of an example depends on which others are in the batch")
         if x.is_floating_point() or x.dim() != 2:
             return
@@ -393,7 +393,7 @@ class Stack:
 
 def _close(logits: Tensor, others: Tensor) -> bool:
     """Whether logits are the same but for rounding, which on a GPU is coarse."""
-    scale = 0.01 * float(others.nan_to_num().abs().max())
+    scale = 0.01 * float(others.nan_to_num(0.0, 0.0, 0.0).abs().max())
     return torch.allclose(logits, others, rtol=0.0, atol=scale, equal_nan=True)
 
 

@@ -20,6 +20,7 @@ from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.callbacks.standalone import _logits
 from rffl_pl.datamodules import Augmentation, Digits
 from rffl_pl.federation import Federation
+from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
@@ -28,6 +29,7 @@ from rffl_pl.servers import FedAvg
 from rffl_pl.trainer import federated_trainer
 from tests.callbacks.own import Functional
 from tests.conftest import QUICK, Ended
+from tests.own_data import Augmented
 from tests.runs import federate
 
 DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.max_epochs", 3)
@@ -220,6 +222,54 @@ def test_a_reference_is_of_data_as_they_are(tmp_path: Path) -> None:
         )
         counts.append(len(list((tmp_path / "kept").glob("*.json"))))
     assert counts == [1, 2, 2]
+
+
+class Steep(torch.nn.Linear):
+    """Takes no weights but small ones."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.weight.abs().max() > 10:
+            raise ValueError("these weights are too large")
+        return super().forward(x.flatten(1))
+
+
+def test_steps_that_nobody_takes(tmp_path: Path) -> None:
+    """Those that a reference is known by are steeper than those of training, and ended a run that was over."""
+    reference = StandaloneReference(cache_dir=str(tmp_path))
+    federate(FedAvg(), (), reference, rounds=1, network=Steep, optimizer=partial(torch.optim.SGD, lr=0.1))
+    assert reference.accuracies is not None
+
+
+class Settled(torch.nn.Sequential):
+    """A bias before BatchNorm, whose gradient is rounding alone; Adam makes whole steps of it."""
+
+    def __init__(self) -> None:
+        hidden = torch.nn.Linear(64, 16)
+        super().__init__(torch.nn.Flatten(), hidden, torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+
+
+def test_a_reference_is_of_no_rounding_and_no_draw(tmp_path: Path) -> None:
+    """It was trained again on other threads, for a bias that does nothing, and in every run on data that draw."""
+    counts, threads = [], torch.get_num_threads()
+    for number in (1, 2, 3):
+        torch.set_num_threads(number)
+        reference = StandaloneReference(cache_dir=str(tmp_path / "threads"))
+        federate(FedAvg(), (), reference, rounds=1, network=Settled, optimizer=torch.optim.Adam)
+        counts.append(len(list((tmp_path / "threads").glob("*.json"))))
+    torch.set_num_threads(threads)
+    for _ in range(2):
+        data = Augmented(Federation(participants=2))
+        torch.manual_seed(1)
+        module = FederatedModule(data.federation, Perceptron(2, 4, 2), optimizer=bounded)
+        reference = StandaloneReference(cache_dir=str(tmp_path / "drawn"))
+        run = RunFolder(tmp_path / f"run{len(counts)}")
+        trainer = federated_trainer(FedAvg(), folder=run, callbacks=[reference], max_epochs=1, accelerator="cpu")
+        trainer.fit(module, data)
+        counts.append(len(list((tmp_path / "drawn").glob("*.json"))))
+    assert counts == [1, 1, 1, 1, 1]
 
 
 class Shaken(Augmentation):

@@ -241,8 +241,11 @@ def test_a_run_whose_data_lie_elsewhere_is_the_same(tmp_path: Path) -> None:
     config["data"]["init_args"] = {"folder": "/b", "image_size": 8}
     assert changed_options(run, config, ImageFolder.places) == []
     assert changed_options(run, config)
-    config["data"]["init_args"] = {"folder": "/a", "image_size": 16}
-    assert changed_options(run, config, ImageFolder.places)
+    config["data"]["init_args"] = {"folder": "/a", "image_size": 8, "white": 65535}
+    assert changed_options(run, config) == []  # of before there was another white
+    for other in ({"image_size": 16}, {"image_size": 8, "white": 4095}):
+        config["data"]["init_args"] = {"folder": "/a", **other}
+        assert changed_options(run, config, ImageFolder.places)
 
 
 @pytest.mark.slow

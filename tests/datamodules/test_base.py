@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from rffl_pl.datamodules import Digits, FederatedDataModule, Sources
 from rffl_pl.datamodules.shards import adversaries_shards
@@ -323,7 +323,9 @@ class Told(Plain):
 
 
 @pytest.mark.parametrize(
-    ("places", "told"), [([f"p{i}" for i in range(TEST)], "p3"), ((), None), (7, None), ("near", None)]
+    ("places", "told"),
+    [([f"p{i}" for i in range(TEST)], "p3"), ((), None), (7, None), ("near", None), (torch.ones(TEST), None)],
+    ids=["texts", "none", "a number", "a text", "a tensor"],
 )
 def test_where_examples_of_ones_own_come_from(places: object, told: str | None) -> None:
     """Predictions had no more than a number; an attribute of that name may be something else."""
@@ -333,8 +335,9 @@ def test_where_examples_of_ones_own_come_from(places: object, told: str | None) 
             return Sources(train=tensors(TRAIN), test=Told(TEST, places))
 
     data = ready(Own(Federation(participants=2)))
-    found = data.predicted_places(0)
+    found = data.predicted_places(0, data.predict_dataloader())
     assert (found[3] if found else None) == told
+    assert data.predicted_places(0, DataLoader(tensors(5))) == []  # somebody's own loader has other examples
 
 
 def test_not_a_place_for_each_example() -> None:

@@ -91,12 +91,13 @@ def test_dark_greys_of_ones_own(tmp_path: Path) -> None:
     assert [one.partition(" have")[0] for one in said] == ["Of 12 training images those in greys of more than 8 bits"]
 
 
-@pytest.mark.parametrize("white", [65535, 4095, 255, 1])
+@pytest.mark.parametrize("white", [65535, 4095, 255, 100, 1])
 def test_every_value_has_its_grey(white: int) -> None:
     """Of the default the upper 8 bits, as ever; else as much of white, and white above it."""
     values = np.arange(65536).reshape(256, 256)
     found = (Pixels(256, "grey", white)(Image.fromarray(values.astype(np.uint16)))[0].numpy() + 1) * 127.5
-    expected = values >> 8 if white == 65535 else np.floor(np.minimum(values, white) / (white + 1) * 256)
+    share = np.minimum(values, white) / (white if white < 255 else white + 1)
+    expected = values >> 8 if white == 65535 else np.floor(share * (255 if white < 255 else 256))
     assert np.allclose(found, expected, atol=1e-3)
 
 

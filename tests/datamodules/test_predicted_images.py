@@ -148,7 +148,11 @@ def test_images_of_a_split_without_labels(tmp_path: Path) -> None:
     data = HFDataset(Federation(participants=2), path=path, predict="new", image_size=8, eval_batch_size=4)
     batches, values, dataset = predicted(data)
     assert (len(batches), values) == (2, [9 * i for i in range(7)])
-    assert dataset.places == [f"row {i}" for i in range(7)]
+    assert [*dataset.places] == [f"row {i}" for i in range(7)]
+    empty: dict[str, Any] = {"image": [], "label": []}
+    nothing = HFDataset(Federation(participants=2), path=saved(tmp_path / "b", parts | {"new": empty}), predict="new")
+    with pytest.raises(UserError, match=r"rows in split new of --data.predict, but it has none; name another"):
+        nothing.setup("predict")
     again = HFDataset(Federation(participants=2), path=path, predict="newer", image_size=8)
     with pytest.raises(UserError, match=r"--data.predict to be a split of .* did you mean new\?"):
         again.setup("predict")
@@ -166,7 +170,7 @@ def test_numbers_of_a_split_without_labels(tmp_path: Path) -> None:
     (batch,) = common(data.predict_dataloader())
     scale = np.arange(60.0)
     assert np.allclose(batch[0].flatten(), (np.array(new["width"]) - scale.mean()) / scale.std(), atol=1e-5)
-    assert common(data.predict_dataloader()).reader.dataset.places == ["row 0", "row 1", "row 2"]  # type: ignore[attr-defined]  # as Placed has
+    assert data.predicted_places(1, data.predict_dataloader()) == ["row 0", "row 1", "row 2"]
     with pytest.raises(UserError, match=r"finite numbers in column width .* row 1 of --data.predict has NaN"):
         HFDataset(Federation(participants=2), path=path, inputs="width", predict="wrong").setup("predict")
 

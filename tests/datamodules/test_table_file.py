@@ -400,10 +400,14 @@ def test_where_predicted_rows_stand(tmp_path: Path, kind: str) -> None:
     ages = (inputs(data, "test").double().flatten() * age.deviation + age.mean).round().int().tolist()
     assert ages != sorted(ages)
     first = 1 if kind == "jsonl" else 2
-    assert data.predicted_places(0) == data.predicted_places(1) == [f"line {i + first}" for i in ages]
+    assert (
+        data.predicted_places(0, data.predict_dataloader())
+        == data.predicted_places(1, data.predict_dataloader())
+        == [f"line {i + first}" for i in ages]
+    )
     write(tmp_path / f"b.{kind}", numbered_rows(4))
     asked = data_of(str(tmp_path / f"a.{kind}"), predict_file=str(tmp_path / f"b.{kind}"), **options)
-    assert asked.predicted_places(1) == [f"line {i + first}" for i in range(4)]
+    assert asked.predicted_places(1, asked.predict_dataloader()) == [f"line {i + first}" for i in range(4)]
 
 
 def test_a_source_beside_each_prediction(rffl: Callable[..., Ended], tmp_path: Path) -> None:

@@ -329,6 +329,11 @@ def test_models_are_measured_on_other_sentences(rffl: Callable[..., Ended], tmp_
     assert re.search("data: training examples is [^;]*; give the config.yaml .*, and data as it was then", ended.err)
 
 
+def placed(data: TextDataModule) -> list[str]:
+    """Where what is predicted stands."""
+    return data.predicted_places(1, data.predict_dataloader())
+
+
 def test_where_predicted_sentences_stand(tmp_path: Path) -> None:
     """Nobody could tell which sentence of the file a prediction was of."""
     rows = [(f"film {chr(97 + i)}", "yes" if i % 2 else "no") for i in range(20)]  # in line i + 2
@@ -336,10 +341,10 @@ def test_where_predicted_sentences_stand(tmp_path: Path) -> None:
     data = loaded(train, test_share=0.3)
     _, _, test = data.read()
     assert isinstance(test, Texts)
-    assert data.predicted_places(0) == [f"line {ord(sentence[-1]) - 95}" for sentence in test.sentences]
+    assert placed(data) == [f"line {ord(sentence[-1]) - 95}" for sentence in test.sentences]
     lines.write_text("a good film\n\na bad film\n")
-    assert loaded(train, predict_file=str(lines)).predicted_places(1) == ["line 1", "line 2", "line 3"]
-    assert loaded(train, predict_file=str(train)).predicted_places(1) == [f"line {i + 2}" for i in range(20)]
+    assert placed(loaded(train, predict_file=str(lines))) == ["line 1", "line 2", "line 3"]
+    assert placed(loaded(train, predict_file=str(train))) == [f"line {i + 2}" for i in range(20)]
 
 
 @pytest.mark.slow

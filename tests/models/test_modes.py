@@ -77,15 +77,25 @@ class Frozen(nn.Module):
         return logits
 
 
+class Read(nn.Module):
+    """A part that was read from a file, in evaluation mode, and trains; and one that is frozen and the same in both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Dropout(0.5)).eval()
+        self.fixed, self.head = nn.Linear(16, 16).requires_grad_(False).eval(), nn.Linear(16, 10)
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
+        (Read, False),
         (Frozen, True),
         (lambda: Frozen(keeps=True), False),
         (lambda: Frozen().eval(), False),
         (lambda: Frozen().train(), False),
     ],
-    ids=["left", "kept", "all", "none"],
+    ids=["read", "left", "kept", "all", "none"],
 )
 def test_a_part_in_evaluation_mode(make: Callable[[], nn.Module], told: bool) -> None:
     """Its running statistics moved in silence."""

@@ -333,6 +333,8 @@ def rows_in(kept: Any) -> list[Tensor]:
         return [torch.as_tensor(kept)]
     if isinstance(kept, Shelf):
         return kept.rows
+    if isinstance(kept, Evidence):
+        return [*kept.uploads]
     held = kept.values() if isinstance(kept, dict) else () if isinstance(kept, str) else kept
     return [row for one in held for row in rows_in(one)]
 
@@ -358,6 +360,7 @@ class Remembering(FedAvg):
             "set": {*rows},
             "arrays": [row.numpy() for row in rows],
             "object": Shelf(rows),
+            "evidence": evidence,
         }
         self.last = {"rows": kinds[self.kept_in]}
         before = sorted(rows_in(before), key=lambda row: float(row.double().sum()))
@@ -376,7 +379,9 @@ class Remembering(FedAvg):
 
 
 @pytest.mark.parametrize("around", [False, True])
-@pytest.mark.parametrize("kept", ["list", "dict", "tuple", "named", "deque", "defaultdict", "set", "arrays", "object"])
+@pytest.mark.parametrize(
+    "kept", ["list", "dict", "tuple", "named", "deque", "defaultdict", "set", "arrays", "object", "evidence"]
+)
 def test_uploads_that_a_rule_keeps(kept: str, around: bool) -> None:
     """Those of who is hosted beside the server would be written over by the next round, and others' not."""
     ran = []
