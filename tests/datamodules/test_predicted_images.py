@@ -149,13 +149,20 @@ def test_images_of_a_split_without_labels(tmp_path: Path) -> None:
     batches, values, dataset = predicted(data)
     assert (len(batches), values) == (2, [9 * i for i in range(7)])
     assert [*dataset.places] == [f"row {i}" for i in range(7)]
-    empty: dict[str, Any] = {"image": [], "label": []}
-    nothing = HFDataset(Federation(participants=2), path=saved(tmp_path / "b", parts | {"new": empty}), predict="new")
-    with pytest.raises(UserError, match=r"rows in split new of --data.predict, but it has none; name another"):
-        nothing.setup("predict")
     again = HFDataset(Federation(participants=2), path=path, predict="newer", image_size=8)
     with pytest.raises(UserError, match=r"--data.predict to be a split of .* did you mean new\?"):
         again.setup("predict")
+
+
+def test_a_split_without_rows(tmp_path: Path) -> None:
+    """Its first batch ended in a traceback."""
+    datasets: Any = pytest.importorskip("datasets", reason="datasets, an extra, is not installed")
+    numbers = datasets.Dataset.from_dict({"width": [float(i) for i in range(60)], "label": [i % 3 for i in range(60)]})
+    parts = {"train": numbers, "test": numbers, "new": numbers.filter(lambda row: row["width"] < 0)}
+    datasets.DatasetDict(parts).save_to_disk(str(tmp_path))
+    data = HFDataset(Federation(participants=2), path=str(tmp_path), inputs="width", predict="new")
+    with pytest.raises(UserError, match=r"rows in split new of --data.predict, but it has none; name another"):
+        data.setup("predict")
 
 
 def test_numbers_of_a_split_without_labels(tmp_path: Path) -> None:

@@ -97,6 +97,32 @@ trainer.validate(module, data)
     assert program.returncode == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_who_fails_and_works_on_is_given_up(tmp_path: Path) -> None:
+    """A program that catches the error, as sweeps do: the other waited in the middle of its run for hours."""
+    body = f"""
+from lightning.pytorch import Callback
+
+class Failing(Callback):
+    def on_train_epoch_start(self, *_):
+        if rank == 1:
+            raise OSError("no space left")
+
+trainer, module, data = small(RunFolder("one"), callbacks=[Failing()])
+trainer.strategy.patience = {PATIENCE}
+try:
+    trainer.fit(module, data)
+except OSError:
+    work(60)
+"""
+    program = started(tmp_path, body)
+    said, _ = program.communicate(timeout=150)
+    assert program.returncode == 1, said
+    assert f"Rank 1 has not been heard of for {PATIENCE} s" in said
+    assert "has done its work" not in said
+
+
 @pytest.mark.timeout(120)
 def test_an_interpreter_that_ends_leaves_its_group(tmp_path: Path) -> None:
     """A watch that talked to the store at that moment aborted the process, when all results had been written."""
