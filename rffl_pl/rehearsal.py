@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
 from rffl_pl.errors import UserError
@@ -196,8 +197,9 @@ def warn_of_modes(network: nn.Module) -> None:
 def _is_kept(layer: nn.Module) -> bool:
     """Whether it is frozen, and does something else in evaluation mode, as far as anybody can tell."""
     parameters = [*layer.parameters()]
-    differs = running_statistics(layer) or any(getattr(part, "p", 0) for part in layer.modules())  # as dropout has it
-    return bool(parameters) and not any(p.requires_grad for p in parameters) and bool(differs)
+    drops = any(isinstance(part, _DropoutNd) and part.p > 0 for part in layer.modules())
+    differs = drops or len(running_statistics(layer)) > 0
+    return len(parameters) > 0 and not any(p.requires_grad for p in parameters) and differs
 
 
 def warn_of_probabilities(network: nn.Module, logits: Tensor) -> None:
