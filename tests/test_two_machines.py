@@ -182,7 +182,7 @@ def test_a_machine_that_is_lost(machines: Machines, whole: Path, tmp_path: Path)
 
     def lose() -> None:
         run.running[2].kill()
-        wait_until(lambda: "Lost another rank" in run.words() or "not been heard" in run.words(), 60, run.words)
+        wait_until(lambda: "Lost the connection" in run.words() or "not been heard" in run.words(), 60, run.words)
         run.running[1].terminate()
         run.running[1].wait(timeout=60)
         for number in (1, 2):
