@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import operator
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +19,9 @@ from torch.utils.data import Dataset
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.augmenting import Augmentation, check_augment, check_made
 from rffl_pl.datamodules.border import Part, groups_of, tensors_of
-from rffl_pl.datamodules.inputs import digest_of_inputs, spread
+from rffl_pl.datamodules.classes import check_names_of_classes, take_number_of_classes
+from rffl_pl.datamodules.identity import digests_of_own, digests_of_shards
+from rffl_pl.datamodules.inputs import spread
 from rffl_pl.datamodules.measuring import Measuring
 from rffl_pl.datamodules.own import Holding, Holdings, Own, by_participant, check_own, is_own
 from rffl_pl.datamodules.preparing import called, held
@@ -32,7 +32,6 @@ from rffl_pl.datamodules.shards import divided, nobodys_class, set_aside
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import DIR, OWN, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
-from rffl_pl.datamodules.telling import digest_of, said_by
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
 from rffl_pl.fingerprints import fingerprints
@@ -265,69 +264,15 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             "data set": type(self).__name__,
             "classes": str(self.num_classes),
             "split": type(self.split).__name__,
-            "shards": self._digest,
         }
-        told = {
-            "validation": self._validation,
-            "inputs": self._inputs,
-            "own inputs": self._own_inputs,
-            "training inputs": self._trained_inputs,
-        }
-        return facts | {name: digest for name, digest in told.items() if digest} | {"training examples": self._trained}
+        return facts | {name: digest for name, digest in self._digests.items() if digest}
 
     @cached_property
-    def _trained(self) -> str:
-        """Of what models are trained on and their classes, which is the same whatever they are measured on."""
-        found = hashlib.sha256("/".join(self.class_names).encode())
+    def _digests(self) -> dict[str, str]:
+        """Of the examples, by what `identity` calls them; an empty text where there is nothing to tell."""
         if self._told:
-            found.update("/".join(told.digest for told in self._told["training"]).encode())
-            return found.hexdigest()[:16]
-        part = self._parts["training"]
-        for tensor in (part.labels, *self.shards):
-            found.update(tensor.numpy().tobytes())
-        if (tensors := tensors_of(part.dataset)) is not None:
-            found.update(digest_of_inputs([tensors[0]]).encode())
-        return found.hexdigest()[:16]
-
-    @cached_property
-    def _validation(self) -> str:
-        """Of the labels of validation examples that are everybody's and no training examples."""
-        part = self._parts.get("validation")
-        return hashlib.sha256(part.labels.numpy().tobytes()).hexdigest()[:16] if part and not self._told else ""
-
-    @cached_property
-    def _inputs(self) -> str:
-        """Of the inputs that are everybody's and lie in memory, or of which their dataset says something."""
-        held = [tensors[0] for part in self._parts.values() if (tensors := tensors_of(part.dataset)) is not None]
-        told = [digest_of_inputs(held)] if held else []
-        told += [said for part in self._parts.values() if (said := said_by(part.dataset))]
-        return told[0] if held and len(told) == 1 else digest_of(told) if told else ""
-
-    @cached_property
-    def _own_inputs(self) -> str:
-        """Of the inputs that are somebody's own, of which all ranks are told alike."""
-        told = [told.inputs for which in sorted(self._told) for told in self._told[which]]
-        return digest_of(told) if any(told) else ""
-
-    @cached_property
-    def _trained_inputs(self) -> str:
-        """Of the inputs that models are trained on, where `_trained` has none of them: checkpoints know it without."""
-        if self._told:
-            told = [told.inputs for told in self._told["training"]]
-            return digest_of(told) if any(told) else ""
-        return said_by(self._parts["training"].dataset)
-
-    @cached_property
-    def _digest(self) -> str:
-        """Of labels and shards."""
-        if self._told:  # ranks read files of their own: what is common to them is told too
-            common = b"".join(part.labels.numpy().tobytes() for part in self._parts.values())
-            words = [*self.class_names, *(told.digest for told in self._told["training"])]
-            for which in sorted(self._told.keys() - {"training"}):
-                words += [which, *(told.digest for told in self._told[which])]
-            return hashlib.sha256(common + "/".join(words).encode()).hexdigest()[:16]
-        tensors = [self._parts["training"].labels, self._parts["test"].labels, *self.shards]
-        return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
+            return digests_of_own(self._parts, self._told, self.class_names)
+        return digests_of_shards(self._parts, self.shards, self.class_names)
 
     def train_dataloader(self) -> RoundLoader:
         """One item per epoch: the shards of the participants that this rank hosts."""
@@ -411,16 +356,16 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     @property
     def test_sample(self) -> tuple[int, int]:
         """On how many test examples everybody is measured, of how many; where all have their own, who has most."""
-        return self._sample(self._sizes("test"))
+        return self._measuring.sample(self._sizes("test"))
 
     @property
     def watched_sample(self) -> tuple[int, int]:
         """Likewise of the examples that are watched during training."""
         if self.watch == "test":
-            return self._sample(self._sizes("test"), part=2)
+            return self._measuring.sample(self._sizes("test"), part=2)
         if self.apart("validation") or "validation" in self._parts:
-            return self._sample(self._sizes("validation"), part=2)
-        return self._sample([len(self.held_out)] * self.federation.total, part=2)
+            return self._measuring.sample(self._sizes("validation"), part=2)
+        return self._measuring.sample([len(self.held_out)] * self.federation.total, part=2)
 
     def predict_dataloader(self) -> Evaluated:
         """The test set, or each participant's own, in its order."""
@@ -439,24 +384,10 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             loader: What gives the examples, `predict_dataloader`'s or one of somebody's own.
 
         Returns:
-            A text for each; none where the dataset has no ``places``.
-
-        Raises:
-            UserError: If it has not one for each of its examples.
+            Their `Batches.places`; none of one's own loader.
         """
         batches = loader.batches[participant] if isinstance(loader, Joint) else loader
-        if not isinstance(batches, Batches):  # of one's own
-            return []
-        dataset: Any = batches.reader.dataset
-        places = getattr(dataset, "places", ())
-        if not isinstance(places, Sequence) or isinstance(places, str) or not places:
-            return []
-        if len(places) != len(dataset):
-            raise UserError(
-                f"Expected places of {type(dataset).__name__} to have a text for each of its {len(dataset)} examples, "
-                f"but there are {len(places)}; give one for each, or none."
-            )
-        return [str(places[i]) for indices in batches.order for i in indices.tolist()]
+        return batches.places if isinstance(batches, Batches) else []
 
     def _check_places(self) -> None:
         """See to it before anything is predicted."""
@@ -505,10 +436,6 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         everything = torch.arange(len(self._parts[which]))
         return self._measuring.common(self._readers[which], everything, which, part)
 
-    def _sample(self, sizes: Sequence[int], part: int = 1) -> tuple[int, int]:
-        """On how many of examples everybody is measured who has so many."""
-        return min(max(sizes), self._measuring.room(sum(sizes), part)), max(sizes)
-
     def _sizes(self, which: str) -> list[int]:
         """How many such examples every participant can be measured on."""
         if self.apart(which):
@@ -517,8 +444,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def _take_in(self, sources: Sources) -> None:
         """Check the datasets and make what reads them."""
-        self._take_number_of_classes()
-        self._check_names_of_classes()
+        take_number_of_classes(self)
+        check_names_of_classes(self)
         if not isinstance(sources, Sources):
             raise UserError(
                 f"Expected load() of {type(self).__name__} to return Sources(train=..., test=...), but got "
@@ -569,37 +496,6 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         told = nobodys_class(labels, tested, self.held_out, self.shards[:honest], names=self.class_names, fewer=fewer)
         if told is not None:
             rank_zero_warn(told)
-
-    def _take_number_of_classes(self) -> None:
-        """Have it be a number of Python's, also where NumPy or torch counted the classes."""
-        given = getattr(self, "num_classes", None)
-        said = f"Expected {type(self).__name__} to say its number of classes, but got"
-        try:
-            classes = int(operator.index(given))  # type: ignore[arg-type]  # what has none is told so
-            if type(given) is not int:
-                self.num_classes = classes
-        except (TypeError, AttributeError) as error:  # no whole number, or a property that gives none of Python's
-            got = given if given is None else f"one of type {type(given).__name__}"
-            raise UserError(f"{said} {got}; set num_classes in the class to an int.") from error
-        if classes < 1:
-            raise UserError(f"{said} {classes}; set num_classes in the class.")
-
-    def _check_names_of_classes(self) -> None:
-        """See that every class has a name of its own, if they have any."""
-        names = self.class_names
-        listed = isinstance(names, Sequence) and not isinstance(names, str)
-        if not listed or not all(isinstance(name, str) for name in names):
-            got = f"{names!r}"
-        elif names and len(names) != self.num_classes:
-            got = f"{len(names)} names"
-        elif len(set(names)) < len(names):
-            got = f"{next(name for name in names if names.count(name) > 1)} twice"
-        else:
-            return
-        raise UserError(
-            f"Expected class_names of {type(self).__name__} to be a list of {self.num_classes} different texts, one "
-            f"for each class, or empty, but got {got}."
-        )
 
     def _check_augment(self) -> None:
         """See that training examples can be changed as is asked for."""

@@ -39,6 +39,15 @@ class Measuring:
             return pairs
         return max(1, self.most // (part * self.federation.total))
 
+    def sample(self, sizes: Sequence[int], part: int = 1) -> tuple[int, int]:
+        """On how many everybody is measured of examples of which each has so many, and how many who has most has.
+
+        Args:
+            sizes: How many everybody has, ``[P]``.
+            part: See `room`.
+        """
+        return min(max(sizes), self.room(sum(sizes), part)), max(sizes)
+
     def common(self, reader: Reader, indices: Tensor, which: str, part: int = 1) -> Batches:
         """Those of examples that everybody is measured on.
 
@@ -60,7 +69,7 @@ class Measuring:
             which: As above.
             part: See `room`.
         """
-        room = min(max(sizes), self.room(sum(sizes), part))
+        room, _ = self.sample(sizes, part)
         batches = {}
         for i, reader in readers.items():
             some = self._drawn(torch.arange(sizes[i]), room, which, i)

@@ -141,6 +141,24 @@ class Batches:
         dataset = self.reader.dataset
         return dataset.standardise if isinstance(dataset, ByteImages) else None
 
+    @property
+    def places(self) -> list[str]:
+        """Where each example comes from, in this order; none where the dataset has no ``places``.
+
+        Raises:
+            UserError: If it has not one for each of its examples.
+        """
+        dataset: Any = self.reader.dataset
+        places = getattr(dataset, "places", ())
+        if not isinstance(places, Sequence) or isinstance(places, str) or not places:
+            return []
+        if len(places) != len(dataset):
+            raise UserError(
+                f"Expected places of {type(dataset).__name__} to have a text for each of its {len(dataset)} examples, "
+                f"but there are {len(places)}; give one for each, or none."
+            )
+        return [str(places[i]) for indices in self.order for i in indices.tolist()]
+
     def __len__(self) -> int:
         return len(self.order)
 
