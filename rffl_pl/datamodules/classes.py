@@ -6,6 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from rffl_pl.datamodules.preparing import called
 from rffl_pl.errors import UserError
 
 
@@ -13,9 +14,9 @@ def take_number_of_classes(data: Any) -> None:
     """Have a data module's ``num_classes`` be a number of Python's, also where NumPy or torch counted the classes.
 
     Raises:
-        UserError: If it is no whole number from 1 on.
+        UserError: If it fails, or is no whole number from 1 on.
     """
-    given = getattr(data, "num_classes", None)
+    given = called(lambda: getattr(data, "num_classes", None), f"{type(data).__name__} to say its number of classes")
     said = f"Expected {type(data).__name__} to say its number of classes, but got"
     try:
         classes = int(operator.index(given))  # type: ignore[arg-type]  # what has none is told so

@@ -2,7 +2,8 @@
 
 By what checkpoints call them, each where there is anything to tell:
 
-- ``shards``: labels and shards;
+- ``shards``: labels and shards, and ``shard sizes``: where one of these ends, since earlier checkpoints know the one
+  without the other;
 - ``validation``: the labels of validation examples that are everybody's and no training examples;
 - ``inputs``: the inputs that are everybody's and lie in memory, or of which their dataset says something;
 - ``own inputs``: those that are somebody's own;
@@ -37,6 +38,7 @@ def digests_of_shards(
     training = parts["training"]
     return {
         "shards": _digest([training.labels, parts["test"].labels, *shards]),
+        "shard sizes": _digest([" ".join(str(len(shard)) for shard in shards)]),
         "validation": _digest([parts["validation"].labels]) if "validation" in parts else "",
         "inputs": _inputs(parts.values()),
         "training inputs": said_by(training.dataset),
@@ -72,7 +74,7 @@ def _digest(pieces: Iterable[str | Tensor]) -> str:
     """Of texts and tensors, one after another."""
     found = hashlib.sha256()
     for piece in pieces:
-        found.update(piece.encode() if isinstance(piece, str) else piece.numpy().tobytes())
+        found.update(piece.encode(errors="backslashreplace") if isinstance(piece, str) else piece.numpy().tobytes())
     return found.hexdigest()[:16]
 
 

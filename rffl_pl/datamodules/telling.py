@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from rffl_pl.datamodules.border import tensors_of
 from rffl_pl.datamodules.inputs import digest_of_inputs
+from rffl_pl.datamodules.preparing import called
 from rffl_pl.datamodules.sentences import Sentences
 
 LOOKED_AT = 32
@@ -21,8 +22,14 @@ _BYTES = 2**23
 
 
 def said_by(dataset: Dataset[Any]) -> str:
-    """What a dataset that does not lie in memory says its inputs are told by, its `fingerprint`; else nothing."""
-    said = getattr(dataset, "fingerprint", None) if tensors_of(dataset) is None else None
+    """What a dataset that does not lie in memory says its inputs are told by, its `fingerprint`; else nothing.
+
+    Raises:
+        UserError: If it cannot say.
+    """
+    if tensors_of(dataset) is not None:
+        return ""
+    said = called(lambda: getattr(dataset, "fingerprint", None), f"{type(dataset).__name__} to have its fingerprint")
     return said if isinstance(said, str) else ""
 
 

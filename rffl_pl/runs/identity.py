@@ -24,7 +24,7 @@ Identity = dict[str, dict[str, str]]
 _TRAINED = "training examples"
 _ALL = ("shards", "inputs", "own inputs", "validation", "token ids")
 """Of data, what hangs on all examples, and not on those that models are trained on alone."""
-_LATER = ("inputs", "own inputs", "training inputs", "validation", _TRAINED)
+_LATER = ("inputs", "own inputs", "training inputs", "validation", "shard sizes", _TRAINED)
 """Of data, what checkpoints of earlier versions do not have."""
 
 _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")

@@ -433,6 +433,17 @@ def test_a_number_of_classes_that_is_no_whole_number(given: Any, what: str) -> N
     assert "Expected Property to say its number of classes, but got one of type int64;" in told(counted)
 
 
+class Failing(Given):
+    """Counts classes that it cannot count."""
+
+    num_classes = property(lambda self: len(3))  # type: ignore[arg-type]  # which is its mistake
+
+
+def test_a_number_of_classes_that_cannot_be_counted() -> None:
+    counted = Failing(Sources(train=tensors(TRAIN), test=tensors(TEST)))
+    assert told(counted).startswith("Expected Failing to say its number of classes, but TypeError: object of type")
+
+
 @pytest.mark.parametrize(
     ("given", "got"),
     [(("a", "b"), "2 names"), ("abcd", "'abcd'"), (("a", "a", "b", "c"), "a twice"), ((1, 2, 3, 4), r"(1, 2, 3, 4)")],
