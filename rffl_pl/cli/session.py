@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import re
@@ -323,7 +324,7 @@ class Session:
             state = self._to_run(cell) if seconds is None else f"finished in {seconds:.1f} s"
             print(f"{cell}: {cell.rounds} rounds, {state}")
         each, how = self._estimate(self.left[0]) if self.left else (0.0, "")
-        total = each * len(self.left) / self.machine.jobs
+        total = each * math.ceil(len(self.left) / self.machine.jobs)
         much = f", about {_time(total)} with --jobs {self.machine.jobs}{how}" if self.left else ""
         print(f"{_count(self.cells, 'cell')}, {len(self.left)} to run{much}")
         if self.machine.pack > 1 and self.left:

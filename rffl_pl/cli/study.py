@@ -135,7 +135,7 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
 
     out = given.out or file.parent
     with writing_to(out):
-        print(*save(draw(shown, axes), out, _named(measure, axes, given, only)), sep="\n")
+        print(*save(draw(shown, axes), out, _named(study, measure, axes, given, only)), sep="\n")
 
 
 def _derived(
@@ -167,13 +167,19 @@ def _tuned(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]]
     return tuned(study, [row for row in rows if given.rounds in (None, int(row["rounds"]))], axis, where, given.worst)
 
 
-def _named(measure: str, axes: Sequence[str], given: argparse.Namespace, only: Mapping[str, Collection[str]]) -> str:
-    """The name of a picture's files: what it shows, over which axes, how chosen, and of which places alone."""
+def _named(
+    study: Study, measure: str, axes: Sequence[str], given: argparse.Namespace, only: Mapping[str, Collection[str]]
+) -> str:
+    """The name of a picture's files: what it shows, over which axes, how chosen, and of which places alone.
+
+    Where pictures of several studies may lie, also of which it is.
+    """
     narrowed = [f"{axis}={'+'.join(sorted(labels))}" for axis, labels in only.items()]
     tuned = ["tuned", *given.tuned] if given.tuned else []
     rounds = [] if given.rounds is None else [f"rounds={given.rounds}"]
     seeds = [f"seeds={'+'.join(map(str, given.seeds))}"] if given.seeds else []
-    said = [measure, "by", *axes, *(given.between or ()), *tuned, *narrowed, *rounds, *seeds]
+    whose = [study.name] if given.out else []
+    said = [*whose, measure, "by", *axes, *(given.between or ()), *tuned, *narrowed, *rounds, *seeds]
     return _short(re.sub(r"[^\w.+=-]+", "_", "-".join(said)))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from rffl_pl.errors import UserError
 from rffl_pl.studies.study import said
 from rffl_pl.studies.tables import Table, caption
 from rffl_pl.studies.within import ADVERSARY, PARTICIPANT, ROUND
@@ -20,6 +23,8 @@ from rffl_pl.studies.within import ADVERSARY, PARTICIPANT, ROUND
 _ACROSS = 3  # panels beside each other
 _MANY = 10  # rows beyond which a line has a band and no markers
 _WIDE = 28  # characters that fit below a panel
+_LONG = 40  # characters of a label, of which a longer one loses the middle
+_PANELS = 60  # more are seconds each, and too small to see
 # Neighbours differ in lightness, so that they differ in grey as well.
 _COLOURS = ("#332288", "#d17a00", "#0b5d1e", "#c1121f", "#4ba3d9", "#7a1f5c", "#9a8f2a", "#e0529c")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
@@ -36,7 +41,15 @@ def draw(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
     Args:
         shown: At least one table.
         axes: Of rows and columns, as the tables have them.
+
+    Raises:
+        UserError: If there are too many.
     """
+    if len(shown) > _PANELS:
+        raise UserError(
+            f"Expected --figure to draw at most {_PANELS} panels, one for each place on the axes that it does not "
+            f"name, but there are {len(shown)}; narrow them by --only, or give --table."
+        )
     with matplotlib.rc_context(_AS_WRITTEN):
         return _drawn(shown, axes)
 
@@ -52,7 +65,8 @@ def _drawn(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
     width = max(5.2, min(10.0, crowd)) if across == 1 else max(3.8, min(5.0, crowd))
     figure = Figure(layout="constrained")
     figure.set_figwidth(width * across)
-    below = math.ceil(len(columns) / _legend_columns(figure, columns)) if len(columns) > 1 else 0
+    named = len(axes) > 1  # of one column too: a picture has no head that says which it is
+    below = math.ceil(len(columns) / _legend_columns(figure, columns)) if named else 0
     figure.set_figheight(2.7 * down + 0.9 + 0.2 * below)
     panels = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
     for panel, table in zip(panels, shown, strict=False):
@@ -60,22 +74,24 @@ def _drawn(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
         if powers:
             panel.set_xscale("log")
             panel.minorticks_off()
-            panel.set_xticks([*(where or {}).values()], [*(where or {})], fontsize=8)
+            panel.set_xticks([*(where or {}).values()], [*map(_short, where or {})], fontsize=8)
         panel.set_xlabel(axes[0])
         if panel.get_subplotspec().is_first_col():
             panel.set_ylabel(textwrap.fill(shown[0].title(), 36))
         panel.set_title(textwrap.fill(said(table.rest), 44), loc="left", fontsize=9)
     for panel in panels[len(shown) :]:
         panel.set_visible(False)
-    of_columns = axes[1] if len(columns) > 1 and len(axes) > 1 else None
-    told = textwrap.fill(caption(shown) + ".", round(15 * figure.get_figwidth()))
-    return finished(figure, panels[: len(shown)], told, 9, of_columns, legend=len(columns) > 1)
+    told = textwrap.fill(caption(shown, effects=False) + ".", round(15 * figure.get_figwidth()))
+    return finished(figure, panels[: len(shown)], told, 9, axes[1] if named else None, legend=named)
 
 
 def _positions(rows: Sequence[str], axis: str) -> dict[str, float] | None:
-    """Where rows stand whose labels are numbers; None if some are none, or count participants, who have no order."""
+    """Where rows stand whose labels are numbers, in their order, as a line goes; None if some are none.
+
+    Participants' numbers have no order.
+    """
     try:
-        known = {row: float(row) for row in rows}
+        known = {row: float(row) for row in sorted(rows, key=float)}
     except ValueError:
         return None
     return known if axis != PARTICIPANT and all(map(math.isfinite, known.values())) else None
@@ -107,13 +123,13 @@ def _draw_panel(panel: Axes, table: Table, columns: Sequence[str], where: Mappin
         if not apart and len(where) > _MANY:
             low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
             panel.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
-            panel.plot(places, means, **(look | {"marker": ""}), label=column)
+            panel.plot(places, means, **(look | {"marker": ""}), label=_short(column))
         else:
-            panel.errorbar(places, means, halves, **look, markersize=4, capsize=2, label=column)
+            panel.errorbar(places, means, halves, **look, markersize=4, capsize=2, label=_short(column))
     if table.paired:
         panel.axhline(0, color="0.3", linewidth=0.8)
     if apart:
-        labels = list(where)
+        labels = [*map(_short, where)]
         crowded = sum(map(len, labels)) > _WIDE
         turned: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
         panel.set_xticks(range(len(labels)), labels, fontsize=8, **turned)
@@ -121,6 +137,11 @@ def _draw_panel(panel: Axes, table: Table, columns: Sequence[str], where: Mappin
         panel.set_xlim(-0.5, len(labels) - 0.5)
     elif all(place == int(place) for place in where.values()):
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _short(label: str) -> str:
+    """A label as there is room for it: long ones may differ at either end."""
+    return label if len(label) <= _LONG else f"{label[: _LONG // 2]}…{label[-_LONG // 2 + 1 :]}"
 
 
 def _look(number: int, column: str, joined: bool) -> dict[str, Any]:
@@ -181,7 +202,27 @@ def _legend_columns(figure: Figure, entries: Iterable[str]) -> int:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG and, for papers, as PDF."""
     paths = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
-    with matplotlib.rc_context({**_AS_WRITTEN, "pdf.fonttype": 42}):  # journals refuse matplotlib's default, Type 3
+    with (
+        _signs_told(),
+        matplotlib.rc_context({**_AS_WRITTEN, "pdf.fonttype": 42}),
+    ):  # journals refuse the default, Type 3
         for path in paths:
             figure.savefig(path, dpi=150)
     return paths
+
+
+@contextmanager
+def _signs_told() -> Iterator[None]:
+    """One sentence in place of matplotlib's on each sign that its font lacks."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        yield
+    others = [one for one in told if not str(one.message).startswith("Glyph")]
+    for one in others:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if len(others) < len(told):
+        warnings.warn(
+            "Some labels have signs that matplotlib's font lacks, and boxes in their place; name one that has them, as "
+            "font.family: Noto Sans CJK JP in a file matplotlibrc.",
+            stacklevel=4,
+        )

@@ -135,8 +135,19 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
             "give the study another name, or undo what changed the file."
         )
     _check_numbers(file, rows)
+    rows = _of_one_cell(study, rows)
     by_what = _which(study, rows, "participant", "measure", *[column for column in columns if column == "round"])
     return list(dict(zip(by_what, rows, strict=True)).values())  # of files that were put together, each row once
+
+
+def _of_one_cell(study: Study, rows: list[Row]) -> list[Row]:
+    """Of each place, seed and number of rounds one cell's rows: of files that were put together the last one's.
+
+    Else one run's accuracy would stand beside another's loss. A row that was cut off may have lost its cell.
+    """
+    which = list(_which(study, rows))
+    last = {one: row["cell"] for one, row in zip(which, rows, strict=True) if row["cell"]}
+    return [row for one, row in zip(which, rows, strict=True) if row["cell"] in ("", last.get(one, ""))]
 
 
 def _table(file: Path) -> tuple[list[str], list[Row]]:

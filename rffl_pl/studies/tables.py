@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies.estimate import Estimate, mean_difference, mean_of, value_of
@@ -28,7 +29,7 @@ _DIFFERENCES = (
 """Of shares: they are shown in percentage points, as are what participants add to a share and one column less another.
 """
 
-_WATCHED = ("accuracy", "loss")
+_WATCHED = ("accuracy", "loss", "target_accuracy", "attack_success", "backdoor_success")
 """They are of test examples after the last round, and of others in every round."""
 
 OF = " of "
@@ -84,18 +85,28 @@ class Table:
         """What is shown: measure, interval, number of seeds and rounds, and at which place."""
         return caption([self]) + (f"; {said(self.rest)}" if self.rest else "") + "."
 
+    @cached_property
+    def _most(self) -> int:
+        """How many seeds the entry has that has most."""
+        return max(entry.seeds for entry in self.entries.values())
+
     def cell(self, row: str, column: str) -> str:
         """An entry for people; it says how many seeds it has if others have more."""
         entry = self.entries.get((row, column))
         if entry is None:
             return "no value" if self.without.get((row, column)) else "-"
-        fewer = entry.seeds < max(other.seeds for other in self.entries.values())
+        fewer = entry.seeds < self._most
         text = entry.text(self.scale, 1 if self.unit else 3, "+" if self.paired else "")
         return text + (f" (n={entry.seeds})" if fewer else "")
 
 
-def caption(shown: Sequence[Table]) -> str:
-    """What tables show that differ in their place alone: measure, interval, number of seeds and rounds."""
+def caption(shown: Sequence[Table], *, effects: bool = True) -> str:
+    """What tables show that differ in their place alone: measure, interval, number of seeds and rounds.
+
+    Args:
+        shown: At least one table.
+        effects: Whether they show the sizes of differences.
+    """
     first, entries = shown[0], [entry for table in shown for entry in table.entries.values()]
     seeds = reach(entry.seeds for entry in entries)
     single = seeds == "1"
@@ -106,7 +117,8 @@ def caption(shown: Sequence[Table]) -> str:
     when = "in every round of" if first.by_round else "after the last round,"
     elsewhere = first.by_round and first.measure in _WATCHED
     watched = ", of held-out examples unless --data.watch is test" if elsewhere else ""
-    effect = "; d_z is that mean over the differences' standard deviation" if first.paired and not single else ""
+    with_effects = effects and first.paired and not single
+    effect = "; d_z is that mean over the differences' standard deviation" if with_effects else ""
     infinite = "; ∞ where the smallest honest participant gains nothing and something is taken"
     unbounded = infinite if any(entry.infinite for entry in entries) else ""
     return f"{first.title()}: {interval}{over}, {when} {rounds}{watched}{effect}{unbounded}{_tuning(shown)}"
@@ -149,20 +161,20 @@ def tables(
         raise UserError(f"Expected --rounds to be a number of rounds that {study.name} has, {there}, but got {rounds}.")
     if not chosen:
         raise UserError(f"Expected results of {study.name} for {option}, but there are none; run the study first.")
-    early, ran = _ended_early(results), _ran(study, results, rounds)
+    early = _ended_early(results)
     shown = []
     others = [axis for axis in study.axes if axis not in axes]
+    at, ran = _by_labels(chosen, others), _by_labels((place for place, _ in _ran(study, results, rounds)), others)
     for labels in itertools.product(*(study.axes[axis] for axis in others)):
         rest = dict(zip(others, labels, strict=True))
-        here = [row for row in chosen if all(row[axis] == label for axis, label in rest.items())]
-        if here:
+        if here := at.get(labels):
             several = {axis: label for axis, label in rest.items() if len(study.axes[axis]) > 1}
             table = _table(study, here, axes, measure, several)
             table = replace(
                 table,
                 early=any(row.get("cell") in early for row in here),
                 by_round=ROUND in axes,
-                without=_without(ran, table, axes, rest),
+                without=_without(ran[labels], table, axes),
             )
             shown.append(_difference(here, axes, table, *between) if between else table)
     if between and not any(table.entries for table in shown):
@@ -170,6 +182,14 @@ def tables(
         why = f"{' and '.join(lacking)} has no result of {measure}" if lacking else "there are none"
         raise UserError(f"Expected results of {study.name} at {' and '.join(between)} with the same seeds, but {why}.")
     return [table for table in shown if table.entries]
+
+
+def _by_labels(rows: Iterable[Row], axes: Sequence[str]) -> dict[tuple[str, ...], list[Row]]:
+    """Rows, or places, by their labels on these axes."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[axis] for axis in axes), []).append(row)
+    return found
 
 
 def _ended_early(results: Iterable[Row]) -> set[str]:
@@ -186,12 +206,9 @@ def _ran(study: Study, results: Iterable[Row], rounds: int | None) -> list[tuple
     return [(dict(zip(study.axes, labels, strict=True)), seed) for *labels, seed in there]
 
 
-def _without(
-    ran: Iterable[tuple[Place, str]], table: Table, axes: Sequence[str], rest: Place
-) -> dict[tuple[str, str], int]:
-    """How many seeds of every entry have results, but none of the table's measure."""
-    here = [place for place, _ in ran if all(place[axis] == label for axis, label in rest.items())]
-    runs = Counter((place[axes[0]], place[axes[1]] if len(axes) == 2 else table.measure) for place in here)
+def _without(ran: Iterable[Place], table: Table, axes: Sequence[str]) -> dict[tuple[str, str], int]:
+    """How many seeds of every entry have results, a place each, but none of the table's measure."""
+    runs = Counter((place[axes[0]], place[axes[1]] if len(axes) == 2 else table.measure) for place in ran)
     seeds = {entry: table.entries[entry].seeds if entry in table.entries else 0 for entry in runs}
     return {entry: count - seeds[entry] for entry, count in runs.items() if count > seeds[entry]}
 
@@ -286,7 +303,20 @@ def _whose(results: Sequence[Row], measure: str) -> str:
     """Of whom a value is the mean, as a caption says it."""
     if all(row["role"] == "all" for row in results):
         return ""
-    return " of the honest that were removed" if measure == "removed_in_round" else " of the honest"
+    if measure == "removed_in_round":
+        return " of the honest that were removed"
+    return " of the honest" + " that have a value" * _lacks(results)
+
+
+def _lacks(results: Iterable[Row]) -> bool:
+    """Whether somebody has no value in a round of a run, as of a loss that is not finite, and has one in another."""
+    there: dict[str, set[str]] = {}
+    by_round: Counter[tuple[str, str]] = Counter()
+    for row in results:
+        if ROUND in row:
+            there.setdefault(row["cell"], set()).add(row["participant"])
+            by_round[row["cell"], row[ROUND]] += 1
+    return any(count < len(there[cell]) for (cell, _), count in by_round.items())
 
 
 def _difference(results: Sequence[Row], axes: Sequence[str], table: Table, first: str, second: str) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -74,13 +75,16 @@ class Tuned:
         if len({*labels.values()}) == 1:
             labels = {"": next(iter(labels.values()))}
         listed = ", ".join(f"{name} {label}".strip() for name, label in labels.items())
-        return replace(table, tuned=tuned, tuning=f"{self.axis} by {self.by}: {listed}")
+        lacking = f"; not chosen, without results that others have: {_some(self.short)}" if self.short else ""
+        return replace(table, tuned=tuned, tuning=f"{self.axis} by {self.by}: {listed}{lacking}")
 
 
 def tuned(
     study: Study, rows: Sequence[Row], axis: str, where: Mapping[str, set[str]], worst: str | None = None
 ) -> Tuned:
     """Of each place the label with the highest mean accuracy on validation examples, over all seeds.
+
+    Those are the study's, and others that several labels have.
 
     The test set has no part in it: a table of the best test accuracies would be too good, the more so the more labels
     there are, and a server that swings would look best.
@@ -112,10 +116,12 @@ def tuned(
     found = _by_place(there, measure, columns, axis, ("seed", *where))
     for place, labels in _ran(rows, columns, axis, where).items():
         values, here = found.get(place, {}), dict(zip(on, place, strict=False))
-        every = {key for by_key in values.values() for key in by_key}
+        every = _asked(study, values)
         tried = [label for label in study.axes[axis] if label in labels]
         whole = {
-            label: fmean(values[label].values()) for label in tried if every and values.get(label, {}).keys() == every
+            label: fmean(values[label][key] for key in every)
+            for label in tried
+            if every and values.get(label, {}).keys() >= every
         }
         short += [here | {axis: label} for label in tried if label not in whole] if tried else [here]
         if whole:
@@ -160,6 +166,16 @@ def _by_place(
         by_label = found.setdefault(tuple(row[column] for column in columns), {})
         by_label.setdefault(row[axis], {})[tuple(row[key] for key in keys)] = float(row["value"])
     return found
+
+
+def _asked(study: Study, values: Mapping[str, Mapping[tuple[str, ...], float]]) -> set[tuple[str, ...]]:
+    """The keys that labels are compared at: those of the study's seeds, and of others that several labels have.
+
+    A label that alone has one more would be the only one with all.
+    """
+    count = Counter(key for by_key in values.values() for key in by_key)
+    seeds = {*map(str, study.seeds)}
+    return {key for key in count if count[key] > 1 or key[0] in seeds} or {*count}
 
 
 def _is_end(label: str, tried: Sequence[str]) -> bool:

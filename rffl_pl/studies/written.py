@@ -5,12 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
+import unicodedata
 from collections.abc import Sequence
 
 from rffl_pl.studies.study import TABLE_COLUMNS, TUNED
 from rffl_pl.studies.tables import Table
 
 FORMATS = ("md", "csv", "tex")
+_MARKUP = re.compile(r"[\\|*<`]|(?<!\w)_|_(?!\w)")
+"""What a label may have that Markdown takes for its own; within a word it leaves ``_`` alone."""
+_GREEK = {
+    unicodedata.lookup(f"GREEK SMALL LETTER {name.upper()}"): f"$\\{name}$"
+    for name in (
+        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "mu", "nu", "xi", "pi",
+        "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
+    )
+} | {"λ": r"$\lambda$", "Δ": r"$\Delta$", "Σ": r"$\Sigma$"}  # fmt: skip
+"""Of Greek, which LaTeX has in formulas alone."""
 
 
 def written(shown: Sequence[Table], axes: Sequence[str], how: str) -> str:
@@ -34,7 +46,7 @@ def _grid(table: Table, corner: str) -> list[list[str]]:
 
 def markdown(caption: str, grid: Sequence[Sequence[str]]) -> str:
     """A table in Markdown: the first line of the grid is its head, the first column is aligned left."""
-    escaped = [[cell.replace("|", r"\|") for cell in line] for line in grid]
+    escaped = [[_MARKUP.sub(r"\\\g<0>", cell) for cell in line] for line in grid]
     text = [f"| {' | '.join(line)} |" for line in escaped]
     text.insert(1, "|---|" + "---:|" * (len(grid[0]) - 1))
     return "\n".join([f"Table: {caption}", "", *text])
@@ -77,8 +89,8 @@ def _escaped(text: str) -> str:
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
     }
-    special |= {character: f"\\{character}" for character in "%_&#${}"}
-    return "".join(special.get(character, character) for character in text)
+    special |= {character: f"\\{character}" for character in "%_&#${}"} | _GREEK
+    return re.sub("-(?=-)", "-{}", "".join(special.get(character, character) for character in text))
 
 
 def _csv(shown: Sequence[Table], axes: Sequence[str]) -> str:

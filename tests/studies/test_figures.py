@@ -16,6 +16,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from rffl_pl.errors import UserError
 from rffl_pl.studies.estimate import interval
 from rffl_pl.studies.figures import draw, save
 from rffl_pl.studies.settings import settings_digest
@@ -129,6 +130,68 @@ def test_labels_that_span_powers_of_ten(tmp_path: Path) -> None:
     assert draw(tables(made, rows, ["price", "rate"], "loss", None), ["price", "rate"]).axes[0].get_xscale() == "linear"
 
 
+def test_numbers_are_joined_in_their_order(tmp_path: Path) -> None:
+    """In the file's, where a rate is added at its end, the line went to and fro."""
+    rates = ("1", "0.1", "0.5", "0.2")
+    made = Study(name="made", base=[], axes={"rate": {rate: [] for rate in rates}, "server": {"RFFL": []}}, seeds=[1])
+    about = {"seed": "1", "rounds": "2", "participant": "", "role": "all", "measure": "loss", "cell": ""}
+    rows = [about | {"rate": rate, "server": "RFFL", "value": rate} for rate in rates]
+    figure = draw(tables(made, rows, ["rate", "server"], "loss", None), ["rate", "server"])
+    assert _lines(figure, 0) == {"RFFL": [(0.1, 0.1), (0.2, 0.2), (0.5, 0.5), (1.0, 1.0)]}
+
+
+def test_a_picture_says_which_column_it_has(made: tuple[Path, Rows, Rows]) -> None:
+    """One of a difference did not say of what less what; and it explained a number that it does not show."""
+    file, rows, _ = made
+    study_, axes = Study.read(file), ["rate", "server"]
+    figure = draw(tables(study_, rows, axes, "accuracy_mean", None, ["RFFL", "FedAvg"]), axes)
+    (legend,) = figure.legends
+    assert ([text.get_text() for text in legend.get_texts()], legend.get_title().get_text()) == (
+        ["RFFL - FedAvg"],
+        "server",
+    )
+    assert "mean difference of the same seeds" in figure.get_suptitle()
+    assert "d_z" not in figure.get_suptitle()
+    assert not draw(tables(study_, rows, ["rate"], "accuracy_mean", None), ["rate"]).legends
+
+
+def test_labels_and_panels_beyond_the_room_there_is(tmp_path: Path) -> None:
+    """A label of 300 characters had matplotlib give up the layout; hundreds of panels took minutes."""
+    long, many = [f"{i}{'x' * 300}{i}" for i in range(2)], [str(i) for i in range(61)]
+    axes: dict[str, dict[str, list[str]]] = {"place": {name: [] for name in long}, "other": {name: [] for name in many}}
+    made = Study(name="made", base=[], axes=axes, seeds=[1])
+    about = {"seed": "1", "rounds": "2", "participant": "", "role": "all", "measure": "loss", "cell": "", "value": "1"}
+    rows = [about | {"place": name, "other": other} for name in long for other in many]
+    figure = draw(tables(made, rows[:1] + rows[61:62], ["place", "other"], "loss", None), ["place", "other"])
+    labels = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert labels == [f"{i}{'x' * 19}…{'x' * 18}{i}" for i in range(2)]
+    assert len(save(figure, tmp_path, "long")) == 2
+    with pytest.raises(UserError, match=r"^Expected --figure to draw at most 60 panels, .*, but there are 61; narrow"):
+        draw(tables(made, rows, ["place"], "loss", None), ["place"])
+
+
+def test_signs_that_no_font_has(tmp_path: Path) -> None:
+    """matplotlib told of each with a line of our code; a sentence says what to do."""
+    made = Study(name="made", base=[], axes={"server": {"\u4e2d\u6587": [], "B": []}}, seeds=[1])
+    about = {"seed": "1", "rounds": "2", "participant": "", "role": "all", "measure": "loss", "cell": "", "value": "1"}
+    shown = tables(made, [about | {"server": server} for server in made.axes["server"]], ["server"], "loss", None)
+    with pytest.warns(
+        UserWarning, match=r"^Some labels have signs that matplotlib's font lacks, .* font\.family"
+    ) as told:
+        save(draw(shown, ["server"]), tmp_path, "made")
+    assert len(told) == 1
+
+
+def test_a_mean_of_those_who_have_a_value(made: tuple[Path, Rows, Rows]) -> None:
+    """Whoever has diverged was left out of the mean in silence, and the loss of the others looked like everybody's."""
+    file, _, every = made
+    for some, whose in ((every, " of the honest"), (every[1:], " of the honest that have a value")):
+        wide, within = widened(Study.read(file), some, ["round", "server"], "reputation")
+        shown = tables(wide, within, ["round", "server"], "reputation", None)
+        assert [table.whose for table in shown if table.rest == {"rate": "0.1", "split": "UNI"}] == [whose]
+        assert {table.whose for table in shown if table.rest["rate"] != "0.1"} == {" of the honest"}
+
+
 def test_names_stand_side_by_side_and_are_not_joined(made: tuple[Path, Rows, Rows]) -> None:
     """No line suggests an order of servers; columns do not hide each other."""
     file, rows, _ = made
@@ -194,7 +257,7 @@ def test_a_table_may_have_rounds_or_participants_too(rffl: Run, tmp_path: Path, 
 
 @pytest.mark.slow
 def test_the_files_are_named_by_what_they_show(rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows]) -> None:
-    """As PNG and PDF in the study's folder, or in another; a narrowed picture does not replace the whole one."""
+    """As PNG and PDF in the study's folder, or by its name in another; a narrowed one does not replace the whole."""
     words = ("study", made[0], "--root", tmp_path / "studies", "--figure", "rate", "server")
     ended = rffl(*words)
     assert ended.code == 0, ended.err
@@ -210,7 +273,7 @@ def test_the_files_are_named_by_what_they_show(rffl: Run, tmp_path: Path, made: 
     assert (folder / f"accuracy_mean-by-rate-server-rounds={ROUNDS}-seeds=1.png").is_file()
     ended = rffl(*words, "--between", "RFFL", "FedAvg", "--out", tmp_path / "new" / "pictures")
     assert ended.code == 0, ended.err
-    assert (tmp_path / "new" / "pictures" / "accuracy_mean-by-rate-server-RFFL-FedAvg.png").is_file()
+    assert (tmp_path / "new" / "pictures" / "made-accuracy_mean-by-rate-server-RFFL-FedAvg.png").is_file()
 
 
 def test_what_cannot_be_drawn_is_one_sentence(rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows]) -> None:

@@ -117,6 +117,9 @@ def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path, monkey
     assert ended.out.startswith("small: reads the options of 3 combinations first, ")
     about = ended.out.partition("6 cells, 6 to run, about ")[2].split()
     assert float(about[0]) > 0
+    monkeypatch.setattr(session.Session, "_estimate", lambda *_: (60.0, ""))
+    ended = rffl("study", study(tmp_path), "--root", tmp_path / "studies", "--dry-run", "--jobs", 4)
+    assert "6 cells, 6 to run, about 2 min with --jobs 4\n" in ended.out  # two one after another, not one and a half
     assert not (tmp_path / "studies").exists()
 
 

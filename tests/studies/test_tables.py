@@ -230,6 +230,22 @@ def test_a_table_in_csv_and_latex(rffl: Run, tmp_path: Path, made: tuple[Path, V
     assert rf"Fed\_Avg & {entry} \\" in latex
 
 
+def test_two_runs_of_a_place_are_not_mixed(tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """Of files that were put together the later run counts, in whole: its accuracy stood beside the other's own."""
+    results = tmp_path / "studies" / "made" / "results.csv"
+    with results.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    first = {"server": "RFFL", "split": "UNI", "attack": "none", "seed": "1"}
+    later = next(row for row in rows if first.items() <= row.items() and row["measure"] == "accuracy_mean")
+    with results.open("w", newline="") as lines:
+        table = csv.DictWriter(lines, later.keys())
+        table.writeheader()
+        table.writerows([row | {"cell": "c"} for row in rows] + [later | {"cell": "d", "value": "0.9"}])
+    study_ = Study.read(made[0])
+    here = [row for row in read(study_, results) if first.items() <= row.items()]
+    assert [(row["cell"], row["measure"], row["value"]) for row in here] == [("d", "accuracy_mean", "0.9")]
+
+
 def test_labels_that_latex_takes_for_something_else() -> None:
     """Behind a row's end it reads brackets as a length and swallows a star; some signs its fonts draw as others."""
     text = latex("a|b", [["[x]", "<1>"], ["*", "a*"], ["plain", "[y]"]])
@@ -237,6 +253,7 @@ def test_labels_that_latex_takes_for_something_else() -> None:
     assert [line for line in text.splitlines() if line.endswith(r"\\")] == [
         r"{}[x] & $<$1$>$ \\", r"{}* & a* \\", r"plain & [y] \\",
     ]  # fmt: skip
+    assert r"\caption{$\gamma$=1, -{}-data.watch, $\Delta$}" in latex("\u03b3=1, --data.watch, \u0394", [["x"], ["1"]])
 
 
 @pytest.mark.parametrize(
@@ -326,8 +343,10 @@ def test_a_number_that_is_none_is_told(
 
 
 def test_a_label_with_a_bar_stays_one_cell() -> None:
-    """It begins another column of the Markdown table."""
+    """It begins another column of the Markdown table; behind a backslash too, and stars are no emphasis."""
     assert markdown("n", [["", "a|b"], ["c", "1"]]).splitlines()[2:] == [r"|  | a\|b |", "|---|---:|", "| c | 1 |"]
+    line = markdown("n", [["", "1"], [r"a\|b", "_c_ *d* <e> f_g"]]).splitlines()[-1]
+    assert line == r"| a\\\|b | \_c\_ \*d\* \<e> f_g |"
 
 
 def test_a_table_needs_no_torch(tmp_path: Path, made: tuple[Path, Values]) -> None:

@@ -190,7 +190,7 @@ def test_rounds_of_what_was_chosen(made: Made, tmp_path: Path) -> None:
     ended = made.rffl("study", made.file, "--root", made.folder, "--figure", *words, "--out", tmp_path / "out")
     assert ended.code == 0, ended.err
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
-        f"reputation-by-round-server-tuned-rate.{ending}" for ending in ("png", "pdf")
+        f"made-reputation-by-round-server-tuned-rate.{ending}" for ending in ("png", "pdf")
     }
 
 
@@ -220,6 +220,25 @@ def test_who_lacks_a_seed_is_not_chosen(made: Made) -> None:
     assert (first["tuned"] == "rate=0.2", second["tuned"]) == (False, "rate=0.2")
     assert first["seeds"] == "3"
     assert "Not chosen by --tuned, without results that others have: server=RFFL attack=noise rate=0.2." in ended.err
+    table = made.table("server", "--only", "attack=noise", "--tuned", "rate").out
+    assert "; not chosen, without results that others have: server=RFFL attack=noise rate=0.2;" in table
+
+
+def test_who_alone_has_another_seed_is_not_chosen_for_that(made: Made) -> None:
+    """Nobody else had all seeds any more, and the worst was taken."""
+    worst = [
+        row | {"value": "0.01"} if (row["rate"], row["measure"]) == ("0.1", "accuracy_validation") else row
+        for row in made.rows
+    ]
+    more = [
+        row | {"seed": "4", "cell": f"{row['cell']} 4"} for row in worst if (row["rate"], row["seed"]) == ("0.1", "3")
+    ]
+    chosen = []
+    for some in (worst, worst + more):
+        made.write(some)
+        chosen.append([line["tuned"] for line in made.lines("server", "attack", "--tuned", "rate")])
+    assert chosen[0] == chosen[1]
+    assert "rate=0.1" not in chosen[1]
 
 
 def test_who_has_nothing_to_be_chosen_by(made: Made) -> None:
