@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,8 +18,8 @@ from rffl_pl.functional.streams import random_stream
 from rffl_pl.judging import judge
 from rffl_pl.running import RunningStatistics
 from rffl_pl.schedule import Examples, Schedule
-from rffl_pl.servers import Consensus, Server, Verdict
-from rffl_pl.table import Table, of_server
+from rffl_pl.servers import Server, Verdict
+from rffl_pl.table import Table, of_server, own_entries, shares_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
 
 
 def _ask(table: Table, number: int, beside: int) -> None:
-    exchange, cohort = table.exchange, table.cohort
+    exchange = table.exchange
     if table.federation.share == 1 and not table.server.hands_models:
         return exchange.ask_all()
     asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
@@ -101,9 +101,18 @@ def _ask(table: Table, number: int, beside: int) -> None:
             checked[:] = [_checked_model(table.server, model, number)]
         return model
 
-    for participant, model in exchange.ask(asked, model_for if exchange.serves else None, beside):
-        cohort.weights[cohort.row[participant]] = model
+    _hand_models(table, exchange.ask(asked, model_for if exchange.serves else None, beside), number)
     return None
+
+
+def _hand_models(table: Table, models: Iterable[tuple[int, Tensor]], number: int) -> None:
+    """Have participants start from the server's model, but for what stays their own: nobody else ever had that."""
+    cohort, own = table.cohort, None
+    for participant, model in models:
+        row = cohort.weights[cohort.row[participant]]
+        if own is None and shares_model(table.server):
+            own = own_entries(table.server, row, number)
+        row.copy_(model if own is None else torch.where(own, row, model))
 
 
 def _checked_model(server: Server, model: object, number: int) -> Tensor:
@@ -124,21 +133,23 @@ def _checked_model(server: Server, model: object, number: int) -> Tensor:
     return model
 
 
-def bring_up_to_date(table: Table) -> None:
+def bring_up_to_date(table: Table, number: int) -> None:
     """Give whoever was not asked in the last round the model that it would start from, where all share one.
 
     It is to be measured, kept and exported, and no part of a round: who is asked again downloads it then, and that is
     counted. Every rank calls it, after a round.
+
+    Args:
+        table: This rank's side.
+        number: The round that comes next, counted from 0.
     """
-    server, exchange, cohort = table.server, table.exchange, table.cohort
-    if not isinstance(server, Consensus) or type(server).model_for is not Consensus.model_for:
-        return
-    if table.federation.share == 1 or server.model is None:
+    server, exchange = table.server, table.exchange
+    if not shares_model(server) or table.federation.share == 1 or server.model is None:
         return
     model = exchange.everywhere(server.coordinates.gathered(server.model) if exchange.serves else None)
-    for index, participant in table.hosted():
-        if exchange.active[participant] and participant not in exchange.asked:
-            cohort.weights[index] = model
+    server.round = number  # also where it only is a participant's half
+    behind = (i for _, i in table.hosted() if exchange.active[i] and i not in exchange.asked)
+    _hand_models(table, ((i, model) for i in behind), number)
     _hand_over(table)
 
 

@@ -14,6 +14,7 @@ from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.parameters import running_statistics
 from rffl_pl.servers import Consensus, Server, Verdict
+from rffl_pl.table import own_entries, shares_model
 
 
 class RunningStatistics:
@@ -98,9 +99,5 @@ class RunningStatistics:
 
     def _one_model(self) -> bool:
         """Whether everybody's model is the same: nobody is handed another, or keeps anything of its own update."""
-        server, ones = self.server, torch.ones_like(self.cohort.updates[0])
-        if not isinstance(server, Consensus) or type(server).model_for is not Consensus.model_for:
-            return False
-        doing = f"keep what is a participant's own of its update in round {self.number + 1}"
-        with random_stream(0, ones.device), ones_own(server, "--server", doing, GO_ON):
-            return not server.kept(ones).any()
+        like = self.cohort.updates[0]
+        return shares_model(self.server) and not own_entries(self.server, like, self.number).any()

@@ -18,7 +18,7 @@ from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
 from tests.runs import RecordedFedAvg, federate
-from tests.test_participation import Watch
+from tests.test_participation import OwnBias, Watch
 
 
 def test_who_is_asked() -> None:
@@ -78,6 +78,7 @@ REFUSED: dict[str, tuple[Callable[[], Server], float, str]] = {
     "CGSV": (CGSV, 0, "but got CGSV; leave one"),
     "CFFL": (CFFL, 0, "but got CFFL; leave one"),
     "released": (lambda: FedAvg(variant="released"), 0, "but got FedAvg, whose variant is released; leave one"),
+    "own layers": (OwnBias, 0, "coalition, but OwnBias has participants keep entries of their own; leave one"),
     "personal": (FedAvg, 0.5, "--model.personal to be 0 with --federation.coalition, but got 0.5"),
 }
 

@@ -21,7 +21,7 @@ from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.runs import RunFolder, checkpoint
-from rffl_pl.servers import RFFL, Consensus, Evidence, FedAvg, Server, SignSGD, Verdict
+from rffl_pl.servers import RFFL, Bucketing, Consensus, Evidence, FedAvg, Server, SignSGD, Verdict
 from tests.cli.folders import assert_same_bits, weights
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
@@ -239,6 +239,51 @@ def test_who_starts_from_its_own_model_keeps_it(server: Callable[[], FedAvg]) ->
     for number, (before, after) in enumerate(itertools.pairwise(watch.models)):
         moved = (before != after).any(1).nonzero().flatten().tolist()
         assert moved == list(federation.asked(range(5), number))
+
+
+class OwnBias(Recorded, FedAvg):
+    """The last bias stays with its owner."""
+
+    gives_all = False
+
+    def kept(self, update: Tensor) -> Tensor:
+        return update - self.outgoing(update, {}, update)
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        sent = update.clone()
+        sent[-self.layers[-1] :] = 0
+        return sent
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_a_layer_that_stays_with_its_owner(around: bool) -> None:
+    """Whoever missed a round was handed the server's, which nobody had ever trained, and lost its own."""
+    rule, watch = OwnBias(), Watch()
+    federate(Bucketing(rule=rule, bucket=1) if around else rule, [], watch, rounds=6, participation=0.4)
+    federation = Federation(participants=5, participation=0.4, seed=1)
+    for number, (before, after) in enumerate(itertools.pairwise(watch.models)):
+        moved = (before[:, -10:] != after[:, -10:]).any(1).nonzero().flatten().tolist()
+        assert moved == list(federation.asked(range(5), number))
+        assert all(torch.equal(row[:-10], after[0, :-10]) for row in after)
+    assert len({tuple(row.tolist()) for row in watch.models[-1][:, -10:]}) == 5
+
+
+@pytest.mark.slow
+def test_a_layer_that_stays_with_its_owner_on_several_ranks(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """And in a run that goes on: the bits of one process."""
+    run = (
+        "fit", "--config", "configs/digits.yaml", *QUICK, "--server", "tests.test_participation.OwnBias",
+        "--federation.participation", 0.4, "--run.root",
+    )  # fmt: skip
+    assert rffl(*run, tmp_path / "one", "--trainer.max_epochs", 5).code == 0
+    ended = forked(3, *run[:-1], "--trainer.max_epochs", 3, root=tmp_path / "two")
+    assert ended.code == 0, ended.err
+    folder = only_run(tmp_path / "two")
+    assert (
+        rffl(*run, tmp_path / "on", "--trainer.max_epochs", 5, "--ckpt_path", folder / "checkpoints/last.ckpt").code
+        == 0
+    )
+    assert_same_bits(only_run(tmp_path / "one"), only_run(tmp_path / "on"))
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import RFFL, Consensus, FedAvg, Server, Verdict
 from rffl_pl.servers.around import surrounded
 from rffl_pl.strategy import FederatedStrategy
-from rffl_pl.table import Table
+from rffl_pl.table import Table, own_entries
 
 Memories = dict[int, dict[str, Tensor]]
 
@@ -83,6 +83,7 @@ class ReputationExchange(Callback):
                 f"Expected start of --server {type(self.server).__name__} to call super().start(task), but it does "
                 "not; have it do so first."
             )
+        _check_shared(self.server, pl_module)
         if self._unstarted is not None:
             check_pieces(self._unstarted, pl_module.task())
         self._colluders, self._behind = {}, False
@@ -173,7 +174,7 @@ class ReputationExchange(Callback):
         """Once after a round that this process has played."""
         assert isinstance(module, FederatedModule)
         if self._behind:
-            bring_up_to_date(self._table(trainer, module))
+            bring_up_to_date(self._table(trainer, module), module.round)
             self._behind = False
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -278,4 +279,15 @@ def _check_coalition(server: Server, module: FederatedModule) -> None:
         raise UserError(
             f"Expected --model.personal to be 0 with --federation.coalition, but got {module.pull:g}; the others would "
             "be measured with models of their own."
+        )
+
+
+def _check_shared(server: Server, module: FederatedModule) -> None:
+    """Likewise see that the others would not be measured with layers of their own, which they never train."""
+    if module.federation.coalition is None:
+        return
+    if own_entries(server, module.initial_weights(), 0).any():
+        raise UserError(
+            "Expected a --server with one shared model with --federation.coalition, but "
+            f"{type(surrounded(server)[-1]).__name__} has participants keep entries of their own; leave one."
         )

@@ -168,7 +168,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         Labels are read once, here; examples that are somebody's own where it is hosted, and of them all ranks are
         told how many there are, of how many classes, and a digest. A mistake that one rank meets ends all of them.
         """
-        measured = {"fit": "test", "validate": "val", "test": "test", "predict": "predict"}
+        measured = {"fit": ["test", "val"], "validate": ["val"], "test": ["test"], "predict": ["predict"]}
         if stage not in measured:
             raise UserError(f"Expected setup of one of {', '.join(measured)}, but got {stage}; give setup('fit').")
         if not hasattr(self, "_readers"):
@@ -186,7 +186,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             mine = [(which, i, *astuple(told)) for which, own in self._own.items() for i, told in own.told.items()]
             self._told = by_participant(chain.from_iterable(everybodys(mine)), self.federation.total)
             self.shards = [torch.arange(holding.examples) for holding in self._told["training"]]
-        together(partial(self._check_limit, measured[stage]))
+        for which in measured[stage]:
+            together(partial(self._check_limit, which, stage))
         if stage == "fit":
             together(self._check_augment)
             self._tell_of_classes()
@@ -504,17 +505,20 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 x, _ = self.example(self.hosted[0])
             check_augment(self.augment, torch.cat([x, x]))
 
-    def _check_limit(self, which: str) -> None:
-        """See that something is left of what is asked for, final accuracies after training: they are measured last.
+    def _check_limit(self, which: str, stage: str) -> None:
+        """See that something is left of what is asked for, also of what is measured after training, or in the middle.
 
         Args:
             which: ``test``, ``val`` or ``predict``.
+            stage: As of `setup`; who trains may watch nothing.
 
         Raises:
             UserError: If nothing is.
         """
         limit = 1.0 if self.trainer is None else getattr(self.trainer, f"limit_{which}_batches")
         count = len(getattr(self, f"{which}_dataloader")())
+        if limit == 0 and (which, stage) == ("val", "fit"):
+            return
         if limit == 0 or (isinstance(limit, float) and limit * count < 1):
             raise UserError(
                 f"Expected --trainer.limit_{which}_batches to leave at least one of {count} {which} batches, but got "

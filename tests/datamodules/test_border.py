@@ -379,6 +379,20 @@ def test_whoever_meets_a_bad_example_in_training_is_told(rffl: Callable[..., End
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.parametrize("stage", ["fit", "validate"])
+def test_watching_on_nothing(stage: str) -> None:
+    """Lightning told so in the round that was watched first, with all rounds before it played."""
+    data = with_part("test", tensors(TEST))
+    data.trainer = Trainer(limit_val_batches=0.01, accelerator="cpu", logger=False, enable_checkpointing=False)
+    with pytest.raises(UserError, match=r"--trainer\.limit_val_batches .*one of 1 val batches, but got 0\.01;"):
+        data.setup(stage)
+    data.setup("test")
+    data.trainer = Trainer(limit_val_batches=0, accelerator="cpu", logger=False, enable_checkpointing=False)
+    data.setup("fit")  # who trains may watch nothing
+    with pytest.raises(UserError, match=r"--trainer\.limit_val_batches .*one of 1 val batches, but got 0;"):
+        data.setup("validate")
+
+
 @pytest.mark.parametrize("limit", [0, 0.01])
 @pytest.mark.parametrize("stage", ["fit", "test"])
 def test_testing_on_nothing(limit: float, stage: str) -> None:
