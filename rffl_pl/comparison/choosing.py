@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import glob
 import gzip
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rffl_pl.comparison.own import told_apart
-from rffl_pl.comparison.reading import Result, is_part, is_run, is_trained, read
+from rffl_pl.comparison.reading import Result, is_part, is_run, is_trained, read, readable
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 from rffl_pl.studies.study import COLUMNS
@@ -29,7 +30,7 @@ def chosen(words: Sequence[str]) -> tuple[list[Result], list[str]]:
     Settings are those of a study where all runs are cells of one, else the options of the command line.
 
     Returns:
-        The runs, and a sentence for each that is left out because it has not ended.
+        The runs, and a sentence for each that is left out because it has not ended or cannot be read.
 
     Raises:
         UserError: If a word names no run, or none has ended.
@@ -37,22 +38,14 @@ def chosen(words: Sequence[str]) -> tuple[list[Result], list[str]]:
     found: dict[Path, Result] = {}
     gone: list[str] = []
     paths = [path for word in words for path in _matching(word)]
-    telling = [path for path in paths if not path.exists() or _study_file(path) or _runs_in(path)]
+    telling = [path for path in paths if not os.path.exists(path) or _study_file(path) or _runs_in(path)]
     for path in telling or paths:
-        if file := _study_file(path):
-            for one in _cells(file):
-                if isinstance(one, str):
-                    gone.append(one)
-                else:
-                    found.setdefault(one.path.resolve(), one)
-        else:
-            for folder in _runs_in(path) or [path]:
-                try:
-                    found.setdefault(folder.resolve(), read(folder))
-                except UserError as mistake:
-                    if not is_run(folder):
-                        raise
-                    gone.append(str(mistake))
+        file = _study_file(path)
+        for one in _cells(file) if file else _named(path):
+            if isinstance(one, str):
+                gone.append(one)
+            else:
+                found.setdefault(one.path.resolve(), one)
     finished = [result for result in found.values() if result.summary is not None]
     unfinished = [_not_ended(result) for result in found.values() if result.summary is None]
     if not finished:
@@ -67,9 +60,13 @@ def at_hand(root: Path) -> Iterator[Result | UserError]:
         UserError: If there is none.
     """
     folders: dict[Path, Path] = {}
-    for folder in _folders(root, _DEPTH) if root.is_dir() else ():
-        folders.setdefault(folder.resolve(), folder)  # once, whatever link leads there, as one to the latest
-    if not folders:
+    closed = []
+    for one in _folders(root, _DEPTH) if root.is_dir() else ():
+        if isinstance(one, UserError):
+            closed.append(one)
+        else:
+            folders.setdefault(one.resolve(), one)  # once, whatever link leads there, as one to the latest
+    if not folders and not closed:
         raise UserError(
             f"Expected runs below {root}/, but there are none here beside cells of studies; name a study, as "
             f"{root}/studies/digits, or folders, or train one: rffl fit --config digits.yaml."
@@ -79,34 +76,74 @@ def at_hand(root: Path) -> Iterator[Result | UserError]:
             yield read(folder)
         except UserError as mistake:
             yield mistake
+    yield from closed
 
 
-def _folders(above: Path, depth: int, *, cells: bool = False) -> Iterator[Path]:
-    """Every run below a folder that trains or has trained, but cells of studies: those have studies to name them."""
-    for path in sorted(path for path in above.iterdir() if path.is_dir()):
-        if is_trained(path):
+def _folders(above: Path, depth: int, *, cells: bool = False) -> Iterator[Path | UserError]:
+    """Every run below a folder that trains or has trained, but cells of studies: those have studies to name them.
+
+    And the mistake for every folder that cannot be read.
+    """
+    try:
+        with readable(above):
+            below = sorted(path for path in above.iterdir() if path.is_dir())
+    except UserError as mistake:
+        yield mistake
+        return
+    for path in below:
+        try:
+            with readable(path):
+                trained = is_trained(path)
+                beyond = not is_run(path) and (cells or not (path / "lock").is_file())  # which every cell has
+        except UserError as mistake:
+            yield mistake
+            continue
+        if trained:
             yield path
-        elif depth > 1 and not is_run(path) and (cells or not (path / "lock").is_file()):  # which every cell has
+        elif beyond and depth > 1:
             yield from _folders(path, depth - 1, cells=cells)
 
 
 def _matching(word: str) -> list[Path]:
     """What a word stands for; of a pattern, folders and results of studies."""
-    if not glob.has_magic(word) or Path(word).exists():  # a run may be called gamma[0.5]
+    if not glob.has_magic(word) or os.path.exists(word):  # a run may be called gamma[0.5]
         return [Path(word)]
-    matching = [path for path in map(Path, sorted(glob.glob(word))) if path.is_dir() or path.name in _RESULTS]
+    matching = [Path(one) for one in sorted(glob.glob(word)) if os.path.isdir(one) or Path(one).name in _RESULTS]
     if not matching:
         raise UserError(f"Expected folders of runs to compare, but nothing matches {word}.")
     return matching
 
 
-def _runs_in(path: Path) -> Sequence[Path]:
-    """The folder itself if it is of a run that was trained, else those below it."""
-    if is_run(path):
-        return [path] if is_trained(path) else []
-    if not path.is_dir():
-        return []
-    return list(_folders(path, _DEPTH)) or list(_folders(path, _DEPTH, cells=True))
+def _named(path: Path) -> Iterator[Result | str]:
+    """The runs that a path names, a sentence for each that cannot be read.
+
+    Raises:
+        UserError: If it names none.
+    """
+    for one in _runs_in(path) or [path]:
+        if isinstance(one, UserError):
+            yield str(one)
+            continue
+        try:
+            yield read(one)
+        except UserError as mistake:
+            if not is_run(one):
+                raise
+            yield str(mistake)
+
+
+def _runs_in(path: Path) -> Sequence[Path | UserError]:
+    """The folder itself if it is of a run that was trained, else those below it, mistakes among them."""
+    try:
+        with readable(path):
+            if is_run(path):
+                return [path] if is_trained(path) else []
+            if not path.is_dir():
+                return []
+    except UserError as mistake:
+        return [mistake]
+    found = list(_folders(path, _DEPTH))
+    return found if any(isinstance(one, Path) for one in found) else list(_folders(path, _DEPTH, cells=True))
 
 
 def _not_ended(result: Result) -> str:
@@ -147,7 +184,8 @@ def _labels(result: Result) -> Labels:
 
 def _study_file(path: Path) -> Path | None:
     files = [path] if path.name in _RESULTS else [path / name for name in _RESULTS]
-    return next((file for file in files if file.is_file() and not is_run(file.parent)), None)
+    # Below a folder that cannot be read os.path has no files, where pathlib raises: `_runs_in` tells of it.
+    return next((file for file in files if os.path.isfile(file) and not is_run(file.parent)), None)
 
 
 def _cells(file: Path) -> Iterator[Result | str]:
@@ -174,7 +212,7 @@ def _places(file: Path) -> dict[str, tuple[str, dict[str, str], str]]:
             rows = csv.DictReader(lines)
             names = list(rows.fieldnames or ())
             shown = [*(name for name in names if name not in ("study", *COLUMNS)), "rounds", "seed"]
-            cells = {row["cell"]: row for row in rows}
+            cells = {row["cell"]: row for row in rows if row["cell"]}  # a last row may be cut off before it
             places = {
                 cell: (row["study"], {name: row[name] for name in shown}, row.get("settings") or "")
                 for cell, row in cells.items()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -74,12 +75,29 @@ def is_part(path: Path) -> bool:
     return (run.weights_files.is_dir() or run.checkpoints.is_dir()) and not any(file.is_file() for file in files)
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """A sentence for what a disk refuses to show of a folder."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"Expected {path} to be a folder that can be read, but {error.strerror}: {error.filename}; see to its "
+            "permissions, or leave it out."
+        ) from error
+
+
 def read(path: Path) -> Result:
     """A run that trains or has trained.
 
     Raises:
-        UserError: If there is none in the folder.
+        UserError: If there is none in the folder, or it cannot be read.
     """
+    with readable(path):
+        return _read(path)
+
+
+def _read(path: Path) -> Result:
     if not path.is_dir():
         raise UserError(
             f"Expected {path} to be the folder of a run, or of the results of a study, as runs/studies/digits, but "
@@ -99,10 +117,10 @@ def read(path: Path) -> Result:
 
 def _own(run: RunFolder) -> dict[str, str] | None:
     """What lay behind its options when it began; where that had changed when it went on, each in turn."""
-    told = [start["own"] for start in run.starts() if "own" in start]
+    told = [start["own"] for start in run.starts() if isinstance(start.get("own"), Mapping)]
     found: dict[str, list[str]] = {}
     for option, digest in (item for own in told for item in own.items()):
-        found.setdefault(option, []).append(digest[:6])
+        found.setdefault(option, []).append(str(digest)[:6])
     if not told:
         return None
     return {option: ", then ".join(dict.fromkeys(digests)) for option, digests in found.items()}

@@ -158,7 +158,7 @@ class RunFolder:
 
     def launches(self) -> list[str]:
         """The names of the launches that wrote here, in their order; empty of those that have none."""
-        return self.launch_file.read_text(encoding="utf-8").splitlines() if self.launch_file.is_file() else []
+        return self.launch_file.read_text("utf-8", "replace").splitlines() if self.launch_file.is_file() else []
 
     @property
     def starts_file(self) -> Path:
@@ -171,8 +171,8 @@ class RunFolder:
         lines = self.starts_file.read_text("utf-8", "replace").splitlines() if self.starts_file.is_file() else []
         for line in lines:
             with suppress(ValueError):
-                found.append(dict(json.loads(line)))
-        return found
+                found.append(json.loads(line))
+        return [start for start in found if isinstance(start, dict)]
 
     def start(self, rounds: int, ranks: int, own: Mapping[str, str] = MappingProxyType({})) -> None:
         """Leave the launch's name and what it computes with: from now on it writes here.

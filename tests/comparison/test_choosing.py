@@ -7,6 +7,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +192,74 @@ def test_a_study_goes_by_its_axes(folders: list[Path], tmp_path: Path) -> None:
     assert [result.path for result in chosen([str(study)])[0]] == [result.path for result in results]
     mixed, _ = chosen([str(study), str(folders[1])])
     assert all("--server" in result.settings for result in mixed)
+
+
+@pytest.mark.parametrize("row", ["mine,RFFL,2,4,0,hon", "mine,RFFL,2,4,0,honest,accuracy,0.5,"])
+def test_a_study_whose_results_end_in_a_row(folders: list[Path], tmp_path: Path, row: str) -> None:
+    """As a copy that was broken off leaves them: what the row is of nobody knows, and the others are compared."""
+    study = study_of(folders, tmp_path)
+    whole = [result.path for result in chosen([str(study)])[0]]
+    with (study / "results.csv").open("a") as file:
+        file.write(row)
+    assert [result.path for result in chosen([str(study)])[0]] == whole
+
+
+@pytest.mark.parametrize("refused", ["iterdir", "is_file"])
+def test_a_folder_that_cannot_be_read(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """Of others' folders one is not to be listed, or nothing below it to be looked at: it is told and left out."""
+    run = copy(folders[0], tmp_path / "runs" / "mine" / folders[0].name)
+    (tmp_path / "runs" / "closed" / "one").mkdir(parents=True)
+    ask = getattr(Path, refused)
+
+    def asked(path: Path) -> Any:
+        if "closed" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return ask(path)
+
+    monkeypatch.setattr(Path, refused, asked)
+    found = list(at_hand(tmp_path / "runs"))
+    assert [one.path for one in found if not isinstance(one, UserError)] == [run]
+    told = f"Expected {tmp_path / 'runs' / 'closed'} to be a folder that can be read, but Permission denied: "
+    for words in ([tmp_path / "runs"], [tmp_path / "runs" / "closed", run], [tmp_path / "runs" / "*"]):
+        results, (sentence,) = chosen([str(word) for word in words])
+        assert [result.path for result in results] == [run]
+        assert sentence.startswith(told)
+    assert str(found[-1]).startswith(told)
+    with pytest.raises(UserError, match="to be a folder that can be read"):
+        chosen([str(tmp_path / "runs" / "closed")])
+
+
+def test_a_run_with_a_file_that_cannot_be_read(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told and left out, as a damaged one is."""
+    closed = copy(folders[0], tmp_path / "closed" / folders[0].name)
+    ask = Path.read_text
+
+    def asked(path: Path, *args: Any, **kwargs: Any) -> str:
+        if path == closed / "starts.jsonl":
+            raise PermissionError(13, "Permission denied", str(path))
+        return ask(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "read_text", asked)
+    results, (sentence,) = chosen([str(closed), str(folders[1])])
+    assert [result.path for result in results] == [folders[1]]
+    assert sentence.startswith(f"Expected {closed} to be a folder that can be read, but Permission denied: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("launch", b"a\xff\n"), ("starts.jsonl", b"5\n"), ("starts.jsonl", b"null\n"), ("starts.jsonl", b'{"own": 5}\n')],
+)
+def test_a_run_whose_record_is_damaged(folders: list[Path], tmp_path: Path, name: str, damage: bytes) -> None:
+    """Of when it began; its result is whole, and no traceback stands in its place."""
+    run = copy(folders[0], tmp_path / "run" / folders[0].name)
+    with (run / name).open("ab") as file:
+        file.write(damage)
+    assert write(chosen([str(run)])[0], [], tmp_path / "page.html") == {}
+    assert read(run).own == read(folders[0]).own
 
 
 def test_a_damaged_cell_of_a_study(folders: list[Path], tmp_path: Path) -> None:

@@ -80,6 +80,15 @@ def test_every_launch_leaves_its_name(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (run.launches(), run.launch()) == (["one", "two", ""], None)
 
 
+def test_records_of_starts_that_are_damaged(tmp_path: Path) -> None:
+    """Lines that are JSON but no start, and a launch's name that is no text, are no traceback of whoever reads."""
+    run = RunFolder.make(tmp_path / "run")
+    run.starts_file.write_text('5\nnull\n[1]\n"a"\n{"rounds": 3}\n')
+    assert run.starts() == [{"rounds": 3}]
+    run.launch_file.write_bytes(b"one\xff\ntwo\n")
+    assert run.launches() == ["one\N{REPLACEMENT CHARACTER}", "two"]
+
+
 def test_a_root_that_cannot_be_written_to(tmp_path: Path) -> None:
     """A sentence names the option."""
     (tmp_path / "file").write_text("in the way")
