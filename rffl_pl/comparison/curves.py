@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rffl_pl.runs import Round
@@ -26,24 +26,42 @@ def points_for(participants: Sequence[int]) -> int:
     return max(FEWEST_POINTS, min(MOST_POINTS, MOST_VALUES // max(lines, 1)))
 
 
-def thinned(rounds: Sequence[Round], points: int, longest: int) -> list[Round]:
-    """About so many of the rounds: the first and the last, and those that are shown of every run of a page.
+def thinned(found: Mapping[str, Any], points: int, longest: int) -> dict[str, Any]:
+    """Of a run's curves about so many rounds, and their values rounded.
+
+    Args:
+        found: The `curves`.
+        points: How many rounds of the longest run's.
+        longest: How many that has.
+    """
+    # Accuracies may be measured in few of the rounds: thinned with the others, most of them would be lost.
+    measured, shown = (kept(found[name], points, longest) for name in ("measured", "rounds"))
+    return {
+        "measured": [found["measured"][place] for place in measured],
+        "accuracy": [short(found["accuracy"][place]) for place in measured],
+        "rounds": [found["rounds"][place] for place in shown],
+        "who": found["who"],
+        "reputation": [[short(curve[place]) for place in shown] for curve in found["reputation"]],
+    }
+
+
+def kept(numbers: Sequence[int], points: int, longest: int) -> list[int]:
+    """The places of the first round and the last, and of those that are shown of every run of a page.
 
     Where one of the latter is not among them, as of rounds with an accuracy, the next that is stands for it: runs that
     are measured equally often have the same.
 
     Args:
-        rounds: A run's, or those of them that have a value, ascending.
+        numbers: Of a run's rounds, or of those of them that have a value, ascending.
         points: How many of the longest run's.
         longest: How many that has.
     """
-    if longest <= points or not rounds:
-        return list(rounds)
-    numbers = [entry.number for entry in rounds]
+    every = range(len(numbers))
+    if longest <= points or not numbers:
+        return list(every)
     shown = (1 + round(i * (longest - 1) / (points - 1)) for i in range(points))
     next_ones = {bisect.bisect_left(numbers, number) for number in shown}
-    kept = next_ones & set(range(len(rounds))) | {0, len(rounds) - 1}
-    return [rounds[place] for place in sorted(kept)]
+    return sorted(next_ones & set(every) | {0, len(numbers) - 1})
 
 
 def drawn(honest: int, total: int) -> list[int]:
@@ -60,26 +78,24 @@ def _spread(start: int, stop: int, count: int) -> list[int]:
     return sorted({start + round(i * (stop - start - 1) / max(count - 1, 1)) for i in range(count)})
 
 
-def curves(rounds: Sequence[Round], points: int, longest: int) -> dict[str, Any]:
-    """The mean accuracy of the honest and everybody's reputation, by the rounds that are shown.
+def curves(rounds: Sequence[Round]) -> dict[str, Any]:
+    """The mean accuracy of the honest and everybody's reputation, by round.
 
     Returns:
         ``measured``, the rounds of the ``accuracy``; ``rounds``, ``who`` has a curve, and their ``reputation``, a list
         each, the weight under servers without, and empty where nobody communicates.
     """
-    shown = thinned(rounds, points, longest)
-    if not shown:
+    if not rounds:
         return {"measured": [], "accuracy": [], "rounds": [], "who": [], "reputation": []}
-    # Accuracies may be measured in few of the rounds: thinned with the others, most of them would be lost.
-    measured = thinned([entry for entry in rounds if math.isfinite(entry.mean_accuracy)], points, longest)
-    who = drawn(shown[0].honest, len(shown[0].members))
-    named = [entry for entry in shown if "reputation" in entry.measures]
+    accuracies = {entry.number: entry.mean_accuracy for entry in rounds}
+    measured = [number for number, accuracy in accuracies.items() if math.isfinite(accuracy)]
+    who = drawn(rounds[0].honest, len(rounds[0].members)) if "reputation" in rounds[0].measures else []
     return {
-        "measured": [entry.number for entry in measured],
-        "accuracy": [short(entry.mean_accuracy) for entry in measured],
-        "rounds": [entry.number for entry in shown],
-        "who": who if named else [],
-        "reputation": [[short(entry.measures["reputation"][i]) for entry in shown] for i in who] if named else [],
+        "measured": measured,
+        "accuracy": [accuracies[number] for number in measured],
+        "rounds": [entry.number for entry in rounds],
+        "who": who,
+        "reputation": [[entry.measures["reputation"][i] for entry in rounds] for i in who],
     }
 
 

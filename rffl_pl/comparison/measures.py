@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from statistics import fmean
 
 from rffl_pl.comparison.reading import Result
 from rffl_pl.errors import UserError
-from rffl_pl.runs import Round, Summary
+from rffl_pl.runs import Summary
 from rffl_pl.studies.shares import of_nothing
 
 Value = float | None
@@ -142,12 +141,15 @@ def _own(name: str) -> Measure:
     return Measure(words[:1].upper() + words[1:], says, "number", None, mean)
 
 
-def measured(
-    measures: Mapping[str, Measure], summary: Summary, rounds: Sequence[Round], seconds: Value
-) -> dict[str, Value]:
-    """Every measure of a run, None where there is no value."""
-    on_the_way = {name: _total(rounds, name) for name in ("bytes_up", "bytes_down")} | {"seconds": seconds}
-    return {name: one.of(summary) if one.of else on_the_way[name] for name, one in measures.items()}
+def measured(measures: Mapping[str, Measure], summary: Summary, totals: Mapping[str, Value]) -> dict[str, Value]:
+    """Every measure of a run, None where there is no value.
+
+    Args:
+        measures: The measures.
+        summary: The run's result.
+        totals: Those that the summary does not have.
+    """
+    return {name: one.of(summary) if one.of else totals[name] for name, one in measures.items()}
 
 
 def check_common(results: Sequence[Result]) -> None:
@@ -170,8 +172,3 @@ def _known(summary: Summary) -> frozenset[str]:
     """The measures of final models that have a value."""
     results = {name: one.of(summary) for name, one in MEASURES.items() if one.of and name != "honest_removed_share"}
     return frozenset(name for name, value in results.items() if value is not None)
-
-
-def _total(rounds: Sequence[Round], name: str) -> Value:
-    every = [value for entry in rounds for value in entry.measures.get(name, []) if not math.isnan(value)]
-    return sum(every) if every else None

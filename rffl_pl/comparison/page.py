@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl import __version__
-from rffl_pl.comparison.curves import MOST_LINES, curves, points_for, short
+from rffl_pl.comparison.curves import MOST_LINES, points_for, short, thinned
 from rffl_pl.comparison.measures import Measure, check_common, measured, measures_of
-from rffl_pl.comparison.reading import Result, names, seconds
+from rffl_pl.comparison.reading import Result, names
+from rffl_pl.comparison.rounds import Played, played
 from rffl_pl.comparison.settings import SEEDS, about, axes_about, called, differing, ordered, plain
 from rffl_pl.errors import UserError
 from rffl_pl.files import replaced
-from rffl_pl.runs import Round, RunFolder, Summary
+from rffl_pl.runs import RunFolder, Summary
 
 Content = dict[str, Any]
 SCRIPTS = ("shown", "tables", "worst", "charts", "page")
@@ -57,8 +58,8 @@ def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> d
     """
     check_target(target)
     check_common(results)
-    damaged: dict[Path, str] = {}
-    known = content(results, left_out, damaged)
+    shown, damaged = played(results)
+    known = content(shown, [*left_out, *damaged.values()])
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with replaced(target) as partial:
@@ -69,34 +70,25 @@ def write(results: Sequence[Result], left_out: Sequence[str], target: Path) -> d
     return damaged
 
 
-def content(results: Sequence[Result], left_out: Sequence[str] = (), damaged: dict[Path, str] | None = None) -> Content:
+def content(shown: Sequence[Played], left_out: Sequence[str] = ()) -> Content:
     """All that the page knows, as it stands in it.
 
     Args:
-        results: Finished runs, at least one.
+        shown: Runs, at least one.
         left_out: What it says of others.
-        damaged: Gets, by folder, why a run is left out whose rounds cannot be read.
-
-    Raises:
-        UserError: If those of none can be read.
     """
+    results = [one.result for one in shown]
     every = [result.settings for result in results]
     differ = ordered(differing(every))
     of_server = _of_server(results, [name for name in differ if name not in SEEDS])
-    measures = measures_of(result.summary for result in results if result.summary)
-    points = points_for([len(result.summary.examples) for result in results if result.summary])
-    longest = max((result.summary.rounds for result in results if result.summary), default=0)
-    runs = []
-    for result, name in zip(results, names(results), strict=True):
-        try:
-            runs.append(_run(result, name, differ, of_server, points, longest, measures))
-        except UserError as mistake:
-            others = [other for other in results if other is not result]
-            if not others:
-                raise
-            if damaged is not None:
-                damaged[result.path] = str(mistake)
-            return content(others, [*left_out, str(mistake)], damaged)
+    measures = measures_of(one.summary for one in shown)
+    points = points_for([len(one.summary.examples) for one in shown])
+    longest = max(one.summary.rounds for one in shown)
+    named = zip(shown, names(results), strict=True)
+    runs = [
+        _run(one, name, differ, of_server, measures) | {"curves": thinned(one.curves, points, longest)}
+        for one, name in named
+    ]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(run["called"] for run in runs), 1)}
     known = [name for name in measures if any(run["measures"][name] is not None for run in runs)]
     return {
@@ -139,18 +131,9 @@ def _made_with(results: Sequence[Result]) -> dict[str, list[str]]:
 
 
 def _run(
-    result: Result,
-    own: str,
-    differ: Sequence[str],
-    of_server: Sequence[str],
-    points: int,
-    longest: int,
-    measures: Mapping[str, Measure],
+    one: Played, own: str, differ: Sequence[str], of_server: Sequence[str], measures: Mapping[str, Measure]
 ) -> Content:
-    folder, summary = RunFolder(result.path), result.summary
-    assert summary is not None
-    rounds = _rounds(folder, summary)
-    settings = result.settings
+    result, summary, settings = one.result, one.summary, one.result.settings
     apart = [name for name in differ if name not in SEEDS]
     name = called(settings, apart) if settings else f"{own} (settings unknown)"
     return {
@@ -164,24 +147,9 @@ def _run(
         "rounds": summary.rounds,
         "watched": summary.watched or result.options.get("--data.watch"),
         "honest": summary.honest,
-        "measures": measured(measures, summary, rounds, seconds(result.path)),
+        "measures": measured(measures, summary, one.totals),
         "participants": _participants(summary),
-        "curves": curves(rounds, points, longest),
     }
-
-
-def _rounds(folder: RunFolder, summary: Summary) -> list[Round]:
-    """Every round of an ended run, or none where it has no file of them."""
-    if not folder.metrics_file.is_file():
-        return []
-    rounds = folder.rounds()
-    last = rounds[-1].number if rounds else 0
-    if last < summary.rounds:
-        raise UserError(
-            f"Expected {folder.metrics_file} to have all {summary.rounds} rounds of the result beside it, but it ends "
-            f"after {last}: it was cut short; copy it again from where it is whole."
-        )
-    return rounds
 
 
 def _number(value: float | None) -> float | str | None:

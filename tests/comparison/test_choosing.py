@@ -17,8 +17,9 @@ from rffl_pl.comparison.options import options_of
 from rffl_pl.comparison.page import content, write
 from rffl_pl.comparison.reading import names as named
 from rffl_pl.comparison.reading import read, seconds
+from rffl_pl.comparison.rounds import played
 from rffl_pl.errors import UserError
-from rffl_pl.runs import RunFolder
+from rffl_pl.runs import Round, RunFolder
 from tests.comparison.runs import copy
 from tests.conftest import Ended
 
@@ -114,6 +115,28 @@ def test_damaged_rounds_among_sound_ones(rffl: object, folders: list[Path], tmp_
     page.unlink()
     assert rffl("compare", broken, "--out", page).code == 2
     assert not page.exists()
+
+
+def test_many_damaged_runs_beside_a_sound_one(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rounds of each are read once: anew for every damaged one, 50 of 300 made it five times the work."""
+    broken = copy(folders[0], tmp_path / "broken" / folders[0].name)
+    asked: list[Path] = []
+    rounds = RunFolder.rounds
+
+    def counted(run: RunFolder) -> list[Round]:
+        asked.append(run.path)
+        if run.path == folders[1]:
+            return rounds(run)
+        raise UserError("Expected rounds.")
+
+    monkeypatch.setattr(RunFolder, "rounds", counted)
+    results, left_out = played([read(folders[1]), *[read(broken)] * 1200])
+    assert [one.result.path for one in results] == [folders[1]]
+    assert left_out == {broken: "Expected rounds."}
+    assert asked == [folders[1], *[broken] * 1200]
+    assert len(content(results, list(left_out.values()))["runs"]) == 1
 
 
 @pytest.mark.parametrize("kept", [0, 2])
@@ -333,7 +356,7 @@ def test_labels_that_stood_for_other_words_elsewhere(folders: list[Path], tmp_pa
         (tmp_path / root / "mine" / "results.csv").write_text(f"{head}\n{row}\n")
     for roots, groups in (("ab", 2), ("ac", 1), ("abc", 2)):
         cells, _ = chosen([str(tmp_path / root / "mine") for root in roots])
-        assert len(content(cells)["groups"]) == groups, roots
+        assert len(content(played(cells)[0])["groups"]) == groups, roots
 
 
 def test_options_over_the_rounds(folders: list[Path], tmp_path: Path) -> None:
@@ -373,8 +396,8 @@ def test_runs_of_one_name(folders: list[Path], tmp_path: Path) -> None:
     alone = copy(folders[0], tmp_path / "other" / "one")
     results = [read(run) for run in (*runs, alone)]
     assert named(results) == ["a/runs/python", "b/runs/python", "other/one"]
-    assert len(content(results)["groups"]) == 3
-    assert len({run["name"] for run in content(results)["runs"]}) == 3
+    assert len(content(played(results)[0])["groups"]) == 3
+    assert len({run["name"] for run in content(played(results)[0])["runs"]}) == 3
 
 
 def test_a_folder_whose_name_is_no_text(folders: list[Path], tmp_path: Path) -> None:
@@ -389,10 +412,10 @@ def test_servers_and_attacks_that_are_no_axis(folders: list[Path]) -> None:
     cells = [
         replace(read(folder), settings={"alpha": "1", "seed": str(i)}, study="s") for i, folder in enumerate(folders)
     ]
-    runs = content(cells)["runs"]
+    runs = content(played(cells)[0])["runs"]
     assert [(run["server"], run["attack"]) for run in runs][1:3] == [("RFFL", "FreeRider"), ("RFFL", "LabelFlip")]
     assert runs[-1]["server"] == "FedAvg"
-    assert content(cells)["title"] == "s: 5 runs compared"
+    assert content(played(cells)[0])["title"] == "s: 5 runs compared"
 
 
 def test_runs_without_a_common_measure(folders: list[Path], tmp_path: Path) -> None:

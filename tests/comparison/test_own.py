@@ -15,6 +15,7 @@ from torch import nn
 from rffl_pl.comparison import chosen, own, table
 from rffl_pl.comparison.own import own_of
 from rffl_pl.comparison.page import content
+from rffl_pl.comparison.rounds import played
 from rffl_pl.runs import RunFolder
 from tests.cli.folders import QUICK
 from tests.comparison.runs import copy
@@ -67,14 +68,14 @@ def test_a_network_that_was_edited(rffl: Run, tmp_path: Path, monkeypatch: pytes
 def test_runs_that_do_not_tell(folders: list[Path], tmp_path: Path) -> None:
     """Those of earlier releases are what they were; the page says that they do not tell."""
     copies = [copy(folder, tmp_path / str(number) / folder.name) for number, folder in enumerate(folders[:2])]
-    assert not content(chosen([str(tmp_path)])[0])["untold"]
+    assert not content(played(chosen([str(tmp_path)])[0])[0])["untold"]
     start = RunFolder(copies[0]).starts()[0]
     told = {"--model.network": "3f2a91d4e5c6"}
     for own_there, untold in ((told, False), (None, True)):
         line = {**start, "own": own_there} if own_there else {name: start[name] for name in start if name != "own"}
         (copies[0] / "starts.jsonl").write_text(json.dumps(line) + "\n")
         results = chosen([str(tmp_path)])[0]
-        assert content(results)["untold"] == untold
+        assert content(played(results)[0])["untold"] == untold
         assert "3f2a91" not in table(results)  # one version is no version
 
 

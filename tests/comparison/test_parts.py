@@ -7,7 +7,17 @@ import math
 
 import pytest
 
-from rffl_pl.comparison.curves import MOST_LINES, MOST_POINTS, MOST_VALUES, curves, drawn, points_for, short, thinned
+from rffl_pl.comparison.curves import (
+    MOST_LINES,
+    MOST_POINTS,
+    MOST_VALUES,
+    curves,
+    drawn,
+    kept,
+    points_for,
+    short,
+    thinned,
+)
 from rffl_pl.comparison.options import options_of
 from rffl_pl.comparison.settings import axes_about, called, differing, ordered, plain
 from rffl_pl.runs import Round
@@ -102,45 +112,46 @@ def test_names_of_settings() -> None:
 
 def test_curves_are_thinned_to_what_a_page_holds() -> None:
     """The first round and the last stay, the rest is spread evenly, at the same rounds of longer and shorter runs."""
-    assert [entry.number for entry in thinned(rounds(101), 11, 101)] == list(range(1, 102, 10))
-    assert [entry.number for entry in thinned(rounds(36), 11, 101)] == [1, 11, 21, 31, 36]
-    assert len(thinned(rounds(7), 11, 11)) == 7
-    assert thinned([], 11, 101) == []
-    kept = curves(rounds(100), 10, 100)
-    assert kept["rounds"][0] == 1
-    assert kept["rounds"][-1] == 100
-    assert kept["measured"] == kept["rounds"]
-    assert kept["accuracy"] == [number / 10 for number in kept["rounds"]]
-    assert kept["who"] == [0, 1]
-    assert kept["reputation"] == [[0.5] * 10, [0.3333] * 10]
-    assert not any(curves([], 10, 10).values())
+    assert kept(range(1, 102), 11, 101) == list(range(0, 101, 10))
+    assert kept(range(1, 37), 11, 101) == [0, 10, 20, 30, 35]
+    assert len(kept(range(1, 8), 11, 11)) == 7
+    assert kept([], 11, 101) == []
+    shown = thinned(curves(rounds(100)), 10, 100)
+    assert shown["rounds"][0] == 1
+    assert shown["rounds"][-1] == 100
+    assert shown["measured"] == shown["rounds"]
+    assert shown["accuracy"] == [number / 10 for number in shown["rounds"]]
+    assert shown["who"] == [0, 1]
+    assert shown["reputation"] == [[0.5] * 10, [0.3333] * 10]
+    assert not any(thinned(curves([]), 10, 10).values())
 
 
 @pytest.mark.parametrize("every", [2, 3, 5, 7, 20, 200])
 def test_accuracies_of_some_rounds_are_kept(every: int) -> None:
     """Thinned with the reputations, a curve measured in every fifth round would lose all but the rounds of both."""
-    kept = curves(rounds(200, measured_every=every), 40, 200)
+    shown = thinned(curves(rounds(200, measured_every=every)), 40, 200)
     measured = list(range(every, 201, every))
-    assert len(kept["rounds"]) == 40
-    assert kept["accuracy"] == [number / 10 for number in kept["measured"]]
-    assert {measured[0], measured[-1]} <= set(kept["measured"]) <= set(measured)
-    assert len(kept["measured"]) >= min(len(measured), 39)
-    apart = [b - a for a, b in itertools.pairwise(kept["measured"])]
+    assert len(shown["rounds"]) == 40
+    assert shown["accuracy"] == [number / 10 for number in shown["measured"]]
+    assert {measured[0], measured[-1]} <= set(shown["measured"]) <= set(measured)
+    assert len(shown["measured"]) >= min(len(measured), 39)
+    apart = [b - a for a, b in itertools.pairwise(shown["measured"])]
     assert max(apart, default=0) - min(apart, default=0) <= every
 
 
 def test_accuracies_of_shorter_runs_are_of_the_same_rounds() -> None:
     """Seeds are averaged by round: those of a run that ended early must be those of the others, but for its last."""
-    long, short_one = (curves(rounds(count, measured_every=3), 40, 200)["measured"] for count in (200, 100))
+    found = (curves(rounds(count, measured_every=3)) for count in (200, 100))
+    long, short_one = (thinned(one, 40, 200)["measured"] for one in found)
     assert short_one[:-1] == [number for number in long if number < short_one[-1]]
     assert short_one[-1] == 99
 
 
 def test_without_accuracies_there_are_reputations() -> None:
     """A run that measures none on the way has a curve of the others all the same."""
-    kept = curves(rounds(100, measured_every=1000), 10, 100)
-    assert (kept["measured"], kept["accuracy"]) == ([], [])
-    assert len(kept["rounds"]) == len(kept["reputation"][0]) == 10
+    shown = thinned(curves(rounds(100, measured_every=1000)), 10, 100)
+    assert (shown["measured"], shown["accuracy"]) == ([], [])
+    assert len(shown["rounds"]) == len(shown["reputation"][0]) == 10
 
 
 @pytest.mark.parametrize("participants", [[10] * 100, [10] * 3, [500] * 100])
