@@ -232,7 +232,7 @@ function removed(every) {
 }
 
 const CHARTS = {
-  dots: { spec: (every) => dots(every, [state.measure]), says: () => `${page.measures[state.measure].name} of every group`, empty: "No group that is shown has this measure." },
+  dots: { spec: (every) => dots(every, [state.measure]), says: () => `${page.measures[state.measure].name} of every group`, empty: "No group that is shown has a finite mean of this measure." },
   accuracy: { spec: accuracy, says: () => "Accuracy over the rounds, a curve for each group", empty: "These runs measured no accuracy on the way." },
   reputation: { spec: reputation, says: () => "Reputation over the rounds, a small chart for each group", empty: "These runs have no reputations." },
   alone: { spec: alone, says: () => "Final against standalone accuracy, a small chart for each group", empty: "These runs have no standalone reference." },
@@ -247,7 +247,14 @@ function withoutReference(every) {
   return there.size && lacking.length ? ` Without a standalone reference: group ${lacking.join(", ")}.` : "";
 }
 
+/** Which of the groups have no dot, since their mean is none that an axis has. */
+function infinite(every) {
+  const beyond = every.slice(0, MANY).filter((group) => group.estimates[state.measure]?.mean === Infinity).map((group) => group.number);
+  return beyond.length ? ` Without a dot, since their mean is ∞: group ${beyond.join(", ")}.` : "";
+}
+
 const NOTES = {
+  dots: (_, every) => `Dot: mean over seeds. Line: its 95\u00a0% interval.${infinite(every)}`,
   accuracy: (first) => `Mean accuracy of the honest on ${watched()}${first}. Line: mean over seeds. Band: its 95 % interval, where two seeds and more are left; runs may end before others. The number at the end is the group's.`,
   reputation: (first) => `Everybody's reputation, or weight under servers without reputations, mean over seeds${first}. Whoever is removed drops to 0.`,
   alone: (first, every) => `Test accuracy of every participant: training alone, and at the end of the federation${first}. Above the dashed line a participant gained; all seeds together.${withoutReference(every)}`,

@@ -21,7 +21,7 @@ function filterOf(setting, i) {
   });
   made.say = () => {
     const left = values.length - state.off[i].size;
-    made.firstChild.textContent = `${setting.name}: ${left === values.length ? "all" : left === 1 ? values.find((value) => !state.off[i].has(value)) : `${left} of ${values.length}`}`;
+    made.firstChild.textContent = `${setting.name}: ${left === values.length ? "all" : left === 1 ? values.find((value) => !state.off[i].has(value)) ?? "not set" : `${left} of ${values.length}`}`;
     made.classList.toggle("narrowed", left < values.length);
   };
   return made;

@@ -55,7 +55,7 @@ function shown(value, unit) {
   if (value === Infinity) return "∞";
   const { factor, digits } = UNITS[unit];
   const plus = unit === "points" && value > 0 ? "+" : "";
-  return plus + (factor * value).toFixed(digits).replace("-", "−");
+  return plus + (factor * value).toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−"); // no minus before zeros
 }
 
 function shownHalf(found, unit) {

@@ -59,14 +59,16 @@ def _over_seeds(results: Sequence[Result], differ: Sequence[str]) -> list[str]:
 
 
 def _means(by_seed: Sequence[Sequence[Summary]]) -> list[str]:
-    """Each of `_OF_SEEDS` as ``91.2 ± 0.8``; of one seed there is no interval."""
+    """Each of `_OF_SEEDS` as ``91.2 ± 0.8``, of some of the seeds with their number; of one there is no interval."""
     texts = []
     for of, factor, digits in _OF_SEEDS.values():
         known = ([value for run in runs if (value := of(run)) is not None] for runs in by_seed)
         values = [factor * fmean(several) for several in known if several]
         half = interval(values) if values else None
         text = f"{fmean(values):z.{digits}f}" if values else "-"
-        texts.append(text if half is None else f"{text} ± {half:.{digits}f}")
+        around = "" if half is None else f" ± {half:.{digits}f}"
+        fewer = f" (n={len(values)})" if 0 < len(values) < len(by_seed) else ""
+        texts.append(f"{text}{around}{fewer}")
     return texts
 
 

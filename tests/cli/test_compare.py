@@ -79,6 +79,27 @@ def test_means_over_seeds(rffl: Run, runs: Path, tmp_path: Path) -> None:
     assert cells(fedavg_line)[:3] == ["FedAvg", "1", f"{100 * alone:.1f}"]  # type: ignore[operator]  # measured
 
 
+def test_of_how_many_seeds_a_mean_is(rffl: Run, runs: Path, tmp_path: Path) -> None:
+    """Where some have no value: an interval of two would pass for one of three."""
+    one = only_run(runs, "one")
+    copies = [one, *(shutil.copytree(one, tmp_path / "more" / name / one.name) for name in ("b", "c"))]
+    for copied, seed, (fairness, gain) in zip(copies, (1, 2, 3), ((0.5, None), (0.9, 0.1), (None, None)), strict=True):
+        config = yaml.safe_load((copied / "config.yaml").read_text())
+        (copied / "config.yaml").write_text(yaml.safe_dump(config | {"seed_everything": seed}))
+        result = json.loads((copied / "summary.json").read_text())
+        (copied / "summary.json").write_text(json.dumps(result | {"fairness": fairness, "gain": gain}))
+    ended = rffl("compare", *copies, "--out", tmp_path / "page.html")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    head, _, row = lines[lines.index("over seeds, ± 95 % interval of Student's t:") + 1 :][:3]
+    found = dict(zip(cells(head), cells(row), strict=True))
+    assert found["seeds"] == "3"
+    assert found["fairness"] == "0.700 ± 2.541 (n=2)"
+    assert found["gain, points"] == "10.0 (n=1)"
+    assert "n=" not in found["mean, %"]
+    assert found["taken, points"] == "-"
+
+
 def test_settings_that_are_not_known(rffl: Run, runs: Path, tmp_path: Path) -> None:
     """All settings are said to be the same where those of a run from Python are not known."""
     one, bare = only_run(runs, "one"), tmp_path / "bare" / "run"

@@ -302,6 +302,43 @@ def test_it_prints_whole_and_without_controls(browser: Browser, page_file: Path)
         assert page.locator("details.more[open]").count() == 0
 
 
+def test_runs_without_a_setting_alone(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """A filter that leaves them says so, and not null."""
+    copy(folders[0], tmp_path / "a" / folders[0].name)
+    copy(folders[0], tmp_path / "b" / folders[0].name, adversaries=[])
+    write(*chosen([str(tmp_path)]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        page.get_by_text("adversaries.0: all").click()
+        page.get_by_role("checkbox", name="FreeRider").uncheck()
+        assert page.locator(".filter > summary").all_inner_texts() == ["adversaries.0: not set"]
+
+
+def test_numbers_that_are_rounded_to_zero(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """They have no minus, as in the tables of studies."""
+    for name, gain in (("a", -0.0004), ("b", -0.0006), ("c", 0.002)):
+        one = copy(folders[0], tmp_path / name / folders[0].name, server__init_args__gamma=len(name) + gain)
+        summary = json.loads((one / "summary.json").read_text())
+        (one / "summary.json").write_text(json.dumps(summary | {"gain": gain}))
+    write(*chosen([str(tmp_path)]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        assert [row["Gain, points"] for row in rows(page, RESULTS)] == ["0.0", f"{MINUS}0.1", "+0.2"]
+
+
+def test_groups_that_have_no_dot(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """No axis has their mean, which is infinite: below the chart stands which they are."""
+    took: dict[str, Any] = {"taken_most": 0.2, "smallest_gain": -0.1, "taken_share": None}
+    for number, (folder, more) in enumerate(zip(folders[:3], ({"taken_share": 0.5}, took, took), strict=True)):
+        one = copy(folder, tmp_path / str(number) / folder.name, server__init_args__gamma=number)
+        (one / "summary.json").write_text(json.dumps(json.loads((one / "summary.json").read_text()) | more))
+    write(*chosen([str(tmp_path)]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        choice, note = page.get_by_label("One measure, all groups"), page.locator("#dots-note")
+        choice.select_option(label="Adversaries' share")
+        expect(note).to_contain_text("Without a dot, since their mean is ∞: group 2, 3.")
+        choice.select_option(label="Accuracy")
+        expect(note).not_to_contain_text("∞")
+
+
 def test_a_name_is_no_markup(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
     """Whatever stands in a configuration is shown as it is."""
     evil = "</script><img src=x onerror=alert(1)>"
