@@ -292,8 +292,13 @@ def _known(values: Iterable[float]) -> list[float]:
 
 def _five(values: list[float]) -> list[float]:
     """Lowest, quartiles and highest of at least one value, interpolated linearly."""
-    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-    return [min(values), *quartiles, max(values)]
+    ordered = sorted(values)
+    quarters = (divmod(k * (len(values) - 1), 4) for k in range(5))
+    # As `statistics.quantiles` has them, but a neighbour without weight does not count: infinite, it would make NaN.
+    return [
+        (ordered[place] * (4 - rest) + ordered[place + 1] * rest) / 4 if rest else ordered[place]
+        for place, rest in quarters
+    ]
 
 
 def _number(value: float | None) -> str:

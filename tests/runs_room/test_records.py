@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rffl_pl.runs.history import History
@@ -252,6 +253,27 @@ def test_a_digest_is_of_all_and_of_nobody() -> None:
     assert {name: digest[name] for name in ("round", "members", "removed")} == {"round": 2, "members": 5, "removed": 0}
     alone = Round(number=1, honest=1, members=[True], measures={"loss": [0.5]}).digest()
     assert {alone[f"loss/honest_{word}"] for word in words} == {0.5}
+
+
+def test_a_digest_where_somebody_diverged() -> None:
+    """The mean is infinite, and whoever diverged is above all others: a quartile beside it was NaN, of no bound."""
+    infinite = math.inf
+    entry = Round(number=2, honest=3, members=[True] * 3, measures={"loss": [infinite, 0.3, 0.2]})
+    digest = entry.digest()
+    found = [digest[f"loss/honest_{word}"] for word in ("lowest", "lower_quartile", "median", "upper_quartile")]
+    assert found == [0.2, 0.25, 0.3, infinite]
+    assert digest["loss/mean"] == digest["loss/honest_highest"] == infinite
+    assert entry.metrics()["loss/mean"] == infinite
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 18, 101])
+def test_quartiles_are_those_of_numpy(count: int) -> None:
+    """Interpolated linearly."""
+    values = np.random.default_rng(count).random(count).tolist()
+    digest = Round(number=1, honest=count, members=[True] * count, measures={"loss": values}).digest()
+    words = ("lowest", "lower_quartile", "median", "upper_quartile", "highest")
+    expected = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
+    assert [digest[f"loss/honest_{word}"] for word in words] == pytest.approx(expected.tolist())
 
 
 def test_a_round_without_accuracy_has_a_headline() -> None:
