@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import itertools
 import json
@@ -350,7 +351,7 @@ class RunFolder:
 
     def summary(self) -> Summary:
         """The result."""
-        kinds = get_type_hints(Summary)
+        kinds = _kinds()
         found = {name: value for name, value in _json(self.summary_file).items() if name in kinds}
         odd = next((name for name, value in found.items() if not of_kind(value, kinds[name])), None)
         if odd is not None:
@@ -431,6 +432,12 @@ def _round(row: dict[str, str], before: list[bool] | None, honest: int | None) -
         removed=[i for i in range(total) if started[i] and not members[i]],
         measures={name: [values.get(i, float("nan")) for i in range(total)] for name, values in cells.items()},
     )
+
+
+@functools.cache
+def _kinds() -> dict[str, Any]:
+    """Of what kind everything in a result is: to resolve that takes as long as to read one."""
+    return get_type_hints(Summary)
 
 
 def _make_parents(path: Path) -> None:

@@ -88,7 +88,9 @@ def _leaves(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield option, said
 
 
+@functools.cache
 def _read(text: str) -> Any:
+    """What YAML says, which many places of a study name; None of what is none. Nobody changes it."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:

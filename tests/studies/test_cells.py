@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rffl_pl.cli.configurations import with_files
 from rffl_pl.cli.resolve import Resolver
@@ -70,6 +71,26 @@ def test_the_users_files_and_classes_count_by_their_content(tmp_path: Path, monk
     assert digest(words) == before
     (tmp_path / "mine_for_studies.py").write_text(source + "# changed\n")
     assert digest(words) != before
+
+
+def test_a_configuration_is_read_once_for_all_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study's places name it thousands of times; one that has changed meanwhile is another."""
+    asked: list[str] = []
+    load = yaml.safe_load
+
+    def counted(text: str) -> Any:
+        asked.append(text)
+        return load(text)
+
+    monkeypatch.setattr(own.yaml, "safe_load", counted)
+    (tmp_path / "a.csv").write_text("review,stars\n1,2\n")
+    mine = tmp_path / "mine.yaml"
+    for remark in ("# once", "# and changed"):
+        mine.write_text(f"{remark}\ndata: {{class_path: TextFile, init_args: {{train_file: {tmp_path}/a.csv}}}}\n")
+        (first, *others) = [named_in(["--config", str(mine), "--server", name]) for name in ("FedAvg", "RFFL", "CFFL")]
+        assert first
+        assert others == [first, first]
+    assert len(asked) == 2
 
 
 def test_files_of_participants_count_by_their_content(tmp_path: Path) -> None:
