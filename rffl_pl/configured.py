@@ -16,6 +16,8 @@ from rffl_pl.errors import UserError, nearest
 
 IMPLEMENTATIONS = ("fused", "foreach", "capturable")
 """Options of torch's optimizers that only say how their steps are computed."""
+PUBLISHED = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
+"""Packages whose code is not a user's own: a class of theirs is known by its name."""
 
 
 _LONGEST = 80

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rffl_pl.configured import PUBLISHED
+
 _ASIDE = (
     "--run", "--ckpt_path", "--standalone.cache_dir", "--data.num_workers",
     "--trainer.logger", "--trainer.enable_progress_bar", "--trainer.default_root_dir",
@@ -16,7 +18,6 @@ _LIMITS = ("--trainer.limit_val_batches", "--trainer.limit_test_batches")
 _ALL = ("None", "1.0")
 _PRECISIONS = {"None": "32-true", "32": "32-true", "bf16": "bf16-mixed"}
 """Lightning's other words for a precision."""
-_SHORT = ("rffl_pl", "torch", "torchvision", "torchmetrics", "lightning")
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:
@@ -54,7 +55,7 @@ def _carried_out(config: Mapping[str, Any]) -> dict[str, Any]:
 def _class(path: str) -> str:
     """A class by its name, one of a user's own by its path: two of those may have the same name."""
     room, _, name = path.rpartition(".")
-    return name if room.partition(".")[0] in _SHORT else path
+    return name if room.partition(".")[0] in PUBLISHED else path
 
 
 def _typed(value: Any, name: str) -> Iterator[tuple[str, Any]]:

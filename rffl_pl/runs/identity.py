@@ -28,6 +28,7 @@ _LATER = ("inputs", "own inputs", "training inputs", "validation", "shard sizes"
 """Of data, what checkpoints of earlier versions do not have."""
 
 _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
+"""Not lightning, as in `PUBLISHED`: its base of all data modules is told of, by which references are kept."""
 
 _FROZEN_ALONE = re.compile(r"model: \S+ is (\S+) frozen \w+ there and \1 frozen \w+ here")
 """A difference in the values alone of what does not train, a backbone that is read from a file say."""

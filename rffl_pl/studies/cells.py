@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
+from rffl_pl.configured import PUBLISHED
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError
 from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.studies.own import (
-    PUBLISHED,
     WHERE_DATA_LIES,
     contained,
     content_of,

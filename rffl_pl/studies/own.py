@@ -16,9 +16,10 @@ from typing import Any
 
 import yaml
 
+from rffl_pl.configured import PUBLISHED
+
 WHERE_DATA_LIES = {"data_dir", "num_workers"}
 """Options of the package's own data sets, which are published, that say where they lie and how they are read."""
-PUBLISHED = ("torch", "torchvision", "lightning", "torchmetrics")
 _NAMES_FILES = ("file", "folder", "path")
 """How their other options end that name a file or folder; of the rest a value does that has a slash."""
 _NO_FILES = ("run", "standalone", "config")
@@ -67,7 +68,7 @@ def of_package(kind: str) -> bool:
 def module_of(said: str) -> str | None:
     """The first module of what may be the path of a class or function of a user's own."""
     kind = _CLASS.fullmatch(said)
-    return kind[1] if kind and kind[1] not in ("rffl_pl", *PUBLISHED) else None
+    return kind[1] if kind and kind[1] not in PUBLISHED else None
 
 
 def _leaves(words: Sequence[str]) -> Iterator[tuple[str, str]]:
