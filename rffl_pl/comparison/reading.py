@@ -63,9 +63,12 @@ def is_run(path: Path) -> bool:
 
 
 def is_trained(path: Path) -> bool:
-    """Whether a folder has something that training leaves: tests, predictions and what never began do not."""
+    """Whether a folder has something that training leaves: tests, predictions and what never began do not.
+
+    Nor do weights alone: they may be anybody's, and one batch (``fast_dev_run``) is no run.
+    """
     run = RunFolder(path)
-    return run.metrics_file.is_file() or run.summary_file.is_file() or is_part(path)
+    return run.metrics_file.is_file() or run.summary_file.is_file() or (run.config_file.is_file() and is_part(path))
 
 
 def is_part(path: Path) -> bool:

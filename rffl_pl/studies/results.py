@@ -57,17 +57,13 @@ def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) ->
 def curves_of(study: Study, cell: Cell, rounds: Sequence[Round]) -> Iterator[Row]:
     """The rows of every round of a finished cell, one per measure and participant that has a finite value.
 
-    A number that a callback has of the round is of all. A measure that is infinite of somebody honest has none in that
-    round: the mean over the others would pass for that of all.
+    A number that a callback has of the round is of all.
     """
     for entry in rounds:
         for name in study.curves:
-            values = entry.measures.get(name, [])
-            measured: Iterable[tuple[int | str, float]] = enumerate(values)
+            measured: Iterable[tuple[int | str, float]] = enumerate(entry.measures.get(name, []))
             if name not in entry.measures and name in entry.numbers:
                 measured = [("", entry.numbers[name])]
-            if any(map(math.isinf, values[: entry.honest])):
-                continue
             for participant, number in measured:
                 if math.isfinite(number):
                     about = _about(study.name, cell) | {"round": entry.number}

@@ -43,17 +43,21 @@ def test_folders_above_runs_and_patterns(folders: list[Path]) -> None:
 
 
 def test_what_else_a_pattern_matches(folders: list[Path], tmp_path: Path) -> None:
-    """An earlier page, what a test left and empty folders are passed over beside runs; alone they are refused."""
+    """An earlier page, what a test or one batch left and empty folders are passed over beside runs, or refused."""
     run = copy(folders[0], tmp_path / "digits" / folders[0].name)
     (tmp_path / "compare.html").touch()
     (tmp_path / "empty").mkdir()
     tested = tmp_path / "digits" / f"{folders[0].name}-test"
     tested.mkdir()
     shutil.copy(run / "config.yaml", tested)
-    for words in (sorted(tmp_path.iterdir()), sorted(run.parent.iterdir()), [tmp_path / "*"], [run.parent / "*"]):
+    batch = tmp_path / "digits" / "pretrained"
+    (batch / "weights").mkdir(parents=True)
+    above = ([tmp_path], sorted(tmp_path.iterdir()), sorted(run.parent.iterdir()))
+    for words in (*above, [tmp_path / "*"], [run.parent / "*"]):
         results, left_out = chosen([str(word) for word in words])
         assert ([result.path for result in results], left_out) == ([run], []), words
-    for word in (tmp_path / "compare.html", tmp_path / "empty", tested):
+    assert [one.path for one in at_hand(tmp_path) if not isinstance(one, UserError)] == [run]
+    for word in (tmp_path / "compare.html", tmp_path / "empty", tested, batch):
         with pytest.raises(UserError, match=f"Expected .*{word.name}"):
             chosen([str(word)])
     with pytest.raises(UserError, match="there is no such folder"):

@@ -135,23 +135,10 @@ def test_a_round_that_diverged(tmp_path: Path) -> None:
     """An infinity that is kept makes the file of all rounds one that nobody can read or add to."""
     read = Study.read(study(tmp_path, TEXT))
     cell = Cell(digest="a", place=read.places()[0], seed=1, rounds=1, words=[], settings="s")
-    entry = Round(number=1, honest=1, members=[True] * 2, measures={"accuracy": [0.5, math.inf]})
+    entry = Round(number=1, honest=2, members=[True] * 2, measures={"accuracy": [0.5, math.inf]})
     results.keep_curves(read, tmp_path / "results.csv", results.curves_of(read, cell, [entry]))
     results.keep_curves(read, tmp_path / "results.csv", [])
     assert [row["value"] for row in rows(tmp_path / "results.curves.csv")] == ["0.5"]
-
-
-def test_a_mean_where_somebody_diverged(tmp_path: Path) -> None:
-    """That of the others would pass for that of all; an adversary, or who was not measured, is in none."""
-    read = Study.read(study(tmp_path, TEXT))
-    cell = Cell(digest="a", place=read.places()[0], seed=1, rounds=1, words=[], settings="s")
-    measured = [[0.5, math.inf, 0.1], [0.5, math.nan, 0.1], [0.5, 0.75, math.inf]]
-    entries = [
-        Round(number=number, honest=2, members=[True] * 3, measures={"accuracy": values, "reputation": [1.0] * 3})
-        for number, values in enumerate(measured, 1)
-    ]
-    found = [row for row in results.curves_of(read, cell, entries) if row["measure"] == "accuracy"]
-    assert [(row["round"], row["participant"]) for row in found] == [("2", "0"), ("2", "2"), ("3", "0"), ("3", "1")]
 
 
 def test_a_number_of_a_callback_in_every_round(rffl: Run, tmp_path: Path) -> None:
