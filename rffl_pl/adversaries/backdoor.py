@@ -45,8 +45,10 @@ class Backdoor(Adversary):
             raise UserError(f"Expected Backdoor's share to lie in (0, 1], but got {share}; 1 is all of its images.")
         if size < 1:
             raise UserError(f"Expected Backdoor's size to be 1 or more pixels, but got {size}.")
-        if not math.isfinite(value):
-            raise UserError(f"Expected Backdoor's value to be finite, but got {value}; white is about 2.")
+        if not abs(value) <= torch.finfo(torch.float32).max:
+            raise UserError(
+                f"Expected Backdoor's value to be finite in single precision, but got {value}; white is about 2."
+            )
         if not 0 < scale < math.inf:
             raise UserError(f"Expected Backdoor's scale to be positive and finite, but got {scale}; 1 leaves it.")
         self.target, self.share, self.size, self.value, self.scale = target, share, size, value, scale

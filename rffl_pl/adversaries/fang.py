@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -51,8 +50,10 @@ class Fang(OmniscientAdversary):
     """
 
     def __init__(self, *, against: Literal["trimmed_mean", "krum"] = "trimmed_mean", b: float = 2.0) -> None:
-        if not (math.isfinite(b) and b >= 1):
-            raise UserError(f"Expected --adversaries.b to be a finite number of 1 or more, but got {b}; Fang's is 2.")
+        if not 1 <= b <= torch.finfo(torch.float32).max:
+            raise UserError(
+                f"Expected --adversaries.b to be 1 or more, and finite in single precision, but got {b}; Fang's is 2."
+            )
         self.against, self.b = against, b
 
     def collude(self, situation: Situation) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import torch
@@ -49,7 +50,14 @@ class Bucketing(Mixing):
 
     def told(self, task: Task) -> Task:
         self._seed = task.seed
-        return replace(task, uploads=-(-task.asked // self.bucket))
+        buckets = -(-task.asked // self.bucket)
+        if buckets == 1 and task.asked > 2:
+            warnings.warn(
+                f"--server.bucket {self.bucket} puts all {task.asked} uploads of a round into one bucket: the step is "
+                "their mean, whatever the rule is; give a lower one.",
+                stacklevel=2,
+            )
+        return replace(task, uploads=buckets)
 
     def mixing(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)

@@ -69,8 +69,8 @@ class FedOpt(Around):
         if inner.keeps_model or inner.hears_losses or isinstance(inner, FedOpt) or own_models:
             raise UserError(
                 f"Expected --server.rule to be one that leaves the length of the step to an optimizer, such as FedAvg "
-                f"or Median, but got {type(inner).__name__}{' in the variant released' if own_models else ''}; take "
-                "another."
+                f"or Median, but got {type(inner).__name__}{' in the variant released' if own_models else ''}"
+                f"{', which needs the model' if inner.keeps_model else ''}; take another."
             )
 
     def weigh(self, evidence: Evidence) -> Tensor:

@@ -152,7 +152,7 @@ NAN, INF = float("nan"), float("inf")
         (lambda: Backdoor(target=-1), "Backdoor's target .* got -1"),
         *((lambda x=x: Backdoor(share=x), f"Backdoor's share .* got {x}") for x in (0.0, -0.1, 1.1, NAN)),
         *((lambda x=x: Backdoor(size=x), f"Backdoor's size .* got {x}") for x in (0, -2)),
-        *((lambda x=x: Backdoor(value=x), f"Backdoor's value .* got {x}") for x in (NAN, INF)),
+        *((lambda x=x: Backdoor(value=x), f"Backdoor's value .* got {x}") for x in (NAN, INF, -(10**39))),
         (lambda: Backdoor(target=3).prepare(3), r"0 \.\. 2, but got 3; give --adversaries.target"),
     ],
 )

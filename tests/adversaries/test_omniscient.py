@@ -330,7 +330,7 @@ def test_mimic_learns_nothing_from_one() -> None:
     [
         *((lambda x=x: ALIE(z=x), f"ALIE's z .* got {x}") for x in (float("nan"), float("inf"))),
         *((lambda x=x: InnerProduct(epsilon=x), f"epsilon .* got {x}") for x in (float("nan"), float("-inf"))),
-        *((lambda x=x: Fang(b=x), f"--adversaries.b .* got {x}") for x in (float("nan"), float("inf"), 0.5)),
+        *((lambda x=x: Fang(b=x), f"--adversaries.b .* got {x}") for x in (float("nan"), float("inf"), 0.5, 10**39)),
         *((lambda x=x: Mimic(warmup=x), f"Mimic's warmup .* got {x}") for x in (0, -1)),
     ],
 )

@@ -25,7 +25,7 @@ from torch.optim import (
     Rprop,
 )
 
-from rffl_pl.servers import NNM, QFFL, CenteredClipping, FedAvg, FedOpt, FoolsGold, Median, Server, SignSGD
+from rffl_pl.servers import FLAME, NNM, QFFL, CenteredClipping, FedAvg, FedOpt, FoolsGold, Median, Server, SignSGD
 from tests.functional.reference import close, uploads
 from tests.runs import federate
 from tests.servers.tasks import assert_equal, assert_refused, downloads, shards, task, through_file
@@ -130,13 +130,18 @@ def test_refusals() -> None:
     assert_refused(lambda: FedOpt(optimizer=partial(SGD, lr=-1)), f"{optimizer} to take its options", "rate: -1")
     if hasattr(torch.optim, "Adafactor"):
         assert_refused(lambda: FedOpt(optimizer=torch.optim.Adafactor), optimizer, "apart from all others", "Adafactor")
-    for rule, named in ((SignSGD(), "SignSGD"), (QFFL(), "QFFL"), (FedOpt(), "FedOpt")):
+    for rule, named in (
+        (SignSGD(), "SignSGD, which needs the model"),
+        (QFFL(), "QFFL"),
+        (FedOpt(), "FedOpt"),
+        (FLAME(), "FLAME, which needs the model"),
+    ):
         assert_refused(partial(started, FedOpt(rule=rule)), "--server.rule", f"got {named};")
     released = FedAvg(variant="released")
     for around in (released, NNM(rule=released)):
         assert_refused(partial(started, FedOpt(rule=around)), "FedAvg in the variant released")
     assert_refused(lambda: FedOpt(optimizer=partial(Adam, betas=(0.9,))), optimizer, "IndexError")  # type: ignore[arg-type]
-    assert_refused(partial(started, FedOpt(rule=NNM(rule=SignSGD()))), "--server.rule", "got SignSGD;")
+    assert_refused(partial(started, FedOpt(rule=NNM(rule=SignSGD()))), "--server.rule", "got SignSGD, which")
     if not torch.cuda.is_available():
         assert_refused(lambda: FedOpt(optimizer=partial(Adam, capturable=True)), optimizer, "capturable")
     assert_refused(lambda: started(NNM(rule=FedOpt())), "--server.rule", "FedOpt, for which uploads cannot be mixed")

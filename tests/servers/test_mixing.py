@@ -374,3 +374,16 @@ def test_how_many_may_be_bad_of_what_is_left() -> None:
     server = NNM(tolerated=2)
     server.start(task(shards(6), [7]))
     assert [server.bad_among(count) for count in (6, 5, 4, 3, 2, 1)] == [2, 2, 1, 1, 0, 0]
+
+
+def test_one_bucket_of_all() -> None:
+    """A rule that takes what lies in the middle took the mean, and one long upload went through, without a word."""
+    sent = uploads(10, 53, 1)
+    sent[3] = 1e6
+    with pytest.warns(
+        UserWarning, match=r"^--server\.bucket 10 puts all 10 uploads of a round into one bucket: the step"
+    ):
+        server = started(Bucketing(rule=Median(), bucket=10), shards(10), 53)
+    verdict = server.step(sent, range(10))
+    torch.testing.assert_close(verdict.download(0), sent.mean(0))
+    started(Bucketing(rule=Median(), bucket=2), shards(2), 53)  # of two uploads a median is their mean, too
