@@ -15,11 +15,12 @@ from rffl_pl.fingerprints import left_alone
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.kept import kept_apart
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.handing import own_entries, shares_model
 from rffl_pl.judging import judge
 from rffl_pl.running import RunningStatistics
 from rffl_pl.schedule import Examples, Schedule
 from rffl_pl.servers import Server, Verdict
-from rffl_pl.table import Table, of_server, own_entries, shares_model
+from rffl_pl.table import Table, of_server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,17 +102,17 @@ def _ask(table: Table, number: int, beside: int) -> None:
             checked[:] = [_checked_model(table.server, model, number)]
         return model
 
-    _hand_models(table, exchange.ask(asked, model_for if exchange.serves else None, beside), number)
+    _hand_models(table, exchange.ask(asked, model_for if exchange.serves else None, beside))
     return None
 
 
-def _hand_models(table: Table, models: Iterable[tuple[int, Tensor]], number: int) -> None:
-    """Have participants start from the server's model, but for what stays their own: nobody else ever had that."""
+def _hand_models(table: Table, models: Iterable[tuple[int, Tensor]]) -> None:
+    """Have participants start from the server's model, but for what is theirs alone, which it has never been sent."""
     cohort, own = table.cohort, None
     for participant, model in models:
         row = cohort.weights[cohort.row[participant]]
         if own is None and shares_model(table.server):
-            own = own_entries(table.server, row, number)
+            own = own_entries(table.server, row)
         row.copy_(model if own is None else torch.where(own, row, model))
 
 
@@ -133,23 +134,18 @@ def _checked_model(server: Server, model: object, number: int) -> Tensor:
     return model
 
 
-def bring_up_to_date(table: Table, number: int) -> None:
+def bring_up_to_date(table: Table) -> None:
     """Give whoever was not asked in the last round the model that it would start from, where all share one.
 
     It is to be measured, kept and exported, and no part of a round: who is asked again downloads it then, and that is
     counted. Every rank calls it, after a round.
-
-    Args:
-        table: This rank's side.
-        number: The round that comes next, counted from 0.
     """
     server, exchange = table.server, table.exchange
     if not shares_model(server) or table.federation.share == 1 or server.model is None:
         return
     model = exchange.everywhere(server.coordinates.gathered(server.model) if exchange.serves else None)
-    server.round = number  # also where it only is a participant's half
     behind = (i for _, i in table.hosted() if exchange.active[i] and i not in exchange.asked)
-    _hand_models(table, ((i, model) for i in behind), number)
+    _hand_models(table, ((i, model) for i in behind))
     _hand_over(table)
 
 

@@ -12,9 +12,9 @@ from rffl_pl.errors import GO_ON, ones_own
 from rffl_pl.exchange import Exchange
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.handing import shares_model
 from rffl_pl.parameters import running_statistics
 from rffl_pl.servers import Consensus, Server, Verdict
-from rffl_pl.table import own_entries, shares_model
 
 
 class RunningStatistics:
@@ -99,5 +99,9 @@ class RunningStatistics:
 
     def _one_model(self) -> bool:
         """Whether everybody's model is the same: nobody is handed another, or keeps anything of its own update."""
-        like = self.cohort.updates[0]
-        return shares_model(self.server) and not own_entries(self.server, like, self.number).any()
+        server, ones = self.server, torch.ones_like(self.cohort.updates[0])
+        if not shares_model(server):
+            return False
+        doing = f"keep what is a participant's own of its update in round {self.number + 1}"
+        with random_stream(0, ones.device), ones_own(server, "--server", doing, GO_ON):
+            return not server.kept(ones).any()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol, TypeGuard
+from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from rffl_pl.adversaries import Cast
@@ -16,7 +15,7 @@ from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.schedule import Schedule
-from rffl_pl.servers import Consensus, Server
+from rffl_pl.servers import Server
 from rffl_pl.servers.around import innermost
 
 
@@ -82,21 +81,3 @@ class Table:
 def of_server(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
     """Where a server that may be a user's own does its part in a round, counted from 0."""
     return ones_own(server, "--server", f"{doing} in round {number + 1}", GO_ON)
-
-
-def shares_model(server: Server) -> TypeGuard[Consensus]:
-    """Whether everybody who missed a round is handed one and the same model."""
-    return isinstance(server, Consensus) and type(server).model_for is Consensus.model_for
-
-
-def own_entries(server: Server, like: Tensor, number: int) -> Tensor:
-    """Which entries of a model ``[D]`` stay with their owner, bool: those of its update that a participant keeps.
-
-    Args:
-        server: The rule, or its participants' half.
-        like: A vector ``[D]`` where models are.
-        number: The round, counted from 0.
-    """
-    keeping = of_server(server, "keep what is a participant's own of its update", number)
-    with random_stream(0, like.device), keeping:
-        return (server.kept(torch.ones_like(like)) != 0).expand_as(like)

@@ -16,10 +16,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # An import may only ever point down this list, or stay inside a room.
 ROOMS = [
     "__main__", "cli", "comparison", "dashboard", "paper", "studies", "trainer", "callbacks", "module", "rehearsal",
-    "first_step", "evaluation", "root", "round", "judging", "running", "table", "restored", "pieces", "strategy",
-    "runs", "datamodules", "adversaries", "cohort", "schedule", "objective", "fingerprints", "scaffold", "stack",
-    "parameters", "sharded", "exchange", "servers", "metrics", "models", "federation", "launch", "functional",
-    "configured", "files", "errors", "__init__",
+    "first_step", "evaluation", "root", "round", "judging", "running", "handing", "table", "restored", "pieces",
+    "strategy", "runs", "datamodules", "adversaries", "cohort", "schedule", "objective", "fingerprints", "scaffold",
+    "stack", "parameters", "sharded", "exchange", "servers", "metrics", "models", "federation", "launch",
+    "functional", "configured", "files", "errors", "__init__",
 ]  # fmt: skip
 
 

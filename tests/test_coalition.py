@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[Callable[[], Server], float, str]] = {
     "CGSV": (CGSV, 0, "but got CGSV; leave one"),
     "CFFL": (CFFL, 0, "but got CFFL; leave one"),
     "released": (lambda: FedAvg(variant="released"), 0, "but got FedAvg, whose variant is released; leave one"),
-    "own layers": (OwnBias, 0, "coalition, but OwnBias has participants keep entries of their own; leave one"),
+    "own layers": (OwnBias, 0, "coalition, but OwnBias has participants keep entries that they do not send; leave one"),
     "personal": (FedAvg, 0.5, "--model.personal to be 0 with --federation.coalition, but got 0.5"),
 }
 

@@ -268,6 +268,32 @@ def test_a_layer_that_stays_with_its_owner(around: bool) -> None:
     assert len({tuple(row.tolist()) for row in watch.models[-1][:, -10:]}) == 5
 
 
+class Tenth(RecordedFedAvg):
+    """Everybody keeps a tenth of its update, all of which it sends."""
+
+    def kept(self, update: Tensor) -> Tensor:
+        return update * 0.1
+
+
+class OwnLater(OwnBias):
+    """The last bias stays with its owner from the fourth round on."""
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        return super().outgoing(update, memory, model) if self.round >= 3 else update.clone()
+
+
+@pytest.mark.parametrize("kind", [Tenth, OwnLater])
+def test_what_is_kept_and_sent_is_the_servers_to_hand(kind: type[Recorded]) -> None:
+    """Taken for their own, whoever missed a round would stay where it was, and the download be thrown away."""
+    server, watch = kind(), Watch()
+    federate(server, [], watch, rounds=6, participation=0.4)
+    assert isinstance(server, FedAvg)
+    assert server.model is not None
+    behind = [i for i in range(5) if i not in server.seen[-1][1]]
+    assert len(behind) == 3
+    assert all(torch.equal(watch.models[-1][i], server.model) for i in behind)
+
+
 @pytest.mark.slow
 def test_a_layer_that_stays_with_its_owner_on_several_ranks(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     """And in a run that goes on: the bits of one process."""

@@ -17,6 +17,7 @@ from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.exchange import Traffic
+from rffl_pl.handing import own_entries
 from rffl_pl.module import FederatedModule
 from rffl_pl.pieces import check_pieces
 from rffl_pl.round import bring_up_to_date, play
@@ -24,7 +25,7 @@ from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import RFFL, Consensus, FedAvg, Server, Verdict
 from rffl_pl.servers.around import surrounded
 from rffl_pl.strategy import FederatedStrategy
-from rffl_pl.table import Table, own_entries
+from rffl_pl.table import Table
 
 Memories = dict[int, dict[str, Tensor]]
 
@@ -174,7 +175,7 @@ class ReputationExchange(Callback):
         """Once after a round that this process has played."""
         assert isinstance(module, FederatedModule)
         if self._behind:
-            bring_up_to_date(self._table(trainer, module), module.round)
+            bring_up_to_date(self._table(trainer, module))
             self._behind = False
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -286,8 +287,8 @@ def _check_shared(server: Server, module: FederatedModule) -> None:
     """Likewise see that the others would not be measured with layers of their own, which they never train."""
     if module.federation.coalition is None:
         return
-    if own_entries(server, module.initial_weights(), 0).any():
+    if own_entries(server, module.initial_weights()).any():
         raise UserError(
             "Expected a --server with one shared model with --federation.coalition, but "
-            f"{type(surrounded(server)[-1]).__name__} has participants keep entries of their own; leave one."
+            f"{type(surrounded(server)[-1]).__name__} has participants keep entries that they do not send; leave one."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import astuple
 from functools import cached_property, partial
 from itertools import chain
@@ -516,9 +516,12 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             UserError: If nothing is.
         """
         limit = 1.0 if self.trainer is None else getattr(self.trainer, f"limit_{which}_batches")
-        count = len(getattr(self, f"{which}_dataloader")())
         if limit == 0 and (which, stage) == ("val", "fit"):
             return
+        loader = getattr(self, f"{which}_dataloader")()
+        if not isinstance(loader, Sized):  # one's own, of which Lightning says what is wrong
+            return
+        count = len(loader)
         if limit == 0 or (isinstance(limit, float) and limit * count < 1):
             raise UserError(
                 f"Expected --trainer.limit_{which}_batches to leave at least one of {count} {which} batches, but got "

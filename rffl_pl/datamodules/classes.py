@@ -35,7 +35,7 @@ def check_names_of_classes(data: Any) -> None:
     Raises:
         UserError: If ``class_names`` is no list of so many different texts.
     """
-    names = data.class_names
+    names = called(lambda: data.class_names, f"{type(data).__name__} to say what its classes are called")
     listed = isinstance(names, Sequence) and not isinstance(names, str)
     if not listed or not all(isinstance(name, str) for name in names):
         got = f"{names!r}"

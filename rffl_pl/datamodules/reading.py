@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from rffl_pl.datamodules.border import collected, tensors_of
 from rffl_pl.datamodules.byte_images import ByteImages
+from rffl_pl.datamodules.preparing import called
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.errors import UserError
 from rffl_pl.functional.streams import Stream
@@ -149,7 +150,8 @@ class Batches:
             UserError: If it has not one for each of its examples.
         """
         dataset: Any = self.reader.dataset
-        places = getattr(dataset, "places", ())
+        said = f"{type(dataset).__name__} to say where its examples come from"
+        places = called(lambda: getattr(dataset, "places", ()), said)
         if not isinstance(places, Sequence) or isinstance(places, str) or not places:
             return []
         if len(places) != len(dataset):

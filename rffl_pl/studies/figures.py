@@ -66,15 +66,18 @@ def _drawn(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
     figure = Figure(layout="constrained")
     figure.set_figwidth(width * across)
     named = len(axes) > 1  # of one column too: a picture has no head that says which it is
-    below = math.ceil(len(columns) / _legend_columns(figure, columns)) if named else 0
+    short = _shortened(rows) | _shortened(columns)
+    entries = [short[column] for column in columns]
+    below = math.ceil(len(columns) / _legend_columns(figure, entries)) if named else 0
     figure.set_figheight(2.7 * down + 0.9 + 0.2 * below)
     panels = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
     for panel, table in zip(panels, shown, strict=False):
-        _draw_panel(panel, table, columns, where or {row: float(number) for number, row in enumerate(rows)}, not where)
+        places = where or {row: float(number) for number, row in enumerate(rows)}
+        _draw_panel(panel, table, columns, places, short, apart=not where)
         if powers:
             panel.set_xscale("log")
             panel.minorticks_off()
-            panel.set_xticks([*(where or {}).values()], [*map(_short, where or {})], fontsize=8)
+            panel.set_xticks([*(where or {}).values()], [short[row] for row in where or {}], fontsize=8)
         panel.set_xlabel(axes[0])
         if panel.get_subplotspec().is_first_col():
             panel.set_ylabel(textwrap.fill(shown[0].title(), 36))
@@ -102,7 +105,9 @@ def _spans_powers(places: Sequence[float]) -> bool:
     return len(places) > 2 and min(places) > 0 and max(places) >= 50 * min(places)
 
 
-def _draw_panel(panel: Axes, table: Table, columns: Sequence[str], where: Mapping[str, float], apart: bool) -> None:
+def _draw_panel(
+    panel: Axes, table: Table, columns: Sequence[str], where: Mapping[str, float], short: Mapping[str, str], apart: bool
+) -> None:
     """A table's estimates: points with intervals beside each other if ``apart``, else lines."""
     step = min(0.15, 0.7 / len(columns)) if apart else 0.0
     for number, column in enumerate(columns):
@@ -123,13 +128,13 @@ def _draw_panel(panel: Axes, table: Table, columns: Sequence[str], where: Mappin
         if not apart and len(where) > _MANY:
             low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
             panel.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
-            panel.plot(places, means, **(look | {"marker": ""}), label=_short(column))
+            panel.plot(places, means, **(look | {"marker": ""}), label=short[column])
         else:
-            panel.errorbar(places, means, halves, **look, markersize=4, capsize=2, label=_short(column))
+            panel.errorbar(places, means, halves, **look, markersize=4, capsize=2, label=short[column])
     if table.paired:
         panel.axhline(0, color="0.3", linewidth=0.8)
     if apart:
-        labels = [*map(_short, where)]
+        labels = [short[row] for row in where]
         crowded = sum(map(len, labels)) > _WIDE
         turned: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
         panel.set_xticks(range(len(labels)), labels, fontsize=8, **turned)
@@ -139,9 +144,10 @@ def _draw_panel(panel: Axes, table: Table, columns: Sequence[str], where: Mappin
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _short(label: str) -> str:
-    """A label as there is room for it: long ones may differ at either end."""
-    return label if len(label) <= _LONG else f"{label[: _LONG // 2]}…{label[-_LONG // 2 + 1 :]}"
+def _shortened(labels: Sequence[str]) -> dict[str, str]:
+    """Labels as there is room for them: long ones lose their middle, where none becomes another by it."""
+    ends = [one if len(one) <= _LONG else f"{one[: _LONG // 2]}…{one[-_LONG // 2 + 1 :]}" for one in labels]
+    return dict(zip(labels, ends if len({*ends}) == len(labels) else labels, strict=True))
 
 
 def _look(number: int, column: str, joined: bool) -> dict[str, Any]:
@@ -202,10 +208,8 @@ def _legend_columns(figure: Figure, entries: Iterable[str]) -> int:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG and, for papers, as PDF."""
     paths = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
-    with (
-        _signs_told(),
-        matplotlib.rc_context({**_AS_WRITTEN, "pdf.fonttype": 42}),
-    ):  # journals refuse the default, Type 3
+    # Journals refuse the default, Type 3.
+    with _signs_told(), matplotlib.rc_context({**_AS_WRITTEN, "pdf.fonttype": 42}):
         for path in paths:
             figure.savefig(path, dpi=150)
     return paths

@@ -143,11 +143,14 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
 def _of_one_cell(study: Study, rows: list[Row]) -> list[Row]:
     """Of each place, seed and number of rounds one cell's rows: of files that were put together the last one's.
 
-    Else one run's accuracy would stand beside another's loss. A row that was cut off may have lost its cell.
+    Else one run's accuracy would stand beside another's loss. A row that was cut off has the beginning of its cell.
     """
     which = list(_which(study, rows))
-    last = {one: row["cell"] for one, row in zip(which, rows, strict=True) if row["cell"]}
-    return [row for one, row in zip(which, rows, strict=True) if row["cell"] in ("", last.get(one, ""))]
+    last: dict[tuple[str, ...], str] = {}
+    for one, row in zip(which, rows, strict=True):
+        if not last.get(one, "").startswith(row["cell"]):
+            last[one] = row["cell"]
+    return [row for one, row in zip(which, rows, strict=True) if last.get(one, "").startswith(row["cell"])]
 
 
 def _table(file: Path) -> tuple[list[str], list[Row]]:

@@ -161,7 +161,7 @@ def tables(
         raise UserError(f"Expected --rounds to be a number of rounds that {study.name} has, {there}, but got {rounds}.")
     if not chosen:
         raise UserError(f"Expected results of {study.name} for {option}, but there are none; run the study first.")
-    early = _ended_early(results)
+    early, honest = _ended_early(results), _honest(results)
     shown = []
     others = [axis for axis in study.axes if axis not in axes]
     at, ran = _by_labels(chosen, others), _by_labels((place for place, _ in _ran(study, results, rounds)), others)
@@ -169,7 +169,7 @@ def tables(
         rest = dict(zip(others, labels, strict=True))
         if here := at.get(labels):
             several = {axis: label for axis, label in rest.items() if len(study.axes[axis]) > 1}
-            table = _table(study, here, axes, measure, several)
+            table = _table(study, here, axes, measure, several, honest)
             table = replace(
                 table,
                 early=any(row.get("cell") in early for row in here),
@@ -286,7 +286,9 @@ def _by_entry(results: Sequence[Row], axes: Sequence[str], measure: str) -> dict
     return by_entry
 
 
-def _table(study: Study, results: Sequence[Row], axes: Sequence[str], measure: str, rest: Place) -> Table:
+def _table(
+    study: Study, results: Sequence[Row], axes: Sequence[str], measure: str, rest: Place, honest: Mapping[str, int]
+) -> Table:
     by_entry = _by_entry(results, axes, measure)
     columns = list(study.axes[axes[1]]) if len(axes) == 2 else [measure]
     return Table(
@@ -295,28 +297,28 @@ def _table(study: Study, results: Sequence[Row], axes: Sequence[str], measure: s
         rows=[label for label in study.axes[axes[0]] if any(entry[0] == label for entry in by_entry)],
         columns=[label for label in columns if any(entry[1] == label for entry in by_entry)],
         entries={entry: mean_of(by_seed) for entry, by_seed in by_entry.items()},
-        whose=_whose(results, measure),
+        whose=_whose(results, measure, honest),
     )
 
 
-def _whose(results: Sequence[Row], measure: str) -> str:
-    """Of whom a value is the mean, as a caption says it."""
+def _whose(results: Sequence[Row], measure: str, honest: Mapping[str, int]) -> str:
+    """Of whom a value is the mean, as a caption says it; by cell how many honest there are."""
     if all(row["role"] == "all" for row in results):
         return ""
     if measure == "removed_in_round":
         return " of the honest that were removed"
-    return " of the honest" + " that have a value" * _lacks(results)
+    values = Counter((row.get("cell", ""), row.get(ROUND)) for row in results)
+    lacking = any(count < honest.get(cell, 0) for (cell, _), count in values.items())
+    return " of the honest that have a value" if lacking else " of the honest"
 
 
-def _lacks(results: Iterable[Row]) -> bool:
-    """Whether somebody has no value in a round of a run, as of a loss that is not finite, and has one in another."""
-    there: dict[str, set[str]] = {}
-    by_round: Counter[tuple[str, str]] = Counter()
+def _honest(results: Iterable[Row]) -> dict[str, int]:
+    """By cell how many honest participants have a value of anything; a loss that is not finite is none."""
+    found: dict[str, set[str]] = {}
     for row in results:
-        if ROUND in row:
-            there.setdefault(row["cell"], set()).add(row["participant"])
-            by_round[row["cell"], row[ROUND]] += 1
-    return any(count < len(there[cell]) for (cell, _), count in by_round.items())
+        if row["role"] == "honest":
+            found.setdefault(row.get("cell", ""), set()).add(row["participant"])
+    return {cell: len(everybody) for cell, everybody in found.items()}
 
 
 def _difference(results: Sequence[Row], axes: Sequence[str], table: Table, first: str, second: str) -> Table:

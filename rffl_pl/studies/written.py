@@ -15,13 +15,18 @@ from rffl_pl.studies.tables import Table
 FORMATS = ("md", "csv", "tex")
 _MARKUP = re.compile(r"[\\|*<`]|(?<!\w)_|_(?!\w)")
 """What a label may have that Markdown takes for its own; within a word it leaves ``_`` alone."""
+_ESCAPED = r"\\\g<0>"
+_APART = ("gamma", "delta", "theta", "lambda", "xi", "pi", "sigma", "upsilon", "phi", "psi", "omega")
+"""Greek letters whose capitals are no Latin ones, which LaTeX has no command for."""
 _GREEK = {
-    unicodedata.lookup(f"GREEK SMALL LETTER {name.upper()}"): f"$\\{name}$"
+    unicodedata.lookup(f"GREEK {size} LETTER {name.upper().replace('LAMBDA', 'LAMDA')}"): f"$\\{written}$"
     for name in (
-        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "mu", "nu", "xi", "pi",
-        "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
+        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
+        "xi", "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
     )
-} | {"λ": r"$\lambda$", "Δ": r"$\Delta$", "Σ": r"$\Sigma$"}  # fmt: skip
+    for size, written in (("SMALL", name), ("CAPITAL", name.title()))
+    if size == "SMALL" or name in _APART
+} | {"\N{MICRO SIGN}": r"$\mu$"}  # fmt: skip
 """Of Greek, which LaTeX has in formulas alone."""
 
 
@@ -46,10 +51,10 @@ def _grid(table: Table, corner: str) -> list[list[str]]:
 
 def markdown(caption: str, grid: Sequence[Sequence[str]]) -> str:
     """A table in Markdown: the first line of the grid is its head, the first column is aligned left."""
-    escaped = [[_MARKUP.sub(r"\\\g<0>", cell) for cell in line] for line in grid]
+    escaped = [[_MARKUP.sub(_ESCAPED, cell) for cell in line] for line in grid]
     text = [f"| {' | '.join(line)} |" for line in escaped]
     text.insert(1, "|---|" + "---:|" * (len(grid[0]) - 1))
-    return "\n".join([f"Table: {caption}", "", *text])
+    return "\n".join([f"Table: {_MARKUP.sub(_ESCAPED, caption)}", "", *text])
 
 
 def latex(caption: str, grid: Sequence[Sequence[str]]) -> str:

@@ -298,6 +298,24 @@ def test_a_damaged_cell_of_a_study(folders: list[Path], tmp_path: Path) -> None:
     assert "summary.json to be JSON, but it is damaged" in left_out[0]
 
 
+def test_a_cell_that_cannot_be_read(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told to be gone, with the advice to take its rows out of the results."""
+    file = study_of(folders, tmp_path)
+    cell = tmp_path / "cells" / "bb"
+
+    def closed(self: Path) -> Any:
+        if self == cell:
+            raise PermissionError(13, "Permission denied", str(self))
+        return listed(self)
+
+    listed, globbed = Path.iterdir, Path.glob
+    monkeypatch.setattr(Path, "iterdir", closed)
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter(()) if self == cell else globbed(self, pattern))
+    _, left_out = chosen([str(file)])
+    told = f"Expected {cell} to be a folder that can be read, but Permission denied: {cell}; see to its permissions, or"
+    assert [one.startswith(told) for one in left_out] == [True, False]  # of another one there is no folder at all
+
+
 def test_a_damaged_attempt_of_a_cell(folders: list[Path], tmp_path: Path) -> None:
     """The one before it, whose result the tables have, is left out with it."""
     study = study_of(folders, tmp_path)

@@ -389,6 +389,9 @@ def test_watching_on_nothing(stage: str) -> None:
     data.setup("test")
     data.trainer = Trainer(limit_val_batches=0, accelerator="cpu", logger=False, enable_checkpointing=False)
     data.setup("fit")  # who trains may watch nothing
+    setattr(data, "val_dataloader", lambda: iter(()))  # noqa: B010  # mypy takes no method
+    data.setup("validate")  # one's own without a length
+    delattr(data, "val_dataloader")
     with pytest.raises(UserError, match=r"--trainer\.limit_val_batches .*one of 1 val batches, but got 0;"):
         data.setup("validate")
 
@@ -451,6 +454,27 @@ class Failing(Given):
     """Counts classes that it cannot count."""
 
     num_classes = property(lambda self: len(3))  # type: ignore[arg-type]  # which is its mistake
+
+
+class Unnamed(Given):
+    """Reads the names of its classes from where there are none."""
+
+    class_names = property(lambda self: vars(self)["names"])
+
+
+class Nowhere(Plain):
+    """Likewise where its examples come from."""
+
+    places = property(lambda self: vars(self)["places"])
+
+
+def test_names_and_places_that_cannot_be_read() -> None:
+    named = Unnamed(Sources(train=tensors(TRAIN), test=tensors(TEST)))
+    assert told(named).startswith("Expected Unnamed to say what its classes are called, but KeyError: 'names'")
+    with pytest.raises(
+        UserError, match=r"^Expected Nowhere to say where its examples come from, but KeyError: 'places'"
+    ):
+        with_part("test", Nowhere(TEST)).setup("predict")
 
 
 def test_a_number_of_classes_that_cannot_be_counted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -166,6 +167,11 @@ def test_labels_and_panels_beyond_the_room_there_is(tmp_path: Path) -> None:
     labels = [text.get_text() for text in figure.axes[0].get_xticklabels()]
     assert labels == [f"{i}{'x' * 19}…{'x' * 18}{i}" for i in range(2)]
     assert len(save(figure, tmp_path, "long")) == 2
+    alike = [f"{'x' * 30}{i}{'x' * 30}" for i in range(2)]
+    axes = {"server": {name: [] for name in alike}, "rate": {"1": []}}
+    rows_ = [about | {"server": name, "rate": "1"} for name in alike]
+    shown = tables(replace(made, axes=axes), rows_, ["rate", "server"], "loss", None)
+    assert [*_lines(draw(shown, ["rate", "server"]), 0)] == alike  # as one they would have one entry
     with pytest.raises(UserError, match=r"^Expected --figure to draw at most 60 panels, .*, but there are 61; narrow"):
         draw(tables(made, rows, ["place"], "loss", None), ["place"])
 
@@ -184,8 +190,20 @@ def test_signs_that_no_font_has(tmp_path: Path) -> None:
 
 def test_a_mean_of_those_who_have_a_value(made: tuple[Path, Rows, Rows]) -> None:
     """Whoever has diverged was left out of the mean in silence, and the loss of the others looked like everybody's."""
-    file, _, every = made
-    for some, whose in ((every, " of the honest"), (every[1:], " of the honest that have a value")):
+    file, last, every = made
+    first = every[0]
+    of_one = [row | {"measure": "mine"} for row in last if row["participant"] == "1"]
+    assert (
+        tables(Study.read(file), last + of_one, ["server"], "mine", None)[0].whose == " of the honest that have a value"
+    )
+    assert tables(Study.read(file), last, ["server"], "accuracy", None)[0].whose == " of the honest"
+    never = [row for row in every if (row["cell"], row["participant"]) != (first["cell"], first["participant"])]
+    watched = [row | {"measure": "weight"} for row in every]
+    for some, whose in (
+        (every, " of the honest"),
+        (every[1:], " of the honest that have a value"),
+        (never + watched, " of the honest that have a value"),
+    ):
         wide, within = widened(Study.read(file), some, ["round", "server"], "reputation")
         shown = tables(wide, within, ["round", "server"], "reputation", None)
         assert [table.whose for table in shown if table.rest == {"rate": "0.1", "split": "UNI"}] == [whose]

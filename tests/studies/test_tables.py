@@ -240,10 +240,25 @@ def test_two_runs_of_a_place_are_not_mixed(tmp_path: Path, made: tuple[Path, Val
     with results.open("w", newline="") as lines:
         table = csv.DictWriter(lines, later.keys())
         table.writeheader()
-        table.writerows([row | {"cell": "c"} for row in rows] + [later | {"cell": "d", "value": "0.9"}])
+        table.writerows([row | {"cell": "cc"} for row in rows] + [later | {"cell": "dd", "value": "0.9"}])
     study_ = Study.read(made[0])
     here = [row for row in read(study_, results) if first.items() <= row.items()]
-    assert [(row["cell"], row["measure"], row["value"]) for row in here] == [("d", "accuracy_mean", "0.9")]
+    assert [(row["cell"], row["measure"], row["value"]) for row in here] == [("dd", "accuracy_mean", "0.9")]
+
+
+@pytest.mark.parametrize("cut", ["", "c"])
+def test_a_row_that_is_cut_off_in_its_cell(tmp_path: Path, made: tuple[Path, Values], cut: str) -> None:
+    """It is of the same run as those before it, and not of a later one, for which they would give way."""
+    results = tmp_path / "studies" / "made" / "results.csv"
+    with results.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    last = {"server": "Fed_Avg", "split": "POW", "attack": "flip", "seed": "2"}
+    with results.open("w", newline="") as lines:
+        table = csv.DictWriter(lines, rows[0].keys())
+        table.writeheader()
+        table.writerows([row | {"cell": cut if row is rows[-1] else "cc"} for row in rows])
+    here = [row for row in read(Study.read(made[0]), results) if last.items() <= row.items()]
+    assert len(here) == 4
 
 
 def test_labels_that_latex_takes_for_something_else() -> None:
@@ -253,7 +268,7 @@ def test_labels_that_latex_takes_for_something_else() -> None:
     assert [line for line in text.splitlines() if line.endswith(r"\\")] == [
         r"{}[x] & $<$1$>$ \\", r"{}* & a* \\", r"plain & [y] \\",
     ]  # fmt: skip
-    assert r"\caption{$\gamma$=1, -{}-data.watch, $\Delta$}" in latex("\u03b3=1, --data.watch, \u0394", [["x"], ["1"]])
+    assert r"\caption{$\gamma$=1, -{}-data.watch, $\Omega$}" in latex("\u03b3=1, --data.watch, \u03a9", [["x"], ["1"]])
 
 
 @pytest.mark.parametrize(
@@ -347,6 +362,7 @@ def test_a_label_with_a_bar_stays_one_cell() -> None:
     assert markdown("n", [["", "a|b"], ["c", "1"]]).splitlines()[2:] == [r"|  | a\|b |", "|---|---:|", "| c | 1 |"]
     line = markdown("n", [["", "1"], [r"a\|b", "_c_ *d* <e> f_g"]]).splitlines()[-1]
     assert line == r"| a\\\|b | \_c\_ \*d\* \<e> f_g |"
+    assert markdown("server=*A* in d_z", [["a"], ["1"]]).startswith(r"Table: server=\*A\* in d_z" + "\n")
 
 
 def test_a_table_needs_no_torch(tmp_path: Path, made: tuple[Path, Values]) -> None:

@@ -241,6 +241,15 @@ def test_who_alone_has_another_seed_is_not_chosen_for_that(made: Made) -> None:
     assert "rate=0.1" not in chosen[1]
 
 
+def test_seeds_of_one_label_alone(made: Made) -> None:
+    """That of the file counts, which the others lack; of another one nothing else is known."""
+    of_two = [row for row in made.rows if row["rate"] in ("0.1", "0.2")]
+    made.write(row for row in of_two if (row["rate"], row["seed"]) != ("0.2", "1"))  # the file says nothing: seed 1
+    assert {line["tuned"] for line in made.lines("server", "attack", "--tuned", "rate")} == {"rate=0.1"}
+    made.write(row for row in of_two if (row["rate"], row["seed"]) == ("0.2", "3"))
+    assert {line["tuned"] for line in made.lines("server", "attack", "--tuned", "rate")} == {"rate=0.2"}
+
+
 def test_who_has_nothing_to_be_chosen_by(made: Made) -> None:
     """It is left out and told, be it a label without a validation accuracy, or a server that nobody attacked."""
     made.write(
