@@ -28,7 +28,7 @@ import torch
 
 from rffl_pl.errors import UserError
 from rffl_pl.runs.disks import Disk
-from rffl_pl.runs.durable import on_disk, why_not_written
+from rffl_pl.runs.durable import end_if_asked, on_disk, why_not_written
 from rffl_pl.runs.history import History, read_shared
 
 FORMAT, VERSION = "rffl_pl", 3
@@ -173,6 +173,7 @@ def _failure(target: Path, work: Callable[[], None]) -> str | None:
     try:
         work()
     except (OSError, RuntimeError, UserError) as error:
+        end_if_asked(error)
         before = os.path.lexists(target) or _previous(target).exists()
         kept = "the one before is kept" if before else "there is none before it"
         return (

@@ -34,9 +34,23 @@ def put(files: Iterable[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
     except (OSError, RuntimeError) as error:
         for partial in partials.values():
             partial.unlink(missing_ok=True)
+        end_if_asked(error)
         raise UserError(
             f"Expected to write {path}, but {why_not_written(error)}; make room, and go on with --ckpt_path last."
         ) from error
+
+
+def end_if_asked(error: BaseException) -> None:
+    """End where that is what was asked for in the middle of writing: torch's writer makes an error of its own of it.
+
+    Raises:
+        KeyboardInterrupt: If a user has interrupted it; or as a signal has it, a `SystemExit`.
+    """
+    behind: BaseException | None = error
+    while behind is not None:
+        if not isinstance(behind, Exception):
+            raise behind
+        behind = behind.__cause__ or behind.__context__
 
 
 def why_not_written(error: BaseException) -> str:
