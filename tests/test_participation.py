@@ -26,6 +26,7 @@ from tests.cli.folders import assert_same_bits, weights
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
 from tests.runs import Recorded, RecordedFedAvg, federate
+from tests.test_scaffold import OwnHead
 
 
 class RecordedRFFL(Recorded, RFFL):
@@ -241,18 +242,8 @@ def test_who_starts_from_its_own_model_keeps_it(server: Callable[[], FedAvg]) ->
         assert moved == list(federation.asked(range(5), number))
 
 
-class OwnBias(Recorded, FedAvg):
-    """The last bias stays with its owner."""
-
-    gives_all = False
-
-    def kept(self, update: Tensor) -> Tensor:
-        return update - self.outgoing(update, {}, update)
-
-    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
-        sent = update.clone()
-        sent[-self.layers[-1] :] = 0
-        return sent
+class OwnBias(Recorded, OwnHead):
+    """Keeps what it is told."""
 
 
 @pytest.mark.parametrize("around", [False, True])
