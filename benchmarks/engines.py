@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
-from rffl_pl.schedule import OptimizerFactory, Schedule
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.schedule import OptimizerFactory, Schedule
 
 TASKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, OptimizerFactory]] = {
     "Perceptron": (Perceptron, (64,), 16, lambda p: torch.optim.SGD(p, lr=0.1)),

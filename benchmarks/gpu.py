@@ -26,17 +26,17 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries import Cast
-from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, TextCNN
 from rffl_pl.models.vision import _layout
-from rffl_pl.parameters import flat_parameters, layer_sizes
-from rffl_pl.round import play
-from rffl_pl.schedule import OptimizerFactory, Schedule
+from rffl_pl.round.play import play
+from rffl_pl.round.table import Table
 from rffl_pl.servers import RFFL, FedAvg, Server, Task
-from rffl_pl.table import Table
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.parameters import flat_parameters, layer_sizes
+from rffl_pl.training.schedule import OptimizerFactory, Schedule
 
 FAILED: list[str] = []
 """What rows met that was no lack of memory."""

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from lightning.pytorch import Callback
 
 from benchmarks.job import RANKS, measured
-from rffl_pl import round as rounds
+from rffl_pl.round import play as rounds
 from rffl_pl.servers import Server
 
 ROUND = [

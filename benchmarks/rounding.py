@@ -21,7 +21,7 @@ from rffl_pl.datamodules import Digits
 from rffl_pl.federation import Federation
 from rffl_pl.functional.rounding import rounding_level
 from rffl_pl.models import Perceptron
-from rffl_pl.parameters import flat_parameters
+from rffl_pl.training.parameters import flat_parameters
 
 BATCH, FALL = 16, 0.7
 Kind = type[torch.optim.SGD] | type[torch.optim.Adam]

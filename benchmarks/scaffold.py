@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import MNISTCNN, Perceptron
-from rffl_pl.schedule import Schedule
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.schedule import Schedule
 
 TASKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "MNIST": (MNISTCNN, (1, 32, 32), 200),

@@ -1,4 +1,4 @@
-"""Local training and evaluation of the MNIST network: as a newcomer writes them against `rffl_pl.cohort`.
+"""Local training and evaluation of the MNIST network: as a newcomer writes them against `rffl_pl.training.cohort`.
 
     python benchmarks/training.py [--threads 2] [--bare | --onednn] [--keep-memory]
 
@@ -23,10 +23,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from rffl_pl.cli.process import keep_freed_memory
-from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import MNISTCNN, onednn, windows
-from rffl_pl.schedule import Schedule
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.schedule import Schedule
 
 EXAMPLES, BATCH, PAIRS = 960, 32, 7
 

@@ -22,7 +22,7 @@ _ROOMS = {
     "federation": "Federation",
     "models": "CIFAR10CNN MNISTCNN Perceptron TextCNN",
     "module": "FederatedModule",
-    "objective": "LocalRound Objective",
+    "training.objective": "LocalRound Objective",
     "runs": "Round RunFolder Summary",
     "servers": "AFL ARC CFFL CGSV FLAME IAFL NNM QFFL RFFL TERM Bucketing Bulyan CenteredClipping Consensus DnC "
     "Evidence FLTrust FedAvg FedMGDA FedOpt FoolsGold GeometricMedian Median MultiKrum NormBound Server SignSGD "

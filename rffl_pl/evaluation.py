@@ -14,14 +14,14 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary
-from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated
 from rffl_pl.errors import GO_ON, UserError, ones_own, reason
-from rffl_pl.fingerprints import left_alone
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.metrics import ParticipantScores
+from rffl_pl.round.table import Precision
 from rffl_pl.runs.records import SHARES, Summary
-from rffl_pl.table import Precision
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.fingerprints import left_alone
 
 Scores = dict[str, Tensor]
 """Measured of the hosted participants' models, ``[n]`` each, by name: ``accuracy``, ``loss``, and what the user and the

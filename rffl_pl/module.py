@@ -19,7 +19,6 @@ from torchmetrics import Metric
 from tqdm import tqdm
 
 from rffl_pl.adversaries import Adversary, Cast
-from rffl_pl.cohort import Cohort
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated, Joint
@@ -28,11 +27,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
-from rffl_pl.first_step import check_in_place, check_objective, check_plain_steps, check_step, check_training_mode
 from rffl_pl.functional.streams import drawn_so_far, random_stream
-from rffl_pl.objective import Objective
-from rffl_pl.parameters import flat_parameters, layer_sizes
-from rffl_pl.rehearsal import (
+from rffl_pl.rehearsal.checks import (
     check_logits,
     check_memory,
     check_same_federation,
@@ -44,13 +40,23 @@ from rffl_pl.rehearsal import (
     warn_of_padding,
     warn_of_probabilities,
 )
-from rffl_pl.root import Root
+from rffl_pl.rehearsal.first_step import (
+    check_in_place,
+    check_objective,
+    check_plain_steps,
+    check_step,
+    check_training_mode,
+)
+from rffl_pl.round.root import Root
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
-from rffl_pl.schedule import Schedule, check_pull, loss_on, make_optimizer
 from rffl_pl.servers import Task
-from rffl_pl.stack import refusal
 from rffl_pl.strategy import FederatedStrategy
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.objective import Objective
+from rffl_pl.training.parameters import flat_parameters, layer_sizes
+from rffl_pl.training.schedule import Schedule, check_pull, loss_on, make_optimizer
+from rffl_pl.training.stack import refusal
 
 
 class FederatedModule(Configured, LightningModule):
@@ -82,10 +88,10 @@ class FederatedModule(Configured, LightningModule):
             is the one that is measured and exported; of adversaries the shared one is. 0 is without. It takes twice
             the training.
         scaffold: SCAFFOLD (Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378): every step of local training is
-            corrected towards where the last round went, by what a participant downloaded in it (`rffl_pl.scaffold`),
+            corrected towards where the last round went, by what a participant downloaded in it,
             which helps where examples differ from participant to participant, and sends nothing more. Under a server
             whose steps are means of updates, by SGD without momentum; models of one's own train without.
-        objective: What participants minimise in place of the loss of their logits alone, `rffl_pl.objective.Objective`;
+        objective: What participants minimise in place of the loss of their logits alone, `rffl_pl.Objective`;
             models of one's own and standalone references train without.
         engine: How the hosted participants train: ``loop``, one after another; ``stacked``, all at once, their models
             as one stack, for SGD and Adam and networks without BatchNorm or the like, or else one after another, which

@@ -32,7 +32,7 @@ from rffl_pl.runs.disks import Disks
 from rffl_pl.runs.keeping import Keeper
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.sharded import Part
-from rffl_pl.stack import TRAINER
+from rffl_pl.training.stack import TRAINER
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rffl_pl.cohort import Cohort
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
-from rffl_pl.schedule import Batches, Examples, Schedule
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.schedule import Batches, Examples, Schedule
 
 CPU = torch.device("cpu")
 FEDERATION = Federation(participants=5, seed=3)

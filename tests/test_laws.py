@@ -24,8 +24,8 @@ from rffl_pl.federation import Federation
 from rffl_pl.functional import aggregation, blocks, contribution, order, reputation, sparsify, wire
 from rffl_pl.servers import AFL, CFFL, CGSV, RFFL, FoolsGold, Server
 from tests.hostile import BLANK, KINDS, UNFIT, Kind, hostile
+from tests.round.test_hostile_uploads import CONSENSUS, SERVERS
 from tests.servers.tasks import downloads, shards, task
-from tests.test_hostile_uploads import CONSENSUS, SERVERS
 
 pytestmark = pytest.mark.filterwarnings("ignore:--server.steepness", "ignore:Round ")
 law = settings(

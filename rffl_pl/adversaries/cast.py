@@ -14,10 +14,10 @@ from torchmetrics import Metric
 from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.federation import Federation
-from rffl_pl.fingerprints import left_alone, stays
 from rffl_pl.functional.kept import kept_apart
 from rffl_pl.functional.streams import random_stream
-from rffl_pl.schedule import Batches, Examples
+from rffl_pl.training.fingerprints import left_alone, stays
+from rffl_pl.training.schedule import Batches, Examples
 
 
 class Cast:

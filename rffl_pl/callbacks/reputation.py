@@ -17,15 +17,15 @@ from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.exchange import Traffic
-from rffl_pl.handing import own_entries
 from rffl_pl.module import FederatedModule
-from rffl_pl.pieces import check_pieces
-from rffl_pl.round import bring_up_to_date, play
+from rffl_pl.rehearsal.pieces import check_pieces
+from rffl_pl.round.handing import own_entries
+from rffl_pl.round.play import bring_up_to_date, play
+from rffl_pl.round.table import Table
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import RFFL, Consensus, FedAvg, Server, Verdict
 from rffl_pl.servers.around import surrounded
 from rffl_pl.strategy import FederatedStrategy
-from rffl_pl.table import Table
 
 Memories = dict[int, dict[str, Tensor]]
 

@@ -24,11 +24,11 @@ from rffl_pl.datamodules.augmenting import changed
 from rffl_pl.files import replaced
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
-from rffl_pl.parameters import sharing_copy, trainable
 from rffl_pl.runs.identity import raw, sources
 from rffl_pl.runs.settings import attributes, data_settings, loss_settings, optimizer_settings
-from rffl_pl.schedule import Schedule, loss_on, make_optimizer
 from rffl_pl.strategy import FederatedStrategy
+from rffl_pl.training.parameters import sharing_copy, trainable
+from rffl_pl.training.schedule import Schedule, loss_on, make_optimizer
 
 _SAMPLE = 32
 """Examples of a data set by which it is known again, where its inputs do not lie in memory."""

@@ -33,7 +33,7 @@ from rffl_pl.comparison.own import own_of
 from rffl_pl.errors import UserError, check_folder, check_number
 from rffl_pl.files import replaced
 from rffl_pl.module import FederatedModule
-from rffl_pl.rehearsal import check_precision
+from rffl_pl.rehearsal.checks import check_precision
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import RUN, header, sound, wandb_run
 from rffl_pl.runs.facts import cell, facts, group, tags

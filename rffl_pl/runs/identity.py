@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 from rffl_pl.configured import IMPLEMENTATIONS
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.parameters import bytes_of
 from rffl_pl.runs.imports import imported_by
 from rffl_pl.runs.settings import optimizer_settings
+from rffl_pl.training.parameters import bytes_of
 
 Identity = dict[str, dict[str, str]]
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from rffl_pl.configured import Configured, short
-from rffl_pl.fingerprints import fingerprint
+from rffl_pl.training.fingerprints import fingerprint
 
 Settings = dict[str, str]
 

@@ -24,7 +24,7 @@ from rffl_pl.servers.evidence import Evidence
 
 
 class Root(Protocol):
-    """Clean examples of the server's own, and the training on them; see `rffl_pl.root`."""
+    """Clean examples of the server's own, and the training on them; see `rffl_pl.round.root`."""
 
     def __len__(self) -> int:
         """How many examples there are."""
@@ -189,11 +189,13 @@ class Server(ParticipantSide, ABC):
     steps_by_updates: bool = True
     """Whether what participants download is about as long as their updates and goes where these went on average.
 
-    `rffl_pl.scaffold` reads the mean gradient off it, and diverges by steps that are longer or go by earlier rounds.
+    `rffl_pl.training.scaffold` reads the mean gradient off it, and diverges by steps that are longer or go by earlier
+    rounds.
     """
 
     gives_all: bool = False
-    """Whether everybody downloads every entry of a step, so that for `rffl_pl.scaffold` one of 0 was downloaded too.
+    """Whether everybody downloads every entry of a step, so that for `rffl_pl.training.scaffold` one of 0 was
+    downloaded too.
 
     Not so where a layer stays with its owner.
     """

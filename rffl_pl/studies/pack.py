@@ -23,8 +23,8 @@ from torch import Tensor
 
 from rffl_pl.errors import reason
 from rffl_pl.launch.stopping import STOP, Stopped
-from rffl_pl.stack import TRAINER, Stack, Turn, repeat
 from rffl_pl.studies.surroundings import Surroundings
+from rffl_pl.training.stack import TRAINER, Stack, Turn, repeat
 
 T = TypeVar("T")
 Clock = Callable[[], float]

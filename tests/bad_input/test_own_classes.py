@@ -57,7 +57,7 @@ LOADED = {
 
 CLASSES: Mapping[str, Row] = {
     "a rule on whole vectors": (
-        ("--server", "tests.servers.test_pieces.Pasted"),
+        ("--server", "tests.rehearsal.test_pieces.Pasted"),
         "combine of --server Pasted to make every coordinate of what uploads have there alone",
     ),
     "a verdict that nobody asks for": (

@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.byte_images import ByteImages, Standardise
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import Perceptron
-from rffl_pl.schedule import Schedule
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.schedule import Schedule
 from tests.cohorts import CPU, seeded, sgd
 
 

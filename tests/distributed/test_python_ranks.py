@@ -19,7 +19,7 @@ PROGRAM = f"""
 import os, signal, sys, time
 from pathlib import Path
 from rffl_pl import RunFolder
-from tests.test_python import small
+from tests.python.test_python import small
 
 rank = int(os.environ["RANK"])
 

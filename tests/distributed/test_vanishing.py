@@ -21,7 +21,7 @@ from tests.cli.folders import DIGITS, assert_same_bits
 from tests.conftest import ROOT, Ended, only_run
 from tests.processes import living
 from tests.ranks import forked
-from tests.test_wandb import history, of_kind, records
+from tests.wandb.test_wandb import history, of_kind, records
 
 pytestmark = pytest.mark.distributed
 

@@ -15,13 +15,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from rffl_pl.cohort import Cohort
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, TextCNN
 from rffl_pl.runs.checkpoint import read
-from rffl_pl.schedule import Schedule
 from rffl_pl.strategy import leave_process_group
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.schedule import Schedule
 from tests.gpu.program import SERVERS, play
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine shows no GPU")]
@@ -111,7 +111,7 @@ def test_a_stack_never_waits_for_the_card(name: str, optimizer: str) -> None:
     made, shards = cohort(name, "cuda", stacked=True, optimizer=optimizer)
     made.train_all(shards, Schedule(epochs=1), 0, {i: i for i in shards})  # examples are on the card now
     assert made._stack is not None
-    from rffl_pl.stack import Turn
+    from rffl_pl.training.stack import Turn
 
     turns = [Turn(made.weights[i], made.optimizers[i], shard, i) for i, shard in shards.items()]
     train = made._stack.trained if optimizer == "Adam" else made._stack.train  # whose steps are counted on the CPU

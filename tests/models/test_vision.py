@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from rffl_pl.models import CIFAR10CNN, MNISTCNN
-from rffl_pl.parameters import layer_sizes
+from rffl_pl.training.parameters import layer_sizes
 
 
 def test_size_of_the_papers_network() -> None:

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from rffl_pl.round import play
+from rffl_pl.round.play import play
 from rffl_pl.servers import IAFL, FedAvg
 from tests.cohorts import examples
 from tests.functional.reference import close, uploads
+from tests.round.test_hostile_uploads import table
 from tests.servers.tasks import assert_equal, assert_refused, downloads, shards, task, through_file
-from tests.test_hostile_uploads import table
 
 LAYERS = [5, 1, 40]
 D = sum(LAYERS)

@@ -30,13 +30,13 @@ from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.launch.stopping import STOP, Stopped
-from rffl_pl.stack import Stack, Turn
-from rffl_pl.stack.batches import Held
-from rffl_pl.stack.networks import Draws, adapted, alike
-from rffl_pl.stack.rows import Rows
 from rffl_pl.studies import Study
 from rffl_pl.studies.cells import Cell, cells_of, packed
 from rffl_pl.studies.pack import Clock, together
+from rffl_pl.training.stack import Stack, Turn
+from rffl_pl.training.stack.batches import Held
+from rffl_pl.training.stack.networks import Draws, adapted, alike
+from rffl_pl.training.stack.rows import Rows
 from tests.cli.folders import Run, weights
 from tests.conftest import ROOT
 from tests.processes import group_lives

@@ -1,0 +1,107 @@
+"""The server's judgement of a round's uploads, and whether all who are to come to the same do."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.exchange import Exchange
+from rffl_pl.functional.kept import kept_apart
+from rffl_pl.round.restored import same_verdicts, warn_of_lost_state
+from rffl_pl.round.table import Table, of_server
+from rffl_pl.servers import Server, Verdict
+from rffl_pl.servers.around import surrounded
+from rffl_pl.training.fingerprints import close
+
+
+def judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
+    """The server's verdict; where ranks share the server, they see that it is one and the same.
+
+    Raises:
+        UserError: On every rank, if one of them comes to another.
+    """
+    exchange = table.exchange
+    heard_once = nullcontext() if exchange.rank == 0 else warnings.catch_warnings(action="ignore")  # rank 0 says it
+    with heard_once:
+        verdict = _judged(table, table.server, uploads, heard, number)
+    for rule in surrounded(table.server):  # uploads of who is hosted here are written over in the next round
+        kept_apart(vars(rule), *uploads.values())
+    if len(exchange.shards) > 1:
+        _check_agreement(exchange, verdict)
+    if table.restored is not None:
+        with warnings.catch_warnings(action="ignore"):
+            differs = not _decides_the_same(table, table.restored, verdict, uploads, heard, number)
+        if len(exchange.shards) > 1:
+            differs = exchange.anybody(differs)
+        if differs and exchange.rank == 0:
+            warn_of_lost_state(table.server, table.restored)
+    return verdict
+
+
+def _decides_the_same(
+    table: Table,
+    restored: Server,
+    verdict: Verdict,
+    uploads: Mapping[int, Tensor],
+    heard: Tensor | None,
+    number: int,
+) -> bool:
+    """Whether another server comes to a verdict, and the models that it has everybody start from are the same."""
+    try:
+        again = _judged(table, restored, uploads, heard, number)
+        return all([same_verdicts(table.exchange.asked, verdict, again), _same_models(table, restored, number)])
+    except UserError:  # without what it lacks it may not be able to
+        return False
+
+
+def _judged(table: Table, server: Server, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
+    """A server's verdict; what it draws is from streams of the round."""
+    exchange = table.exchange
+    with table.drawing("server", number), of_server(server, "judge the uploads", number):
+        verdict = server.step(list(uploads.values()), list(uploads), heard)
+
+    def download(participant: int) -> Tensor:
+        doing = "give a participant its download"
+        with table.drawing("download", participant, number), of_server(server, doing, number):
+            before = server.drawn(exchange.device)
+            step = verdict.download(participant)
+            server.check_drawn(doing, before, exchange.device)
+            return step
+
+    return replace(verdict, download=download)
+
+
+def _same_models(table: Table, restored: Server, number: int) -> bool:
+    """Whether two servers would have everybody start from the same models, if they hand any out."""
+    if table.federation.share == 1 and not table.server.hands_models:
+        return True
+
+    def model_for(server: Server, participant: int) -> Tensor:
+        with table.drawing("model", participant, number), of_server(server, "give a participant its model", number):
+            model = server.model_for(participant)
+        return torch.empty(0) if model is None else model
+
+    return all(close(model_for(table.server, i), model_for(restored, i)) for i in table.exchange.asked)
+
+
+def _check_agreement(exchange: Exchange, verdict: Verdict) -> None:
+    """See that all ranks that share the server decide alike.
+
+    Raises:
+        UserError: On every rank, if one of them comes to another verdict.
+    """
+    decided = (verdict.weights, verdict.reputations, verdict.quotas, verdict.members)
+    digest = hashlib.sha256(b"".join(values.cpu().numpy().tobytes() for values in decided)).hexdigest()
+    found = exchange.first_difference({"verdict": digest})
+    if found is not None:
+        raise UserError(
+            f"Expected all ranks to decide alike under --exchange sharded, but rank {found.rank} comes to another "
+            "verdict than rank 0, as on another processor or with other threads; give --exchange central."
+        )

@@ -1,0 +1,374 @@
+"""One communication round of any server, in the steps of Algorithm 1 (Xu & Lyu 2021, https://arxiv.org/abs/2011.10464)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.exchange import Traffic
+from rffl_pl.functional.finite import all_finite
+from rffl_pl.functional.kept import kept_apart
+from rffl_pl.functional.streams import random_stream
+from rffl_pl.round.handing import own_entries, shares_model
+from rffl_pl.round.judging import judge
+from rffl_pl.round.running import RunningStatistics
+from rffl_pl.round.table import Table, of_server
+from rffl_pl.servers import Server, Verdict
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.fingerprints import left_alone
+from rffl_pl.training.schedule import Examples, Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What is known of a round.
+
+    Attributes:
+        losses: Mean training loss of the last local epoch of every hosted participant that trained.
+        personal_losses: Likewise of the models of their own; without the pull.
+        verdict: The server's answer, on rank 0; None where nobody communicates.
+        traffic: The bytes of the round; likewise.
+    """
+
+    losses: dict[int, float]
+    personal_losses: dict[int, float] = field(default_factory=dict)
+    verdict: Verdict | None = None
+    traffic: Traffic | None = None
+
+
+def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
+    """Play one communication round; every rank calls it with the participants that it hosts.
+
+    Whoever has been removed trains on alone; a member that was not asked to take part does nothing.
+
+    Args:
+        table: This rank's side.
+        shards: The training examples of the hosted participants.
+        number: The round, counted from 0.
+    """
+    exchange, server = table.exchange, table.server
+    server.round = number  # also where it only is a participant's half, which steps no round
+    examples = {i: table.cast.examples(i, shard) for i, shard in shards.items()}
+    if not server.communicates:
+        return Outcome(losses=_train(table, examples, number))
+
+    # 1. Ask who takes part, and bring those up to date who missed rounds.
+    running = RunningStatistics(table.cohort, exchange, server, number)
+    _ask(table, number, running.bytes)
+    running.begin()
+    # 2. Measure: what participants report before they train.
+    reports = _measure(table, examples, number) if server.hears_losses else None
+    # 3. Train, on one's own examples or on those that one's attack makes of them; models of one's own first.
+    personal_losses = _train_personal(table, table.personal, examples, number) if table.personal is not None else {}
+    losses = _train(table, examples, number)
+    # 4. Forge: everybody keeps of its own update what is its to keep; adversaries send something else.
+    _forge(table, losses, number)
+    # 5. Upload; beside it what normalisation layers have measured, where all have one model.
+    uploads = _upload(table, number)
+    running.upload()
+    heard = exchange.gather_reports(reports) if reports is not None else None
+    # 6. Collude: omniscient adversaries see the honest uploads before the server does.
+    _collude(table, uploads, number)
+    running.screen(uploads)
+    # 7. Judge: aggregate, similarities, reputations, removal, quotas.
+    verdict = judge(table, uploads, heard, number) if exchange.serves else None
+    # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
+    _integrate(table, verdict)
+    running.share(verdict)
+    _hand_over(table)
+    verdict = replace(verdict, download=_spent) if verdict is not None and exchange.rank == 0 else None
+    return Outcome(losses=losses, personal_losses=personal_losses, verdict=verdict, traffic=exchange.traffic)
+
+
+def _ask(table: Table, number: int, beside: int) -> None:
+    exchange = table.exchange
+    if table.federation.share == 1 and not table.server.hands_models:
+        return exchange.ask_all()
+    asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
+
+    checked: list[Tensor] = []  # the last: most servers give one to all
+
+    def model_for(participant: int) -> Tensor | None:
+        doing = "give a participant its model"
+        with table.drawing("model", participant, number), of_server(table.server, doing, number):
+            before = table.server.drawn(exchange.device)
+            model = table.server.model_for(participant)
+            table.server.check_drawn(doing, before, exchange.device)
+        if model is not None and not any(model is one for one in checked):
+            checked[:] = [_checked_model(table.server, model, number)]
+        return model
+
+    _hand_models(table, exchange.ask(asked, model_for if exchange.serves else None, beside))
+    return None
+
+
+def _hand_models(table: Table, models: Iterable[tuple[int, Tensor]]) -> None:
+    """Have participants start from the server's model, but for what is theirs alone, which it has never been sent."""
+    cohort, own = table.cohort, None
+    for participant, model in models:
+        row = cohort.weights[cohort.row[participant]]
+        if own is None and shares_model(table.server):
+            own = own_entries(table.server, row)
+        row.copy_(model if own is None else torch.where(own, row, model))
+
+
+def _checked_model(server: Server, model: object, number: int) -> Tensor:
+    """A model that a participant can start from.
+
+    Raises:
+        UserError: If it has not every entry, is not float32, or cannot be computed with.
+    """
+    where = server.coordinates.where
+    _check_shape("model_for", server, model, (where.stop - where.start,))
+    assert isinstance(model, Tensor)
+    if model.dtype != torch.float32:
+        raise UserError(
+            f"Expected model_for of --server {type(server).__name__} to give float32, but got {model.dtype}; give "
+            "model.float()."
+        )
+    server.check_finite("the model_for a participant", model, number + 1)
+    return model
+
+
+def bring_up_to_date(table: Table) -> None:
+    """Give whoever was not asked in the last round the model that it would start from, where all share one.
+
+    It is to be measured, kept and exported, and no part of a round: who is asked again downloads it then, and that is
+    counted. Every rank calls it, after a round.
+    """
+    server, exchange = table.server, table.exchange
+    if not shares_model(server) or table.federation.share == 1 or server.model is None:
+        return
+    model = exchange.everywhere(server.coordinates.gathered(server.model) if exchange.serves else None)
+    behind = (i for _, i in table.hosted() if exchange.active[i] and i not in exchange.asked)
+    _hand_models(table, ((i, model) for i in behind))
+    _hand_over(table)
+
+
+def _measure(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
+    """The mean loss of everybody asked on its own examples, before training; what those draw is the participant's."""
+    losses = {}
+    for index, participant in table.hosted():
+        if participant in table.exchange.asked:
+            seed = table.federation.seed_for("report", participant, number)
+            with table.precision.val_step_context(), random_stream(seed, table.cohort.weights.device):
+                losses[participant] = table.cohort.loss(index, examples[participant])
+    return losses
+
+
+def _train(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
+    """Local training of everybody hosted who is up and whose attack does not spare it; their losses, by participant."""
+    training = {index: i for index, i in table.up() if table.cast.trains(i, number)}
+    return _trained(table, table.cohort, table.schedule, training, examples, number)
+
+
+def _train_personal(table: Table, personal: Cohort, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
+    """The honest likewise, models of their own, drawn to the shared ones as these are before they train."""
+    training = {index: i for index, i in table.up() if i not in table.cast.attacks}
+    anchors = {index: table.cohort.weights[index] for index in training}
+    schedule = replace(table.schedule, proximal=table.pull)
+    return _trained(table, personal, schedule, training, examples, number, anchors)
+
+
+def _trained(
+    table: Table,
+    cohort: Cohort,
+    schedule: Schedule,
+    training: Mapping[int, int],
+    examples: Mapping[int, Examples],
+    number: int,
+    anchors: Mapping[int, Tensor] | None = None,
+) -> dict[int, float]:
+    """The losses, by participant, of those who train, given by row."""
+    seeds = {index: table.federation.seed_for("training", i, number) for index, i in training.items()}
+    theirs = {index: examples[i] for index, i in training.items()}
+    with torch.enable_grad(), table.precision.train_step_context():
+        losses = cohort.train_all(theirs, schedule, number, seeds, anchors)
+    return {training[index]: loss for index, loss in losses.items()}
+
+
+def _forge(table: Table, trained: Container[int], number: int) -> None:
+    """Leave everybody with what it keeps of its update, and its row of `Cohort.updates` with what it sends."""
+    cohort, server = table.cohort, table.server
+    for index, participant in table.up():
+        update = cohort.withdraw(index) if participant in trained else cohort.idle(index)
+        own = update
+        if table.exchange.active[participant]:  # whoever has been removed keeps all of it
+            keeping = of_server(server, "keep what is a participant's own of its update", number)
+            given = left_alone(f"kept of --server {type(server).__name__} to leave updates as they are", update)
+            with table.drawing_ones_own("kept", participant, number), keeping, given:
+                own = server.kept(update)
+            _check_shape("kept", server, own, update.shape)
+        sent = update
+        if participant in table.exchange.asked:
+            forged = _forged(table, index, update, number)
+            sent = _sent(table, participant, forged, cohort.memories[index], cohort.weights[index], number)
+        cohort.integrate(index, own)  # which may be the very update: before it makes room
+        update.copy_(sent)
+
+
+def _sent(
+    table: Table, participant: int, upload: Tensor, memory: dict[str, Tensor], model: Tensor, number: int
+) -> Tensor:
+    """What a participant sends of an upload ``[D]``; noise that a rule adds is the participant's own.
+
+    Raises:
+        UserError: If the server's class has it send another number of entries, remember what no checkpoint keeps, or
+            changes what it is given in place.
+    """
+    server, seed = table.server, table.federation.seed_for("upload", participant, number)
+    given = left_alone(f"outgoing of --server {type(server).__name__} to leave updates as they are", upload, model)
+    with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number), given:
+        sent = server.outgoing(upload, memory, model)
+    _check_shape("outgoing", server, sent, upload.shape)
+    for key, value in memory.items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"Expected outgoing of --server {type(server).__name__} to remember tensors, which a checkpoint keeps, "
+                f"but its memory has {key} of type {type(value).__name__}; give torch.tensor(...)."
+            )
+    kept_apart(memory, upload, model)
+    return sent
+
+
+def _check_shape(method: str, server: Server, given: object, shape: Sequence[int]) -> None:
+    """See that something has an entry for every entry of an update.
+
+    Raises:
+        UserError: If not.
+    """
+    if not isinstance(given, Tensor) or given.shape != torch.Size(shape):
+        got = f"shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+        raise UserError(
+            f"Expected {method} of --server {type(server).__name__} to give shape {list(shape)}, but got {got}."
+        )
+
+
+def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:
+    """What a participant wants to send: the honest their update, adversaries what their attack makes of it."""
+    participant = table.cohort.participants[index]
+    if participant not in table.cast.attacks:
+        return update
+    memory, model = table.cohort.attack_memories[index], table.cohort.weights[index].clone()
+    return table.cast.forge(table.cast.situation(participant, number, memory=memory, update=update, model=model))
+
+
+def _upload(table: Table, number: int) -> dict[int, Tensor]:
+    """Bring what everybody asked sends to the ranks that serve: there the uploads ``[d]`` by participant, ascending."""
+    cohort, server = table.cohort, table.server
+    rows = {i: cohort.updates[k] for k, i in table.hosted()}
+    uploads: dict[int, Tensor] = {}
+
+    def packed(participant: int, where: slice) -> Tensor:
+        with table.drawing_ones_own("pack", participant, number, where.start):
+            return _packed(server, rows[participant][where], number)
+
+    def arrived(participant: int, payload: Tensor) -> None:
+        where = server.coordinates.where
+        with table.drawing_ones_own("unpack", participant, number, where.start):
+            upload = _unpacked(server, payload, where.stop - where.start, number)
+        # What comes back to where it was sent from takes no second place.
+        uploads[participant] = rows[participant][where].copy_(upload) if participant in rows else upload
+
+    table.exchange.gather_uploads(packed, arrived)
+    return dict(sorted(uploads.items()))
+
+
+def _packed(server: Server, upload: Tensor, number: int) -> Tensor:
+    """The payload of an upload.
+
+    Raises:
+        UserError: If it is none that travels.
+    """
+    with of_server(server, "pack an upload", number):
+        payload: object = server.pack(upload)
+    if not isinstance(payload, Tensor) or payload.dim() != 1 or payload.dtype != torch.uint8:
+        got = (
+            f"{payload.dtype} of shape {list(payload.shape)}" if isinstance(payload, Tensor) else type(payload).__name__
+        )
+        raise UserError(
+            f"Expected pack of --server {type(server).__name__} to give bytes, a tensor [K] of uint8, but got {got}; a "
+            "tensor of another type has them as flatten().view(torch.uint8)."
+        )
+    return payload
+
+
+def _unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> Tensor:
+    """The upload ``[dimension]`` behind a payload; NaN, which is set aside, behind one that nobody packs so.
+
+    Raises:
+        UserError: If it is none.
+    """
+    with of_server(server, "unpack an upload", number):
+        try:
+            upload = server.unpack(payload, dimension)
+        except ValueError:
+            return torch.full((dimension,), torch.nan, device=payload.device)
+    _check_shape("unpack", server, upload, (dimension,))
+    return upload
+
+
+def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
+    """Replace omniscient adversaries' uploads by what they make of the honest ones; they travel as everybody's."""
+    colluding = [i for i in uploads if i in table.cast.omniscient]
+    honest = [u for i, u in uploads.items() if colluding and table.federation.is_honest(i) and all_finite(u)]
+    if not honest:
+        return
+    known, adversaries = torch.stack(honest), sum(not table.federation.is_honest(i) for i in uploads)
+    for participant in colluding:
+        sent, memory = uploads[participant], table.colluders.setdefault(participant, {})
+        nowhere = torch.zeros_like(sent)
+        situation = table.cast.situation(
+            participant,
+            number,
+            memory=memory,
+            update=sent,
+            model=nowhere,
+            honest=known.clone(),
+            adversaries=adversaries,
+        )
+        # The adversary has no way around the form in which uploads travel.
+        outgoing = _sent(table, participant, table.cast.collude(situation), {}, nowhere, number)
+        with table.drawing_ones_own("colluder's form", participant, number):
+            uploads[participant] = _unpacked(table.server, _packed(table.server, outgoing, number), len(sent), number)
+
+
+def _integrate(table: Table, verdict: Verdict | None) -> None:
+    """Bring everybody who was asked its download and add it to its model; adversaries may keep it.
+
+    Raises:
+        UserError: If somebody else is removed.
+    """
+    cohort = table.cohort
+    download, removed = (verdict.download, verdict.removed) if verdict is not None else (None, ())
+    if unasked := [i for i in removed if i not in table.exchange.asked]:
+        raise UserError(
+            f"Expected --server {type(table.server).__name__} to remove those that it asks in a round, but it removes "
+            f"participant {unasked[0]}, whose rank hears of nothing in this one; have its rule go by evidence.asked."
+        )
+    for participant, step in table.exchange.scatter_downloads(download, removed):
+        index = cohort.row[participant]
+        cohort.download(index, step, whole=table.server.gives_all)
+        table.cast.remember(participant, cohort.attack_memories[index], step)
+    if cohort.corrections is not None:
+        cohort.corrections.end_round()
+    if verdict is not None:
+        for participant, memory in table.colluders.items():
+            if participant in table.exchange.asked and participant not in removed:
+                table.cast.remember(participant, memory, verdict.download(participant))
+
+
+def _hand_over(table: Table) -> None:
+    """Have adversaries' models of their own be the shared ones: those are what they take home."""
+    for index, participant in table.hosted():
+        if table.personal is not None and participant in table.cast.attacks:
+            table.personal.take_over(index, table.cohort)
+
+
+def _spent(participant: int) -> Tensor:
+    """Stands for a verdict's download after the round: to keep that would keep all uploads alive."""
+    raise RuntimeError("The round is over and its uploads are gone; a verdict gives downloads during its round alone.")

@@ -1,0 +1,45 @@
+"""Whether a server's state_dict is all that it decides by: what one that is made anew of it comes to."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+
+from rffl_pl.servers import Server, Verdict
+from rffl_pl.servers.around import innermost
+from rffl_pl.training.fingerprints import close, fingerprints
+
+_FACTS = ("weights", "similarities", "reputations", "quotas", "members")
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")
+
+
+def same_verdicts(asked: Iterable[int], one: Verdict, other: Verdict) -> bool:
+    """Whether two verdicts come to the same for everybody; all downloads are made, which ranks may do together.
+
+    Args:
+        asked: Who took part in the round.
+        one: A verdict.
+        other: Another one on the same uploads.
+    """
+    alike = [close(getattr(one, name), getattr(other, name)) for name in _FACTS]
+    alike += [name in other.measures and close(values, other.measures[name]) for name, values in one.measures.items()]
+    return all([*alike, *[close(one.download(i), other.download(i)) for i in asked if one.members[i]]])
+
+
+def warn_of_lost_state(server: Server, restored: Server) -> None:
+    """Say what a server decides by that its state does not have.
+
+    Args:
+        server: The server.
+        restored: One that is made anew and has taken its state, and decides otherwise.
+    """
+    here, there = (fingerprints(innermost(one)) for one in (server, restored))
+    here.pop("round", None)  # in which whoever could not decide is behind
+    # Where an object lies says nothing of it.
+    differs = (name for name in here if _ADDRESS.sub("", here[name]) != _ADDRESS.sub("", there.get(name, "")))
+    warnings.warn(
+        f"--server {type(server).__name__} decides otherwise where it goes on from its state_dict, as after an "
+        f"interruption, since its {next(differs, 'state')} is another; have state_dict and load_state_dict keep it.",
+        stacklevel=2,
+    )

@@ -1,0 +1,1 @@
+"""Local training on flat parameters: one participant after another, or all as one stack."""

@@ -1,0 +1,116 @@
+"""What an object or a tensor is, to see whether somebody's code changes it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rffl_pl.errors import UserError
+from rffl_pl.training.parameters import bytes_of
+
+
+def fingerprints(one: object) -> dict[str, str]:
+    """Of each attribute of an object, and of those that its classes share, what it is now.
+
+    Tensors, arrays, modules, optimizers and generators go by what is in them, in lists and dictionaries too; anything
+    else by what it prints. What lies in a module of Python's is not seen.
+    """
+    shared = {
+        name: value
+        for kind in reversed(type(one).__mro__[:-1])
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
+    }
+    return {name: fingerprint(value) for name, value in {**shared, **vars(one)}.items()}
+
+
+@contextmanager
+def stays(what: str, one: object, remedy: str) -> Iterator[None]:
+    """Where an object is used that serves all participants of a process.
+
+    Args:
+        what: As it is typed: ``--model.objective Own``.
+        one: The object, or a copy that is used for it.
+        remedy: Where to keep what belongs to a participant.
+
+    Raises:
+        UserError: If it changes itself: results would hang on who shares a process, and on interruptions.
+    """
+    before = fingerprints(one)
+    yield
+    after = fingerprints(one)
+    if changed := [name for name in after if before.get(name) != after[name]]:
+        raise UserError(
+            f"Expected {what} to stay as it is made, since it serves all participants of a process, but its "
+            f"{changed[0]} changes; {remedy}."
+        )
+
+
+@contextmanager
+def left_alone(what: str, *tensors: Tensor) -> Iterator[None]:
+    """Where somebody's code is given tensors that others are given after it.
+
+    Args:
+        what: Whose code, and which tensors: ``--model.network Own to leave its inputs as they are``.
+        tensors: What it is given.
+
+    Raises:
+        UserError: If one of them is changed in place.
+    """
+    before = [_written(tensor) for tensor in tensors]
+    yield
+    if [_written(tensor) for tensor in tensors] != before:
+        raise UserError(
+            f"Expected {what}, but it changes them in place, and others are given them too; have it make new ones, "
+            "x = x - 1 for x -= 1."
+        )
+
+
+def _written(tensor: Tensor) -> int | str:
+    """How often it has been written to; torch does not count that of one that was made in ``inference_mode``."""
+    return fingerprint(tensor) if tensor.is_inference() else tensor._version
+
+
+def fingerprint(value: Any) -> str:
+    """What a value is now, in words or a digest of what is in it."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {list(value.shape)} {_digest(bytes_of(value.detach().cpu()).numpy())}"
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return f"{value.dtype} {list(value.shape)} {_digest(np.ascontiguousarray(value))}"
+    if isinstance(value, nn.Module):
+        return fingerprint([value.training, value.state_dict()])
+    if isinstance(value, torch.optim.Optimizer):
+        return fingerprint(value.state_dict())
+    if isinstance(value, torch.Generator):
+        return fingerprint(value.get_state())
+    if isinstance(value, random.Random):
+        return repr(value.getstate())
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return repr(
+            value.bit_generator.state if isinstance(value, np.random.Generator) else value.get_state(legacy=False)
+        )
+    if isinstance(value, Mapping):
+        return _each((f"{key!r}: {fingerprint(item)}" for key, item in value.items()))
+    return _each(map(fingerprint, value)) if isinstance(value, list | tuple) else repr(value)
+
+
+def close(one: Tensor, other: Tensor) -> bool:
+    """Whether what two copies computed is the same but for rounding."""
+    one, other = one.double().cpu(), other.double().cpu()
+    scale = 1e-4 * float(other.abs().nan_to_num(0.0, 0.0, 0.0).max()) if other.numel() else 0.0
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=scale, equal_nan=True)
+
+
+def _each(items: Iterable[str]) -> str:
+    return f"[{', '.join(items)}]"
+
+
+def _digest(array: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()

@@ -1,0 +1,216 @@
+"""What a step on copies shows before a run: what would train nothing, be shared, or be lost with an interruption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rffl_pl import UserError
+from rffl_pl.rehearsal.checks import check_state
+from rffl_pl.rehearsal.first_step import check_in_place, check_step, check_training_mode
+from rffl_pl.training.schedule import OptimizerFactory
+
+SGD: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
+X, Y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
+
+
+class Plain(nn.Module):
+    """A layer, and a frozen one before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layer(self.frozen(x))
+        return logits
+
+
+class Normed(Plain):
+    """Gives its weights another tensor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.layer.weight.data = torch.renorm(self.layer.weight.data, 2, 0, 1.0)
+        return super().forward(x)
+
+
+class Merging(Plain):
+    """Adds what trains to what does not for evaluation, as adapters do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Parameter(torch.zeros(4, 1)), nn.Parameter(torch.ones(1, 4))
+        self.merged = torch.tensor(False)
+
+    def train(self, mode: bool = True) -> Merging:
+        if bool(self.merged) == mode:
+            self.frozen.weight.data += (self.up @ self.down).detach() * (-1 if mode else 1)
+            self.merged = torch.tensor(not mode)
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = super().forward(x)
+        return logits if self.merged else logits + self.layer(x @ self.down.T @ self.up.T)
+
+
+class Teaching(Plain):
+    """Has a mean of its own weights over the steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = nn.Linear(4, 3).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.teacher.weight.lerp_(self.layer.weight.detach(), 0.5)
+        return super().forward(x)
+
+
+class Closing(Plain):
+    """Reaches a layer by a function that has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head: Callable[[Tensor], Tensor] = lambda x: self.layer(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.frozen(x))
+
+
+class Remembering(Plain):
+    """Shifts its logits by what it has seen, as ``kind`` says where that is kept."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        if kind.startswith("buffer"):
+            self.register_buffer("seen", torch.zeros(()), persistent=kind == "buffer")
+        else:
+            self.seen: Any = [0.0] if kind == "list" else torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = super().forward(x)
+        mean = logits.mean().detach() + 1
+        if self.kind == "list":
+            self.seen.append(float(mean))
+            return logits + torch.tensor(self.seen).sum()
+        if self.kind != "unused":
+            logits = logits + self.seen
+        self.seen = mean
+        return logits
+
+
+class Spoiling(Plain):
+    """Changes in training what its gradient needs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.layer(self.frozen(x)).exp()
+        return h.mul_(2) if self.training else h
+
+
+class Naive(torch.optim.Optimizer):
+    """Gives parameters other tensors."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.data = p.data - group["lr"] * p.grad
+
+
+class Counting(torch.optim.SGD):
+    """Counts its steps beside its state."""
+
+    steps_taken = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.steps_taken += 1
+        super().step(closure)
+
+
+class Wanting(torch.optim.SGD):
+    """Wants what nobody gives it."""
+
+    def step(self, closure: Any = None) -> Any:
+        assert closure is not None, "needs a closure"
+
+
+def hooked() -> nn.Module:
+    network = Plain()
+    network.layer.weight.register_hook(lambda grad: grad.clamp(-1e-3, 1e-3))
+    return network
+
+
+def tried(network: nn.Module, optimizer: OptimizerFactory = SGD) -> None:
+    """As a run begins."""
+    check_state(network)
+    trained = check_step(optimizer, network, X, Y)
+    check_training_mode(network, X)
+    check_in_place(trained, X, Y)
+
+
+@pytest.mark.parametrize(
+    ("network", "optimizer", "message"),
+    [
+        (Plain, Naive, r"--model\.optimizer Naive to change parameters in place, but it gives layer\.weight another"),
+        (Normed, SGD, r"--model\.network Normed to change parameters in place, but it gives layer\.weight another"),
+        (Merging, SGD, r"network Merging to leave parameters that do not train as they are.* but frozen\.weight"),
+        (Teaching, SGD, r"network Teaching to leave parameters that do not train as they are.* but teacher\.weight"),
+        (hooked, SGD, r"--model\.network Plain to have no hooks on its parameters.* but layer\.weight has one"),
+        (Closing, SGD, r"--model\.network Closing to use its own.* but it uses layer\.weight of the first one"),
+        (
+            lambda: torch.jit.script(nn.Linear(4, 3)),
+            SGD,
+            r"--model\.network to be written in Python, but .* torch\.jit",
+        ),
+        (Spoiling, SGD, r"test_first_step\.Spoiling to be trained, but RuntimeError: one of the variables needed for"),
+        (Plain, partial(Wanting, lr=0.1), r"but a first step fails: AssertionError: needs a closure"),
+    ],
+)
+def test_what_would_train_something_else(
+    network: Callable[[], nn.Module], optimizer: OptimizerFactory, message: str
+) -> None:
+    """Uploads would not be what is trained, or participants of one process would share it, and nobody would see."""
+    with pytest.raises(UserError, match=message):
+        tried(network(), optimizer)
+
+
+@pytest.mark.parametrize("kind", ["buffer", "unused"])
+def test_what_is_kept(kind: str, recwarn: pytest.WarningsRecorder) -> None:
+    """A buffer is in every checkpoint, and what nothing hangs on may change."""
+    tried(Remembering(kind))
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("kind", ["buffer that is not persistent", "list", "tensor"])
+def test_what_no_checkpoint_keeps(kind: str) -> None:
+    """Results would hang on an interruption; the run says so."""
+    with pytest.warns(UserWarning, match=r"What --model\.network Remembering gives hangs on seen, which changes"):
+        tried(Remembering(kind))
+
+
+def test_what_an_optimizer_keeps_to_itself() -> None:
+    """Likewise."""
+    with pytest.warns(UserWarning, match=r"steps_taken of --model\.optimizer Counting changes while it trains, and no"):
+        tried(Plain(), partial(Counting, lr=0.1))
+
+
+def test_a_network_is_left_as_it_is() -> None:
+    """Weights, gradients, mode and what it draws from."""
+    network = Plain()
+    network.layer.weight.grad = torch.ones(3, 4)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    tried(network)
+    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+    assert torch.equal(network.layer.weight.grad, torch.ones(3, 4))
+    assert network.layer.bias.grad is None
+    assert network.training
