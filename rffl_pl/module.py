@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -27,26 +27,17 @@ from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
-from rffl_pl.functional.streams import drawn_so_far, random_stream
-from rffl_pl.rehearsal.checks import (
-    check_logits,
-    check_memory,
-    check_same_federation,
-    check_state,
-    check_trainer,
-    first_batch,
-    takes_channels_last,
-    warn_of_modes,
-    warn_of_padding,
-    warn_of_probabilities,
-)
+from rffl_pl.functional.streams import random_stream
+from rffl_pl.rehearsal.checks import check_memory, check_same_federation, check_trainer
 from rffl_pl.rehearsal.first_step import (
     check_in_place,
     check_objective,
     check_plain_steps,
     check_step,
     check_training_mode,
+    warn_of_pulls,
 )
+from rffl_pl.rehearsal.network import check_state, try_network, warn_of_modes, warn_of_probabilities
 from rffl_pl.round.root import Root
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
@@ -215,18 +206,12 @@ class FederatedModule(Configured, LightningModule):
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, beside)
         check_state(self.network)
         if stage == "fit":
-            warn_of_modes(self.network)
-        tried = self._try_network()
-        self.stacked = False
-        if stage == "fit":
-            with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
-                x, y = self.data.example(self.exchange.hosted[0])
-                with self.trainer.precision_plugin.train_step_context():
-                    self._try_step(torch.cat([x, x]), torch.cat([y, y]))
-                if self.scaffold:
-                    check_plain_steps(self.new_optimizer())
-                self.stacked = self._can_be_stacked(x)
-                self._warn_of_pulls()
+            warn_of_modes(self.network)  # before it is tried, which leaves all layers in the mode of the whole
+        tried = try_network(self.network, self.data, self.exchange.hosted, self.exchange.device)
+        self.draws, self.channels_last = tried.draws, tried.channels_last
+        if isinstance(self.loss, nn.CrossEntropyLoss | None) and self.objective is None:
+            warn_of_probabilities(self.network, tried.logits)
+        self.stacked = stage == "fit" and self._try_training()
         # A trainer that has played goes on from a checkpoint, or is refused: models stay.
         anew = stage == "fit" and not self.trainer.fit_loop.epoch_progress.current.completed
         if anew or not hasattr(self, "cohort"):
@@ -243,7 +228,7 @@ class FederatedModule(Configured, LightningModule):
                 self._rehearse_attacks()
         self.evaluation = Evaluation(self._measures[0], self.cast.measures(self.data.num_classes))
         with random_stream(0, self.exchange.device):
-            self.evaluation.rehearse(*tried)
+            self.evaluation.rehearse(tried.logits, tried.y)
         self._identity: Identity | None = None
 
     def _rehearse_attacks(self) -> None:
@@ -255,27 +240,17 @@ class FederatedModule(Configured, LightningModule):
         uploading = (here - knowing) | (knowing if self.exchange.rank == 0 else set())
         self.cast.rehearse_rounds(uploading, self.initial_weights().to(self.exchange.device))
 
-    def _try_network(self) -> tuple[Tensor, Tensor]:
-        """Batches of every kind through the network, so that a misfit is told before training.
-
-        Returns:
-            Logits ``[B, C]`` and classes ``[B]`` of the first batch of test examples.
-        """
-        tried: list[tuple[Tensor, Tensor]] = []
-        self.channels_last = True  # until images are met that the network does not take so
-        self.draws, device = False, self.exchange.device
+    def _try_training(self) -> bool:
+        """A step on copies, so that a misfit is told before training; whether participants can train as one stack."""
         with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
-            for whose, (x, y) in self._batches_to_try():
-                owner, classes, before = type(self.data).__name__, self.data.num_classes, drawn_so_far(device)
-                logits = check_logits(self.network, x, classes=classes, owner=owner, whose=whose)
-                self.draws |= drawn_so_far(device) != before
-                self.channels_last &= takes_channels_last(self.network, x)
-                tried.append((logits, y.long()))
-                if len(tried) == 1 and self.data.padded:
-                    warn_of_padding(self.network, x, logits)
-        if isinstance(self.loss, nn.CrossEntropyLoss | None) and self.objective is None:
-            warn_of_probabilities(self.network, tried[0][0])
-        return tried[0]
+            x, y = self.data.example(self.exchange.hosted[0])
+            with self.trainer.precision_plugin.train_step_context():
+                self._try_step(torch.cat([x, x]), torch.cat([y, y]))
+            if self.scaffold:
+                check_plain_steps(self.new_optimizer())
+            stacked = self._can_be_stacked(x)
+        warn_of_pulls(self.new_optimizer(), {"--model.proximal": self.schedule.proximal, "--model.personal": self.pull})
+        return stacked
 
     def _try_step(self, x: Tensor, y: Tensor) -> None:
         """One step on copies; by an objective two rounds of one."""
@@ -285,21 +260,6 @@ class FederatedModule(Configured, LightningModule):
         if self.objective is not None:
             loss = loss_on(x.device, self.loss)
             check_objective(self.objective, self.optimizer, self.network, x, y, loss)
-
-    def _batches_to_try(self) -> Iterator[tuple[str, Batch]]:
-        """Whose they are, and a batch: everybody's, the hosted participants' own, and the most unusual ones."""
-        data, owner = self.data, type(self.data).__name__
-        yield "the test set's", first_batch(data.test_dataloader(), "test", owner)
-        if data.sources is not None and data.sources.validation is not None:
-            yield "the validation set's", first_batch(data.held_out_dataloader(), "validation", owner)
-        if not data.apart("training"):
-            x, y = data.example(self.exchange.hosted[0])
-            yield "the training set's", (torch.cat([x, x]), torch.cat([y, y]))  # of one some layers have no variance
-        for i in self.exchange.hosted:
-            for which, batch in data.own_examples(i).items():
-                yield f"the {which} set's of participant {i}", batch
-        for which, batch in data.extremes():
-            yield f"the {which} set's", batch
 
     def on_fit_start(self) -> None:
         """See that there is something to train.
@@ -330,18 +290,6 @@ class FederatedModule(Configured, LightningModule):
             got = "none" if data is None else type(data).__name__
             raise UserError(f"Expected the trainer to be given a FederatedDataModule as datamodule, but got {got}.")
         return data
-
-    def _warn_of_pulls(self) -> None:
-        """Where a step is longer than twice the way that a proximal term alone draws back, each goes further off."""
-        optimizer = self.new_optimizer()
-        options = {"--model.proximal": self.schedule.proximal, "--model.personal": self.pull}
-        for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
-            for option, pull in options.items() if not group["momentum"] else ():
-                if pull * group["lr"] >= 2:
-                    rank_zero_warn(
-                        f"{option} {pull:g} times the learning rate, {group['lr']:g}, is not below 2: models may "
-                        "diverge; lower one of them."
-                    )
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """A participant's optimizer as it is made."""

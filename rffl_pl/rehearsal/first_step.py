@@ -345,3 +345,19 @@ def check_plain_steps(optimizer: Optimizer) -> None:
             "Expected --model.optimizer SGD without momentum with --model.scaffold, which reads the mean gradient off "
             f"an update, but got {got}; give torch.optim.SGD, or leave --model.scaffold out."
         )
+
+
+def warn_of_pulls(optimizer: Optimizer, pulls: Mapping[str, float]) -> None:
+    """Tell of steps longer than twice the way that a proximal term alone draws back: each goes further off.
+
+    Args:
+        optimizer: A participant's.
+        pulls: How strongly each option pulls, by its name.
+    """
+    for group in optimizer.param_groups if isinstance(optimizer, SGD) else ():
+        for option, pull in pulls.items() if not group["momentum"] else ():
+            if pull * group["lr"] >= 2:
+                rank_zero_warn(
+                    f"{option} {pull:g} times the learning rate, {group['lr']:g}, is not below 2: models may "
+                    "diverge; lower one of them."
+                )

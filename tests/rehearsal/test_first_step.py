@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from rffl_pl import UserError
-from rffl_pl.rehearsal.checks import check_state
 from rffl_pl.rehearsal.first_step import check_in_place, check_step, check_training_mode
+from rffl_pl.rehearsal.network import check_state
 from rffl_pl.training.schedule import OptimizerFactory
 
 SGD: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)

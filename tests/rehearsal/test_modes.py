@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rffl_pl.rehearsal.checks import warn_of_modes
+from rffl_pl.rehearsal.network import warn_of_modes
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import FedAvg
 from tests.cli.folders import Run, assert_same_bits

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from rffl_pl.models import TextCNN
-from rffl_pl.rehearsal.checks import warn_of_padding
+from rffl_pl.rehearsal.network import warn_of_padding
 from tests.conftest import QUICK, Ended, only_run
 
 
