@@ -73,13 +73,13 @@ def _title(place: Place) -> str:
 
 def _curves(axes: Axes, rows: Sequence[Row], adversaries_too: bool) -> None:
     """A line per participant, means over seeds: adversaries dashed and with crosses."""
-    rounds = sorted({int(row["round"]) for row in rows})
     participants = sorted({int(row["participant"]) for row in rows})
     for participant in participants:
         mine = [row for row in rows if int(row["participant"]) == participant]
         bad = mine[0]["role"] == "adversary"
         if bad and not adversaries_too:
             continue
+        rounds = sorted({int(row["round"]) for row in mine})
         means = [fmean(float(row["value"]) for row in mine if int(row["round"]) == number) for number in rounds]
         look: dict[str, Any] = {"color": "#332288", "linewidth": 1.3, "alpha": 0.8}
         if bad:

@@ -48,16 +48,29 @@ class Bucketing(Mixing):
         self.bucket = bucket
         self._seed = 0
 
-    def told(self, task: Task) -> Task:
-        self._seed = task.seed
-        buckets = -(-task.asked // self.bucket)
+    def start(self, task: Task) -> None:
+        super().start(task)
+        buckets = self._count(task)
         if buckets == 1 and task.asked > 2:
             warnings.warn(
                 f"--server.bucket {self.bucket} puts all {task.asked} uploads of a round into one bucket: the step is "
                 "their mean, whatever the rule is; give a lower one.",
                 stacklevel=2,
             )
-        return replace(task, uploads=buckets)
+        elif task.tolerated and 2 * task.tolerated >= buckets:
+            warnings.warn(
+                f"--federation.tolerated {task.tolerated} bad uploads may spoil as many of the {buckets} buckets of "
+                f"--server.bucket {self.bucket}, which leaves no majority of good ones; give a lower one.",
+                stacklevel=2,
+            )
+
+    def told(self, task: Task) -> Task:
+        self._seed = task.seed
+        return replace(task, uploads=self._count(task))
+
+    def _count(self, task: Task) -> int:
+        """How many buckets the uploads of a round are dealt into."""
+        return -(-task.asked // self.bucket)
 
     def mixing(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)

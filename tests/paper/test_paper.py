@@ -162,6 +162,7 @@ def test_every_figure_is_drawn(rffl: Run, tmp_path: Path, kept: Path) -> None:
         | {"round": str(number), "participant": str(i), "role": "honest" if i < 5 else "adversary"}
         | {"measure": measure, "value": str(0.1 * i + 0.01 * number)}
         for measure in flips.curves for number in (1, 2, 3) for i in range(7)
+        if (i, number) != (2, 2)  # as of one whose models were not finite
     ]  # fmt: skip
     results.keep_curves(flips, tmp_path / "label_flip-reduced.csv.gz", rows)
     name = "label_flip_uniform"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
@@ -387,3 +388,12 @@ def test_one_bucket_of_all() -> None:
     verdict = server.step(sent, range(10))
     torch.testing.assert_close(verdict.download(0), sent.mean(0))
     started(Bucketing(rule=Median(), bucket=2), shards(2), 53)  # of two uploads a median is their mean, too
+
+
+def test_no_majority_of_good_buckets() -> None:
+    """A median of five means of which three may be spoiled began without a word."""
+    words = r"^--federation\.tolerated 3 bad uploads may spoil as many of the 5 buckets of --server\.bucket 2, which"
+    with pytest.warns(UserWarning, match=words):
+        Bucketing(rule=Median()).start(task(shards(10), [53], tolerated=3))
+    with warnings.catch_warnings(action="error"):
+        Bucketing(rule=Median()).start(task(shards(10), [53], tolerated=2))
