@@ -15,13 +15,13 @@ from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated
-from rffl_pl.errors import GO_ON, UserError, ones_own, reason
+from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own, reason
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.metrics import ParticipantScores
-from rffl_pl.round.table import Precision
 from rffl_pl.runs.records import SHARES, Summary
 from rffl_pl.training.cohort import Cohort
 from rffl_pl.training.fingerprints import left_alone
+from rffl_pl.training.schedule import Precision
 
 Scores = dict[str, Tensor]
 """Measured of the hosted participants' models, ``[n]`` each, by name: ``accuracy``, ``loss``, and what the user and the
@@ -74,10 +74,11 @@ class Evaluation:
         self._metrics: dict[int, dict[str, Metric]] = {}
         self._batches = 0
 
-    def rehearse(self, logits: Tensor, y: Tensor) -> None:
-        """Have the user's metrics measure one batch, so that one that does not fit is told before training.
+    def rehearse(self, x: Tensor, logits: Tensor, y: Tensor) -> None:
+        """Have all metrics but the package's own measure one batch: one that does not fit is told before training.
 
         Args:
+            x: Inputs ``[B, ...]``, of which attacks make the examples that their own see.
             logits: ``[B, C]``.
             y: Classes ``[B]``.
 
@@ -85,27 +86,32 @@ class Evaluation:
             UserError: If one cannot.
         """
         logits = logits.clone()  # which is no tensor of inference, whose changes torch does not count
-        for name in (name for name, (_, attack) in self.measures.items() if attack is None):
-            with ones_own(
-                self.measures[name][0],
-                "--model.measures",
-                "be copied",
-                "have it call super().__init__() and keep nothing that cannot be copied",
-            ):
-                metric = self._fresh(name, logits.device)
-            whole = left_alone(f"{name} of --model.measures to leave logits and classes as they are", logits, y)
-            try:
-                with warnings.catch_warnings(), whole:
-                    warnings.simplefilter("ignore")  # say, of a class that one batch does not have
+        for name, (_, attack) in self.measures.items():
+            if attack is None:
+                self._rehearse(name, logits, y, "give it the options that fit, or leave it")
+            elif not is_packaged(attack):
+                _, classes = _probed(attack, x, y)
+                self._rehearse(name, logits.new_zeros(len(classes), logits.shape[1]), classes, "mend it")
+
+    def _rehearse(self, name: str, logits: Tensor, y: Tensor, remedy: str) -> None:
+        measure, owner = self.measures[name][0], self._owner(name)
+        lasting = "have it call super().__init__() and keep nothing that cannot be copied"
+        with ones_own(measure, self._option(name), "be copied", lasting):
+            metric = self._fresh(name, logits.device)
+        whole = left_alone(f"{name} of {owner} to leave logits and classes as they are", logits, y)
+        try:
+            with warnings.catch_warnings(), whole:
+                warnings.simplefilter("ignore")  # say, of a class that one batch does not have
+                if len(y):
                     metric.update(logits, y)
-                    _number(name, metric)
-            except UserError:
-                raise
-            except Exception as error:  # whatever a user's own code meets
-                raise UserError(
-                    f"Expected every one of --model.measures to take logits {list(logits.shape)} and classes "
-                    f"{list(y.shape)}, but {name} fails: {reason(error)}; give it the options that fit, or leave it."
-                ) from error
+                _number(name, metric, owner)
+        except UserError:
+            raise
+        except Exception as error:  # whatever a user's own code meets
+            raise UserError(
+                f"Expected every measure of {owner} to take logits {list(logits.shape)} and classes {list(y.shape)}, "
+                f"but {name} fails: {reason(error)}; {remedy}."
+            ) from error
 
     def start(self, cohort: Cohort, *, apart: bool = False) -> None:
         """Begin to measure a cohort's models as they are now.
@@ -129,31 +135,34 @@ class Evaluation:
             self._measure(sorted(self._metrics), batch, cohort)
         self._batches += 1
 
-    def _measure(self, indices: Sequence[int], batch: Batch, cohort: Cohort, whose: int = 0) -> None:
+    def _measure(self, indices: Sequence[int], batch: Batch, cohort: Cohort, stream: int = 0) -> None:
         """What these models make of a batch; what an attack draws for it is the same whenever it is measured."""
         device = cohort.weights.device
         given, y = batch[0].to(device, non_blocking=True), batch[1].to(device, torch.int64)
         x = cohort.placed(given)
-        probes = {}
-        for probing in dict.fromkeys(attack for _, attack in self.measures.values() if attack is not None):
-            making = ones_own(probing, "--adversaries", "make the examples that its success is measured on", GO_ON)
-            with random_stream(whose << 32 | self._batches, device), making:
-                probes[probing] = _placed(probing.probe(given, y), given, x, cohort)
+        probes = {}  # by which object it is: classes of one's own may have no hashes
+        for probing in {id(attack): attack for _, attack in self.measures.values() if attack is not None}.values():
+            with random_stream(stream << 32 | self._batches, device):
+                probes[id(probing)] = _placed(_probed(probing, given, y, GO_ON), given, x, cohort)
         for index in indices:
             logits = cohort.logits(x, index).float()
             self._scores.update(index, logits, y)
             for name, metric in self._metrics[index].items():
-                attack = self.measures[name][1]
-                px, py = (x, y) if attack is None else probes[attack]
+                measure, attack = self.measures[name]
+                px, py = (x, y) if attack is None else probes[id(attack)]
                 if len(py):
-                    metric.update(logits if px is x else cohort.logits(px, index).float(), py)
+                    of_them = logits if px is x else cohort.logits(px, index).float()
+                    whose = measure if attack is None else attack
+                    with ones_own(whose, self._option(name), f"measure {name} of a batch", GO_ON):
+                        metric.update(of_them, py)
 
     def finish(self) -> Scores:
         """The scores of all batches since the start."""
         accuracy, loss = (value.view(-1) for value in self._scores.compute())  # torchmetrics squeezes one model's
         scores = {"accuracy": accuracy[self._first], "loss": loss[self._first]}
         for name in self.measures:
-            values = {index: _number(name, metrics[name]) for index, metrics in self._metrics.items()}
+            owner = self._owner(name)
+            values = {index: _number(name, metrics[name], owner) for index, metrics in self._metrics.items()}
             scores[name] = torch.tensor([values[index] for index in self._first])
         return scores
 
@@ -163,6 +172,15 @@ class Evaluation:
         for batch in batches:
             self.update(batch, cohort)
         return self.finish()
+
+    def _option(self, name: str) -> str:
+        """By which option somebody measures this."""
+        return "--model.measures" if self.measures[name][1] is None else "--adversaries"
+
+    def _owner(self, name: str) -> str:
+        """Whose measure that is, for messages."""
+        attack = self.measures[name][1]
+        return self._option(name) if attack is None else f"{self._option(name)} {type(attack).__name__}"
 
     def _fresh(self, name: str, device: torch.device) -> Metric:
         metric = self.measures[name][0].clone().to(device)
@@ -219,8 +237,18 @@ def _placed(examples: tuple[Tensor, Tensor], given: Tensor, x: Tensor, cohort: C
     return x if examples[0] is given else cohort.placed(examples[0]), examples[1]
 
 
-def _number(name: str, metric: Metric) -> float:
-    """What a metric has measured; NaN where it has seen nothing."""
+def _probed(attack: Adversary, x: Tensor, y: Tensor, remedy: str = "mend it") -> tuple[Tensor, Tensor]:
+    """The examples that an attack's measures see of a batch."""
+    with ones_own(attack, "--adversaries", "make the examples that its success is measured on", remedy):
+        return attack.probe(x, y)
+
+
+def _number(name: str, metric: Metric, owner: str) -> float:
+    """What a metric has measured; NaN where it has seen nothing.
+
+    Raises:
+        UserError: If it is no number.
+    """
     if not metric.update_called:
         return float("nan")
     value = metric.compute()
@@ -228,7 +256,7 @@ def _number(name: str, metric: Metric) -> float:
         return float(value)
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise UserError(
-            f"Expected every one of --model.measures to give one number, but {name} gives "
+            f"Expected every measure of {owner} to give one number, but {name} gives "
             f"{list(value.shape) if isinstance(value, Tensor) else type(value).__name__}; have it average."
         )
     return float(value)

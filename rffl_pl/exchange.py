@@ -124,6 +124,9 @@ class Exchange:
         asked: Who takes part in this round, the keys, ascending: serving ranks know of all, the others of their own.
     """
 
+    _bytes: Tensor
+    """Of this round so far, up and down, ``[2, P]``; nothing where a rank does not serve."""
+
     def __init__(
         self,
         blocks: Sequence[Sequence[int]],
@@ -140,7 +143,6 @@ class Exchange:
         self.ranks = Ranks(rank, len(blocks), device)
         self.shards = shards(dimension, len(blocks)) if sharded else [slice(0, dimension)]
         self.active = {i: True for block in (blocks if self.serves else [blocks[rank]]) for i in block}
-        self._bytes = torch.zeros(2, 0, dtype=torch.int64)
         self._begin([])
 
     @property
@@ -397,10 +399,9 @@ class Exchange:
 
     def _text_from_server(self, text: str) -> str:
         """What rank 0 has to say, on every rank."""
-        ranks = len(self.blocks)
         entries = _encoded(text)
-        size = int(self._from_server(torch.tensor([len(entries)] * ranks), [1] * ranks))
-        return _decoded(self._from_server(entries.repeat(ranks), [size] * ranks))
+        size = int(self.ranks.broadcast(torch.tensor(len(entries))))
+        return _decoded(self.ranks.broadcast(entries if self.rank == 0 else entries.new_empty(size)))
 
     def _waves(self, whom: Iterable[int]) -> Iterator[list[list[int]]]:
         """For each wave those of ``whom`` on all ranks that take part in it; of other ranks' those know that serve."""
@@ -445,12 +446,6 @@ class Exchange:
         """Rows of every rank to rank 0; ``counts``: how many each rank sends, known on rank 0."""
         nothing = [0] * len(self.blocks)
         return self.ranks.swap(rows, [len(rows), *nothing[1:]], counts if self.rank == 0 else nothing)
-
-    def _from_server(self, entries: Tensor, counts: Sequence[int]) -> Tensor:
-        """A vector's parts from rank 0 to every rank; ``counts``: lengths, all known on rank 0, one's own elsewhere."""
-        nothing = [0] * len(self.blocks)
-        sent = counts if self.rank == 0 else nothing
-        return self.ranks.swap(entries[: sum(sent)], sent, [counts[self.rank], *nothing[1:]])
 
     def _to_servers(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
         """Rows of every rank to all that serve.

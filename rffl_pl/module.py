@@ -205,13 +205,17 @@ class FederatedModule(Configured, LightningModule):
         beside = {"--model.personal": 2 * (self.pull > 0), "--model.scaffold": int(self.scaffold)}
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, beside)
         check_state(self.network)
-        if stage == "fit":
-            warn_of_modes(self.network)  # before it is tried, which leaves all layers in the mode of the whole
         tried = try_network(self.network, self.data, self.exchange.hosted, self.exchange.device)
         self.draws, self.channels_last = tried.draws, tried.channels_last
         if isinstance(self.loss, nn.CrossEntropyLoss | None) and self.objective is None:
             warn_of_probabilities(self.network, tried.logits)
-        self.stacked = stage == "fit" and self._try_training()
+        self.stacked = False
+        if stage == "fit":
+            warn_of_modes(self.network)
+            with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
+                x, y = self.data.example(self.exchange.hosted[0])
+                self._rehearse_training(torch.cat([x, x]), torch.cat([y, y]))
+                self.stacked = self._can_be_stacked(x)
         # A trainer that has played goes on from a checkpoint, or is refused: models stay.
         anew = stage == "fit" and not self.trainer.fit_loop.epoch_progress.current.completed
         if anew or not hasattr(self, "cohort"):
@@ -228,7 +232,7 @@ class FederatedModule(Configured, LightningModule):
                 self._rehearse_attacks()
         self.evaluation = Evaluation(self._measures[0], self.cast.measures(self.data.num_classes))
         with random_stream(0, self.exchange.device):
-            self.evaluation.rehearse(tried.logits, tried.y)
+            self.evaluation.rehearse(tried.x, tried.logits, tried.y)
         self._identity: Identity | None = None
 
     def _rehearse_attacks(self) -> None:
@@ -240,26 +244,19 @@ class FederatedModule(Configured, LightningModule):
         uploading = (here - knowing) | (knowing if self.exchange.rank == 0 else set())
         self.cast.rehearse_rounds(uploading, self.initial_weights().to(self.exchange.device))
 
-    def _try_training(self) -> bool:
-        """A step on copies, so that a misfit is told before training; whether participants can train as one stack."""
-        with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
-            x, y = self.data.example(self.exchange.hosted[0])
-            with self.trainer.precision_plugin.train_step_context():
-                self._try_step(torch.cat([x, x]), torch.cat([y, y]))
-            if self.scaffold:
-                check_plain_steps(self.new_optimizer())
-            stacked = self._can_be_stacked(x)
-        warn_of_pulls(self.new_optimizer(), {"--model.proximal": self.schedule.proximal, "--model.personal": self.pull})
-        return stacked
-
-    def _try_step(self, x: Tensor, y: Tensor) -> None:
-        """One step on copies; by an objective two rounds of one."""
-        trained = check_step(self.optimizer, self.network, x, y, self.loss)
-        check_training_mode(self.network, x)
-        check_in_place(trained, x, y)
-        if self.objective is not None:
-            loss = loss_on(x.device, self.loss)
-            check_objective(self.objective, self.optimizer, self.network, x, y, loss)
+    def _rehearse_training(self, x: Tensor, y: Tensor) -> None:
+        """One step on copies, by an objective two rounds of one, so that a misfit is told before training."""
+        with self.trainer.precision_plugin.train_step_context():
+            trained = check_step(self.optimizer, self.network, x, y, self.loss)
+            check_training_mode(self.network, x)
+            check_in_place(trained, x, y)
+            if self.objective is not None:
+                loss = loss_on(x.device, self.loss)
+                check_objective(self.objective, self.optimizer, self.network, x, y, loss)
+        optimizer = self.new_optimizer()
+        if self.scaffold:
+            check_plain_steps(optimizer)
+        warn_of_pulls(optimizer, {"--model.proximal": self.schedule.proximal, "--model.personal": self.pull})
 
     def on_fit_start(self) -> None:
         """See that there is something to train.
@@ -296,7 +293,7 @@ class FederatedModule(Configured, LightningModule):
         return make_optimizer(self.optimizer, self.network)
 
     def new_cohort(self) -> Cohort:
-        """This rank's participants with the initial weights, to train each alone."""
+        """This rank's participants with the initial weights, to train without corrections and objective."""
         return self._cohort_of(self.exchange.hosted, stacked=self.stacked)
 
     def _cohort_of(

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.federation import Federation
-from rffl_pl.functional.kept import kept_apart
+from rffl_pl.functional.kept import check_tensors, kept_apart
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.training.fingerprints import left_alone, stays
 from rffl_pl.training.schedule import Batches, Examples
@@ -53,11 +53,8 @@ class Cast:
         numbers = range(federation.honest, federation.total)
         self.attacks = {i: attacks[j % len(attacks)] for j, i in enumerate(numbers)} if attacks else {}
         """What every adversary does, by participant."""
-
-    @property
-    def omniscient(self) -> dict[int, OmniscientAdversary]:
+        self.omniscient = {i: attack for i, attack in self.attacks.items() if isinstance(attack, OmniscientAdversary)}
         """Those who are shown the honest uploads."""
-        return {i: attack for i, attack in self.attacks.items() if isinstance(attack, OmniscientAdversary)}
 
     def prepare(self, num_classes: int) -> None:
         """Have every attack look at its task.
@@ -120,8 +117,9 @@ class Cast:
         Raises:
             UserError: If one fails, uploads what nobody can send, or changes itself.
         """
-        theirs = {self.attacks[i]: i for i in participants}
-        for attack, participant in theirs.items():
+        theirs = {id(self.attacks[i]): i for i in participants}  # each object once: it may have no hash
+        for participant in theirs.values():
+            attack = self.attacks[participant]
             if not is_packaged(attack):
                 with _copied(attack) as tried:
                     self._rehearse_rounds(attack, tried, participant, model)
@@ -216,7 +214,7 @@ class Cast:
             UserError: If two attacks that differ report under one name.
         """
         found: dict[str, tuple[Metric, Adversary]] = {}
-        for attack in dict.fromkeys(self.attacks.values()):
+        for attack in {id(attack): attack for attack in self.attacks.values()}.values():  # each object once
             for name, metric in _reported(attack, num_classes).items():
                 other = found.setdefault(name, (metric, attack))[1]
                 if other.settings() != attack.settings():
@@ -311,12 +309,7 @@ def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
             f"Expected --adversaries {_described(attack)} to upload a tensor of real numbers in the update's shape "
             f"{list(like.shape)}, but got {got}; have it return one entry for each of the update's."
         )
-    for name, value in situation.memory.items():
-        if not isinstance(value, Tensor):
-            raise UserError(
-                f"Expected --adversaries {_described(attack)} to remember tensors, which a checkpoint keeps, but its "
-                f"memory has {name} of type {type(value).__name__}; give torch.tensor(...)."
-            )
+    check_tensors(f"--adversaries {_described(attack)}", situation.memory)
     kept_apart(situation.memory, like)
     return upload.to(like)
 

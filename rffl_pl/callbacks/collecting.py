@@ -29,11 +29,6 @@ def gathered(module: FederatedModule, measures: Mapping[str, Tensor]) -> dict[st
     return dict(zip(measures, columns, strict=True))
 
 
-def scores(module: FederatedModule) -> dict[str, Tensor]:
-    """What was measured of every participant's model."""
-    return gathered(module, module.watched)
-
-
 def collected(module: FederatedModule, exchange: ReputationExchange) -> Round:
     """The round that has just ended; a transfer, so every rank asks, and rank 0 alone gets all of it.
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from rffl_pl import launch
 from rffl_pl.callbacks import loggers
 from rffl_pl.callbacks.checkpointing import rounds_kept
-from rffl_pl.callbacks.collecting import collected, gathered, scores
+from rffl_pl.callbacks.collecting import collected, gathered
 from rffl_pl.callbacks.ending import check_not_over, cut_short, over
 from rffl_pl.callbacks.every_round import RoundCallback, numbers_of
 from rffl_pl.callbacks.faults import Faults
@@ -248,7 +248,7 @@ class RunReport(Callback):
 
     def _keep_scores(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, FederatedModule)
-        measured = scores(pl_module)
+        measured = gathered(pl_module, pl_module.watched)
         if not trainer.is_global_zero or trainer.state.fn is None:
             return
         honest = pl_module.federation.honest

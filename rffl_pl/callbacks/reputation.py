@@ -23,8 +23,8 @@ from rffl_pl.round.handing import own_entries
 from rffl_pl.round.play import bring_up_to_date, play
 from rffl_pl.round.table import Table
 from rffl_pl.runs.checkpoint import sound
-from rffl_pl.servers import RFFL, Consensus, FedAvg, Server, Verdict
-from rffl_pl.servers.around import surrounded
+from rffl_pl.servers import RFFL, Consensus, Server, Verdict
+from rffl_pl.servers.around import innermost, surrounded
 from rffl_pl.strategy import FederatedStrategy
 
 Memories = dict[int, dict[str, Tensor]]
@@ -38,7 +38,7 @@ class ReputationExchange(Callback):
             that serve, rank 0's unless ``--exchange sharded``, ever see an upload or hold a reputation.
 
     Attributes:
-        plays: Tells `rffl_pl.module.FederatedModule` that somebody plays its rounds.
+        plays: Tells what looks at a trainer before a run that somebody plays the rounds.
         verdict: The server's answer to the last round; None on other ranks and without communication.
         traffic: The bytes of the last round; likewise.
     """
@@ -216,7 +216,7 @@ def _copy_of_ones_own(server: Server) -> Server | None:
 def _named(server: Server) -> str:
     """As users type it: a rule of the package by its name, one's own by its path."""
     kind = type(server)
-    return kind.__name__ if kind.__module__.startswith("rffl_pl.") else f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__name__ if is_packaged(server) else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _check_shardable(server: Server, cast: Cast) -> None:
@@ -265,16 +265,19 @@ def _check_coalition(server: Server, module: FederatedModule) -> None:
     """See that a coalition's model is what everybody is measured with.
 
     Where models are each one's own, and reputations those of all, it would be no federation without the others.
+
+    Raises:
+        UserError: If it is not.
     """
     if module.federation.coalition is None:
         return
-    rule = surrounded(server)[-1]
-    released = isinstance(rule, FedAvg) and rule.variant == "released"
-    if released or not isinstance(server, Consensus):
-        variant = ", whose variant is released" if released else ""
+    rule = innermost(server)
+    own = isinstance(rule, Consensus) and rule.own_models
+    if own or not isinstance(server, Consensus):
+        each = ", under which everybody's model is its own" if own else ""
         raise UserError(
             f"Expected a --server with one shared model, such as FedAvg, with --federation.coalition, but got "
-            f"{type(rule).__name__}{variant}; leave one."
+            f"{type(rule).__name__}{each}; leave one."
         )
     if module.pull:
         raise UserError(
@@ -284,11 +287,15 @@ def _check_coalition(server: Server, module: FederatedModule) -> None:
 
 
 def _check_shared(server: Server, module: FederatedModule) -> None:
-    """Likewise see that the others would not be measured with layers of their own, which they never train."""
+    """Likewise see that the others would not be measured with layers of their own, which they never train.
+
+    Raises:
+        UserError: If they would.
+    """
     if module.federation.coalition is None:
         return
     if own_entries(server, module.initial_weights()).any():
         raise UserError(
             "Expected a --server with one shared model with --federation.coalition, but "
-            f"{type(surrounded(server)[-1]).__name__} has participants keep entries that they do not send; leave one."
+            f"{type(innermost(server)).__name__} has participants keep entries that they do not send; leave one."
         )

@@ -27,7 +27,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.runs.identity import raw, sources
 from rffl_pl.runs.settings import attributes, data_settings, loss_settings, optimizer_settings
 from rffl_pl.strategy import FederatedStrategy
-from rffl_pl.training.parameters import sharing_copy, trainable
+from rffl_pl.training.parameters import modes_kept, sharing_copy, trainable
 from rffl_pl.training.schedule import Schedule, loss_on, make_optimizer
 
 _SAMPLE = 32
@@ -236,12 +236,8 @@ def _of_steps(trainer: Trainer, module: FederatedModule) -> list[str]:
 
 def _logits(network: nn.Module, x: Tensor) -> Tensor:
     """What a network makes of inputs: what it computes by may be nothing that it prints or keeps."""
-    training = network.training
-    try:
-        with torch.inference_mode():
-            logits: Tensor = network.eval()(x.to(next(network.parameters()).device))
-    finally:
-        network.train(training)
+    with modes_kept(network), torch.inference_mode():
+        logits: Tensor = network.eval()(x.to(next(network.parameters()).device))
     return logits
 
 

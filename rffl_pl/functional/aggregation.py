@@ -282,6 +282,11 @@ def majority_vote(block: Tensor) -> Tensor:
     return block.sign().sum(0).sign()
 
 
+def shortened(lengths: Tensor, bound: float | Tensor) -> Tensor:
+    """What vectors of some lengths are multiplied by, so that none is longer than a bound; some may be of 0."""
+    return torch.where(lengths > bound, bound / lengths, 1.0)
+
+
 def clamp_entries(update: Tensor, bound: float) -> Tensor:
     """Every entry of an update ``[D]`` clamped to [-bound, bound]; one that is not finite passes unchanged."""
     return update.clamp(-bound, bound) if all_finite(update) else update

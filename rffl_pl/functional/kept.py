@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from rffl_pl.errors import UserError
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "lightning", "torchmetrics", "rffl_pl"}
 """Whose objects, but for collections, modules and records, keep nothing of what somebody computes with."""
@@ -27,6 +29,24 @@ def kept_apart(memory: dict[str, Any], *given: Tensor) -> None:
         given: The tensors.
     """
     _Copies(given).within(memory)
+
+
+def check_tensors(whose: str, memory: Mapping[str, Any]) -> None:
+    """See that a memory has tensors alone, which a checkpoint keeps.
+
+    Args:
+        whose: Who remembers, as it is typed: ``--adversaries OnOff``.
+        memory: What is remembered.
+
+    Raises:
+        UserError: If it has anything else.
+    """
+    for name, value in memory.items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"Expected {whose} to remember tensors, which a checkpoint keeps, but its memory has {name} of type "
+                f"{type(value).__name__}; give torch.tensor(...)."
+            )
 
 
 class _Copies:

@@ -16,11 +16,11 @@ from torch.optim import SGD, Optimizer
 from rffl_pl.errors import UserError, ones_own, reason
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.runs.settings import EVERY_MODULES, beside_state
-from rffl_pl.training.fingerprints import close, fingerprint, left_alone, stays
+from rffl_pl.training.fingerprints import changes, close, counts, fingerprint, left_alone, stays
 from rffl_pl.training.objective import LocalRound, Objective, check_loss, check_remembered
 from rffl_pl.training.parameters import astray, bind, checksum, flat_parameters, sharing_copy, trainable
 from rffl_pl.training.schedule import OptimizerFactory, make_optimizer
-from rffl_pl.training.stack import Loss, changes, counts
+from rffl_pl.training.stack import Loss
 
 
 def check_step(

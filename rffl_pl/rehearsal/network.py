@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.models import Perceptron
 from rffl_pl.training.fingerprints import close, left_alone
-from rffl_pl.training.parameters import checksum, running_statistics, sharing_copy
+from rffl_pl.training.parameters import checksum, modes_kept, running_statistics, sharing_copy
 from rffl_pl.training.stack import channels_last
 
 _MORE = 5
@@ -30,14 +31,16 @@ class Tried:
     """What a network made of the batches that it was tried on.
 
     Attributes:
-        logits: Of the first batch of test examples, ``[B, C]``.
-        y: Classes of these, ``[B]``.
+        x: Inputs ``[B, ...]`` of the first batch of test examples.
+        y: Their classes ``[B]``.
+        logits: What it makes of them, ``[B, C]``.
         draws: Whether it draws at random in evaluation.
         channels_last: Whether it takes images with channels last.
     """
 
-    logits: Tensor
+    x: Tensor
     y: Tensor
+    logits: Tensor
     draws: bool
     channels_last: bool
 
@@ -54,7 +57,7 @@ def try_network(network: nn.Module, data: FederatedDataModule, hosted: Sequence[
     Raises:
         UserError: If it does not make class logits of one of them.
     """
-    tried: list[tuple[Tensor, Tensor]] = []
+    tried: list[tuple[Tensor, Tensor, Tensor]] = []
     owner, draws, last = type(data).__name__, False, True  # until images are met that it does not take so
     with random_stream(0, device):  # a dataset may draw at random; the run's own stream stays
         for whose, (x, y) in _batches_of_every_kind(data, hosted):
@@ -62,7 +65,7 @@ def try_network(network: nn.Module, data: FederatedDataModule, hosted: Sequence[
             logits = check_logits(network, x, classes=data.num_classes, owner=owner, whose=whose)
             draws |= drawn_so_far(device) != before
             last &= takes_channels_last(network, x)
-            tried.append((logits, y.long()))
+            tried.append((x, y.long(), logits))
             if len(tried) == 1 and data.padded:
                 warn_of_padding(network, x, logits)
     return Tried(*tried[0], draws, last)
@@ -124,14 +127,14 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
     Raises:
         UserError: If not, if inputs are in double precision, or if the network changes itself in evaluation.
     """
-    name, training = type(network).__name__, network.training
+    name = type(network).__name__
     if x.dtype == torch.float64:
         raise UserError(
             f"Expected {owner} to give inputs in single precision, {whose}, but got {x.dtype}; give x.float()."
         )
     try:
         inputs_stay = left_alone(f"--model.network {name} to leave its inputs as they are", x)
-        with _measured_alone(network), torch.inference_mode(), inputs_stay:
+        with modes_kept(network), _measured_alone(network), torch.inference_mode(), inputs_stay:
             logits: Any = network.eval()(x)
     except UserError:
         raise
@@ -140,8 +143,6 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but it "
             f"fails: {' '.join(str(error).split())}; {_remedy(network, x)}."
         ) from error
-    finally:
-        network.train(training)
     if not isinstance(logits, Tensor):
         raise UserError(
             f"Expected --model.network {name} to give a tensor of logits, but got {type(logits).__name__}; have it "
@@ -187,6 +188,8 @@ def warn_of_modes(network: nn.Module) -> None:
     Args:
         network: It is left as it is.
     """
+    # Lightning tells of any such layer, of others too, which train in training mode all the same.
+    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")
     held = {name for name, layer in network.named_modules() if not layer.training and _is_kept(layer)}
     if not network.training or not held:
         return
@@ -196,7 +199,7 @@ def warn_of_modes(network: nn.Module) -> None:
             f"{moved[0]} of --model.network {type(network).__name__} is in evaluation mode, but while participants "
             "train all layers are in training mode: dropout drops there, and running statistics move though nothing "
             f"trains; to keep it so have train(mode) of the network call self.{moved[0]}.eval() after super().train("
-            "mode)."
+            "mode), and return self."
         )
 
 
@@ -231,14 +234,11 @@ def warn_of_padding(network: nn.Module, x: Tensor, logits: Tensor) -> None:
         x: Sentences ``[B, L]``.
         logits: What it makes of them, ``[B, C]``.
     """
-    training = network.training
     try:
-        with torch.inference_mode():
+        with modes_kept(network), torch.inference_mode():
             longer = network.eval()(torch.nn.functional.pad(x, (0, _MORE)))
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError):
         return  # of so many words it takes none
-    finally:
-        network.train(training)
     if not close(longer.float(), logits):
         rank_zero_warn(
             f"--model.network {type(network).__name__} gives a sentence other logits with more padding, zeros, behind "
@@ -283,7 +283,7 @@ def takes_channels_last(network: nn.Module, x: Tensor) -> bool:
 
 
 def check_state(network: nn.Module) -> None:
-    """See that a network can be copied and kept: its state is tensors alone, and no parameter has hooks.
+    """See that a network can be copied and kept: its state is tensors, no parameter has hooks, modes switch.
 
     Raises:
         UserError: If not.
@@ -294,6 +294,12 @@ def check_state(network: nn.Module) -> None:
             f"Expected --model.network to be written in Python, but {name} is compiled by torch.jit, whose parameters "
             "nobody can place; give the module that was compiled."
         )
+    with modes_kept(network):
+        if network.train(network.training) is not network:
+            raise UserError(
+                f"Expected train(mode) of --model.network {name} to return the network, as torch's does, but it does "
+                "not; end it by return self."
+            )
     for key, p in network.named_parameters():
         if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
             raise UserError(

@@ -63,29 +63,23 @@ def _decides_the_same(
 
 def _judged(table: Table, server: Server, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
     """A server's verdict; what it draws is from streams of the round."""
-    exchange = table.exchange
     with table.drawing("server", number), of_server(server, "judge the uploads", number):
         verdict = server.step(list(uploads.values()), list(uploads), heard)
 
     def download(participant: int) -> Tensor:
-        doing = "give a participant its download"
-        with table.drawing("download", participant, number), of_server(server, doing, number):
-            before = server.drawn(exchange.device)
-            step = verdict.download(participant)
-            server.check_drawn(doing, before, exchange.device)
-            return step
+        with table.giving(server, "download", participant, number):
+            return verdict.download(participant)
 
     return replace(verdict, download=download)
 
 
 def _same_models(table: Table, restored: Server, number: int) -> bool:
     """Whether two servers would have everybody start from the same models, if they hand any out."""
-    if table.federation.share == 1 and not table.server.hands_models:
+    if not table.hands_models:
         return True
 
     def model_for(server: Server, participant: int) -> Tensor:
-        with table.drawing("model", participant, number), of_server(server, "give a participant its model", number):
-            model = server.model_for(participant)
+        model = table.model_for(server, participant, number)
         return torch.empty(0) if model is None else model
 
     return all(close(model_for(table.server, i), model_for(restored, i)) for i in table.exchange.asked)

@@ -11,7 +11,7 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.functional.finite import all_finite
-from rffl_pl.functional.kept import kept_apart
+from rffl_pl.functional.kept import check_tensors, kept_apart
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.round.handing import own_entries, shares_model
 from rffl_pl.round.judging import judge
@@ -86,24 +86,20 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
 
 def _ask(table: Table, number: int, beside: int) -> None:
     exchange = table.exchange
-    if table.federation.share == 1 and not table.server.hands_models:
-        return exchange.ask_all()
+    if not table.hands_models:
+        exchange.ask_all()
+        return
     asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
 
     checked: list[Tensor] = []  # the last: most servers give one to all
 
     def model_for(participant: int) -> Tensor | None:
-        doing = "give a participant its model"
-        with table.drawing("model", participant, number), of_server(table.server, doing, number):
-            before = table.server.drawn(exchange.device)
-            model = table.server.model_for(participant)
-            table.server.check_drawn(doing, before, exchange.device)
+        model = table.model_for(table.server, participant, number)
         if model is not None and not any(model is one for one in checked):
             checked[:] = [_checked_model(table.server, model, number)]
         return model
 
     _hand_models(table, exchange.ask(asked, model_for if exchange.serves else None, beside))
-    return None
 
 
 def _hand_models(table: Table, models: Iterable[tuple[int, Tensor]]) -> None:
@@ -225,12 +221,7 @@ def _sent(
     with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number), given:
         sent = server.outgoing(upload, memory, model)
     _check_shape("outgoing", server, sent, upload.shape)
-    for key, value in memory.items():
-        if not isinstance(value, Tensor):
-            raise UserError(
-                f"Expected outgoing of --server {type(server).__name__} to remember tensors, which a checkpoint keeps, "
-                f"but its memory has {key} of type {type(value).__name__}; give torch.tensor(...)."
-            )
+    check_tensors(f"outgoing of --server {type(server).__name__}", memory)
     kept_apart(memory, upload, model)
     return sent
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from rffl_pl.servers import Server, Verdict
 from rffl_pl.servers.around import innermost
+from rffl_pl.servers.base import FACTS
 from rffl_pl.training.fingerprints import close, fingerprints
 
-_FACTS = ("weights", "similarities", "reputations", "quotas", "members")
 _ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
 
@@ -22,7 +22,7 @@ def same_verdicts(asked: Iterable[int], one: Verdict, other: Verdict) -> bool:
         one: A verdict.
         other: Another one on the same uploads.
     """
-    alike = [close(getattr(one, name), getattr(other, name)) for name in _FACTS]
+    alike = [close(getattr(one, name), getattr(other, name)) for name in FACTS]
     alike += [name in other.measures and close(values, other.measures[name]) for name, values in one.measures.items()]
     return all([*alike, *[close(one.download(i), other.download(i)) for i in asked if one.members[i]]])
 

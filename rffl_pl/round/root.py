@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.round.table import Precision
 from rffl_pl.training.cohort import Cohort
-from rffl_pl.training.schedule import Schedule
+from rffl_pl.training.schedule import Precision, Schedule
 
 
 class Root:

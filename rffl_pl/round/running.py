@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import GO_ON, ones_own
 from rffl_pl.exchange import Exchange
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.round.handing import shares_model
+from rffl_pl.round.table import of_server
 from rffl_pl.servers import Consensus, Server, Verdict
 from rffl_pl.training.cohort import Cohort
 from rffl_pl.training.parameters import running_statistics
@@ -89,8 +89,7 @@ class RunningStatistics:
             return torch.full((self.size,), torch.nan)
         rows = torch.stack([self._sent[i] for i in used])
         lowest, highest = rows.aminmax(dim=0)
-        doing = f"pool running statistics in round {self.number + 1}"
-        with random_stream(0, rows.device), ones_own(self.server, "--server", doing, GO_ON):
+        with random_stream(0, rows.device), of_server(self.server, "pool running statistics", self.number):
             assert isinstance(self.server, Consensus)
             pooled = self.server.pool(rows, verdict.weights[used].to(rows.device))
         self.server.check_entries("what pool gives", pooled, self.size, "running statistics")
@@ -102,6 +101,6 @@ class RunningStatistics:
         server, ones = self.server, torch.ones_like(self.cohort.updates[0])
         if not shares_model(server):
             return False
-        doing = f"keep what is a participant's own of its update in round {self.number + 1}"
-        with random_stream(0, ones.device), ones_own(server, "--server", doing, GO_ON):
+        keeping = of_server(server, "keep what is a participant's own of its update", self.number)
+        with random_stream(0, ones.device), keeping:
             return not server.kept(ones).any()

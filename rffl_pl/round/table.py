@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from torch import Tensor
 
@@ -16,17 +16,7 @@ from rffl_pl.functional.streams import random_stream
 from rffl_pl.servers import Server
 from rffl_pl.servers.around import innermost
 from rffl_pl.training.cohort import Cohort
-from rffl_pl.training.schedule import Schedule
-
-
-class Precision(Protocol):
-    """In which precision is computed, e.g. Lightning's precision plugin."""
-
-    def train_step_context(self) -> AbstractContextManager[object]:
-        """Surrounds local training."""
-
-    def val_step_context(self) -> AbstractContextManager[object]:
-        """Surrounds what is measured."""
+from rffl_pl.training.schedule import Precision, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +66,29 @@ class Table:
     def drawing_ones_own(self, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
         """Likewise where the package's own rules draw nothing, and a stream for each participant takes its time."""
         return nullcontext() if is_packaged(innermost(self.server)) else self.drawing(purpose, *coordinates)
+
+    @property
+    def hands_models(self) -> bool:
+        """Whether the server is asked which models members start from: they miss rounds, or it hands some out."""
+        return self.federation.share < 1 or self.server.hands_models
+
+    def model_for(self, server: Server, participant: int, number: int) -> Tensor | None:
+        """The model that a server has a participant start from in a round; None is its own."""
+        with self.giving(server, "model", participant, number):
+            return server.model_for(participant)
+
+    @contextmanager
+    def giving(self, server: Server, what: str, participant: int, number: int) -> Iterator[None]:
+        """Where a server makes a vector for a participant, whatever rank it is on.
+
+        Raises:
+            UserError: If it fails, or draws what all ranks would draw for other coordinates.
+        """
+        doing = f"give a participant its {what}"
+        with self.drawing(what, participant, number), of_server(server, doing, number):
+            before = server.drawn(self.exchange.device)
+            yield
+            server.check_drawn(doing, before, self.exchange.device)
 
 
 def of_server(server: Server, doing: str, number: int) -> AbstractContextManager[None]:

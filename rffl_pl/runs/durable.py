@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -46,21 +46,25 @@ def end_if_asked(error: BaseException) -> None:
     Raises:
         KeyboardInterrupt: If a user has interrupted it; or as a signal has it, a `SystemExit`.
     """
-    behind: BaseException | None = error
-    while behind is not None:
-        if not isinstance(behind, Exception):
-            raise behind
-        behind = behind.__cause__ or behind.__context__
+    for one in _behind(error):
+        if not isinstance(one, Exception):
+            raise one
 
 
 def why_not_written(error: BaseException) -> str:
     """What the system says; torch's writer hides it behind a complaint of its own."""
+    for one in _behind(error):
+        if isinstance(one, OSError) and one.strerror:
+            return one.strerror + (f": {one.filename}" if one.filename else "")
+    return " ".join(str(error).split())
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """An error, what it was made of, and what that was made of."""
     behind: BaseException | None = error
     while behind is not None:
-        if isinstance(behind, OSError) and behind.strerror:
-            return behind.strerror + (f": {behind.filename}" if behind.filename else "")
+        yield behind
         behind = behind.__cause__ or behind.__context__
-    return " ".join(str(error).split())
 
 
 def on_disk(paths: Iterable[Path]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from rffl_pl.functional.aggregation import shortened
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.mixing import Tolerant
 
@@ -37,4 +37,4 @@ class ARC(Tolerant):
         here = len(lengths)
         f = self.bad_among(here)
         bound = lengths.sort(descending=True).values[2 * f * (here - f) // here]
-        return torch.where(lengths > bound, bound / lengths, 1.0).diag()
+        return shortened(lengths, bound).diag()

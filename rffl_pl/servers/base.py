@@ -81,6 +81,10 @@ class Task:
         """
         return math.floor(0.2 * self._members) if self.tolerated is None else self.tolerated
 
+    def tolerating(self, given: int | None) -> int:
+        """How many may be bad: what a rule's own option says, or `bad`."""
+        return self.bad if given is None else given
+
     def said_by(self, option: str, given: float | None) -> str:
         """The option that says how many may be bad, for messages.
 
@@ -128,6 +132,10 @@ class Verdict:
     removed: tuple[int, ...] = ()
     set_aside: tuple[int, ...] = ()
     silent: tuple[int, ...] = ()
+
+
+FACTS = ("weights", "similarities", "reputations", "quotas", "members")
+"""What a verdict says of every participant."""
 
 
 class ParticipantSide(Configured):
@@ -216,6 +224,7 @@ class Server(ParticipantSide, ABC):
         self.layers: Sequence[int] = ()
         self.members = torch.empty(0, dtype=torch.bool)
         self.round = 0
+        self._task_seed = 0
 
     def start(self, task: Task) -> None:
         """Called once before the first round.
@@ -228,6 +237,7 @@ class Server(ParticipantSide, ABC):
         self.coordinates = task.coordinates or Coordinates(sum(task.layers))
         self.members = torch.ones(len(task.examples), dtype=torch.bool)
         self.round = 0
+        self._task_seed = task.seed
 
     def step(self, uploads: Rows, senders: Sequence[int], losses: Tensor | None = None) -> Verdict:
         """One round: screen the uploads, then apply the rule.
@@ -293,6 +303,10 @@ class Server(ParticipantSide, ABC):
     def rule(self, evidence: Evidence) -> Verdict:
         """The framework's own rule."""
 
+    def _stream(self, number: int) -> torch.Generator:
+        """What a rule draws from in a round, counted from 0: the same on every rank and after an interruption."""
+        return torch.Generator().manual_seed((self._task_seed + number) % 2**63)
+
     def drawn(self, device: torch.device) -> bytes:
         """Where the random streams are, if only some coordinates are here; else nothing."""
         return drawn_so_far(device) if 0 < self.coordinates.size < sum(self.layers) else b""
@@ -321,9 +335,8 @@ class Server(ParticipantSide, ABC):
         Raises:
             UserError: If not, if a weight or a reputation is not finite, or a quota does not lie in [0, 1].
         """
-        facts = (verdict.weights, verdict.similarities, verdict.reputations, verdict.quotas, verdict.members)
-        named = zip(("weights", "similarities", "reputations", "quotas", "members"), facts, strict=True)
-        for what, values in {**dict(named), **verdict.measures}.items():
+        facts = {name: getattr(verdict, name) for name in FACTS}
+        for what, values in (facts | verdict.measures).items():
             self.check_entries(what, values, len(self.members), "participants")
         if verdict.members.dtype != torch.bool:
             raise UserError(

@@ -46,7 +46,6 @@ class Bucketing(Mixing):
         if bucket < 1:
             raise UserError(f"Expected --server.bucket to be 1 or more uploads, but got {bucket}; the paper takes 2.")
         self.bucket = bucket
-        self._seed = 0
 
     def start(self, task: Task) -> None:
         super().start(task)
@@ -65,7 +64,6 @@ class Bucketing(Mixing):
             )
 
     def told(self, task: Task) -> Task:
-        self._seed = task.seed
         return replace(task, uploads=self._count(task))
 
     def _count(self, task: Task) -> int:
@@ -74,8 +72,7 @@ class Bucketing(Mixing):
 
     def mixing(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)
-        generator = torch.Generator().manual_seed((self._seed + evidence.round) % 2**63)
-        buckets = torch.randperm(here, generator=generator).split(self.bucket)
+        buckets = torch.randperm(here, generator=self._stream(evidence.round)).split(self.bucket)
         mixing = torch.zeros(len(buckets), here, dtype=torch.float64)
         # In the order of those that stand for them.
         for row, members in zip(mixing, sorted(buckets, key=lambda members: int(members.min())), strict=True):

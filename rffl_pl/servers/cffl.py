@@ -92,7 +92,6 @@ class CFFL(Server):
         self.reputations = torch.empty(0)
         self.model = torch.empty(0)
         self._shares = torch.empty(0)
-        self._seed = 0
         self._accuracy: Callable[[Tensor], float] = lambda weights: 0.0
 
     def start(self, task: Task) -> None:
@@ -107,7 +106,7 @@ class CFFL(Server):
                 f"Expected --federation.participation to be 1 under CFFL, but got {task.participation}; reputations "
                 "are shares of one round's accuracies over all members, so take another --server."
             )
-        self._accuracy, self._seed = task.accuracy, task.seed
+        self._accuracy = task.accuracy
         held = self.examples if self.contribution == "examples" else torch.tensor(task.classes, dtype=torch.float64)
         self._shares = held / held.max()
         self.reputations = torch.zeros_like(held)
@@ -139,8 +138,7 @@ class CFFL(Server):
         step = evidence.combined(reputation.weighted_sum, weights[senders])
         self.model = self.model.to(step.device) + step
         # Equal reputations differ by the rounding of sums; that must not cost an entry, nor a membership below.
-        earned = reputation.relative_quota(used)
-        quotas = torch.where(earned > 1 - 1e-9, 1.0, earned) * self._shares
+        quotas = reputation.settled(reputation.relative_quota(used)) * self._shares
         order = self._order(step)
         own = {i: row for i, row in zip(senders.tolist(), evidence.uploads, strict=True) if members[i]}
 
@@ -231,5 +229,4 @@ class CFFL(Server):
         """Position ``[D]`` of every entry in the order in which downloads are cut."""
         if self.selection == "largest":
             return sparsify.magnitude_ranks(step, [step.numel()])
-        generator = torch.Generator().manual_seed((self._seed + self.round) % 2**63)
-        return torch.randperm(step.numel(), generator=generator).to(step.device)
+        return torch.randperm(step.numel(), generator=self._stream(self.round)).to(step.device)

@@ -23,7 +23,8 @@ class Consensus(Server):
     Where members miss rounds, the server keeps the model, and whoever missed one starts from it.
 
     Attributes:
-        model: The model ``[D]`` of everybody, where the server has to keep it; else None.
+        model: The model ``[d]`` of everybody, of the coordinates that are here, where the server has to keep it; else
+            None.
         current: Who has that model, ``[P]`` bool: everybody at first, then whoever was asked in the last round.
     """
 
@@ -31,6 +32,9 @@ class Consensus(Server):
 
     keeps_model: ClassVar[bool] = False
     """Whether the rule needs the model also where nobody misses a round."""
+
+    own_models: bool = False
+    """Whether every participant's model is its own, though all take one step."""
 
     whole: bool = False
     """Whether `combine` is given all coordinates of the uploads at once, as a rule on whole vectors needs them.
@@ -77,7 +81,11 @@ class Consensus(Server):
         return self.combine(statistics, weights / weights.sum())
 
     def stride(self, combined: Tensor) -> Tensor:
-        """The step ``[D]`` made of all that was combined ``[D]``: by default just that."""
+        """The step ``[d]`` made of all that was combined ``[d]``: by default just that; of the coordinates here.
+
+        A length over all of them, under ``--exchange sharded`` too, is the root of
+        ``self.coordinates.squared_norms([combined])``.
+        """
         return combined
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:

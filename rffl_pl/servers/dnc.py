@@ -50,7 +50,7 @@ class DnC(Consensus):
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self._tolerated = f = task.bad if self.byzantine is None else self.byzantine
+        self._tolerated = f = task.tolerating(self.byzantine)
         if not 0 <= 2 * f < task.asked:
             option = task.said_by("--server.byzantine", self.byzantine)
             raise UserError(

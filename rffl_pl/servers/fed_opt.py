@@ -65,12 +65,12 @@ class FedOpt(Around):
         inner = self.inner
         while isinstance(inner, Around) and not isinstance(inner, FedOpt):
             inner = inner.inner
-        own_models = isinstance(inner, FedAvg) and inner.variant != "fedavg"
-        if inner.keeps_model or inner.hears_losses or isinstance(inner, FedOpt) or own_models:
+        if inner.keeps_model or inner.hears_losses or isinstance(inner, FedOpt) or inner.own_models:
+            why = ", which needs the model" if inner.keeps_model else ""
+            why += ", under which everybody's model is its own" if inner.own_models else ""
             raise UserError(
-                f"Expected --server.rule to be one that leaves the length of the step to an optimizer, such as FedAvg "
-                f"or Median, but got {type(inner).__name__}{' in the variant released' if own_models else ''}"
-                f"{', which needs the model' if inner.keeps_model else ''}; take another."
+                "Expected --server.rule to be one that leaves the length of the step to an optimizer, such as FedAvg "
+                f"or Median, but got {type(inner).__name__}{why}; take another."
             )
 
     def weigh(self, evidence: Evidence) -> Tensor:

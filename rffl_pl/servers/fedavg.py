@@ -28,11 +28,12 @@ class FedAvg(Consensus):
     def __init__(self, *, variant: Literal["fedavg", "released"] = "fedavg") -> None:
         super().__init__()
         self.variant = variant
+        self.own_models = variant == "released"
 
     def start(self, task: Task) -> None:
         super().start(task)
-        if self.variant == "released":
-            self.model = None  # everybody has its own
+        if self.own_models:
+            self.model = None
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"variant": self.variant}
@@ -51,7 +52,7 @@ class FedAvg(Consensus):
             )
 
     def kept(self, update: Tensor) -> Tensor:
-        return update if self.variant == "released" else super().kept(update)
+        return update if self.own_models else super().kept(update)
 
     def weigh(self, evidence: Evidence) -> Tensor:
         return evidence.examples / evidence.examples.sum()

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rffl_pl.functional.aggregation import majority
+from rffl_pl.functional.aggregation import majority, shortened
 from rffl_pl.functional.contribution import pairwise_cosines
 from rffl_pl.servers.evidence import Evidence
-from rffl_pl.servers.noised import Noised, shortened
+from rffl_pl.servers.noised import Noised
 
 
 class FLAME(Noised):

@@ -61,13 +61,11 @@ class IAFL(Server):
         self.hands_models = recovery > 0
         self.reference: Tensor | None = None  # the model [d], where somebody may start over from it
         self._relative = torch.empty(0)
-        self._seed = 0
 
     def start(self, task: Task) -> None:
         super().start(task)
         told = self.examples if self.contributions is None else self._told(len(self.examples))
         self._relative = told / told.max()
-        self._seed = task.seed
         self.reference = task.initial.clone() if self.recovery > 0 else None
 
     def kept(self, update: Tensor) -> Tensor:
@@ -139,7 +137,7 @@ class IAFL(Server):
 
     def _lot(self, what: str, number: int, participant: int) -> random.Random:
         """A participant's own lots in a round, the same on every rank that serves."""
-        return random.Random(f"{self._seed} {what} {number} {participant}")
+        return random.Random(f"{self._task_seed} {what} {number} {participant}")
 
     def _told(self, participants: int) -> Tensor:
         told = torch.tensor(self.contributions, dtype=torch.float64)

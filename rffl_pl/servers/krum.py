@@ -39,13 +39,12 @@ class MultiKrum(Consensus):
         super().__init__()
         self.byzantine = byzantine
         self.selected = selected
-        self._usual = self._asked = 0
+        self._tolerated = self._asked = 0
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self._usual, self._asked = task.bad, task.asked
-        total = self._asked
-        f = self._tolerated()
+        self._tolerated, self._asked = task.tolerating(self.byzantine), task.asked
+        f, total = self._tolerated, self._asked
         if f < 0 or 2 * f + 2 >= total:
             whom, more = f"P = {total} participants", "take more participants"
             if task.uploads:
@@ -63,13 +62,10 @@ class MultiKrum(Consensus):
 
     def weigh(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)
-        f = max(0, min(self._tolerated(), (here - 3) // 2))
+        f = max(0, min(self._tolerated, (here - 3) // 2))
         selected = here - f if self.selected is None else self.selected
-        m = min(selected, here - f if selected <= self._asked - self._tolerated() else here)
+        m = min(selected, here - f if selected <= self._asked - self._tolerated else here)
         weights = torch.zeros(here, dtype=torch.float64)
         # One or two have no neighbours to be scored by.
         weights[smallest(krum_scores(evidence.squared_distances, f), m) if here > 2 else slice(None)] = 1
         return weights / weights.sum()
-
-    def _tolerated(self) -> int:
-        return self._usual if self.byzantine is None else self.byzantine

@@ -133,11 +133,11 @@ class Tolerant(Mixing):
     def __init__(self, *, rule: Consensus | None = None, tolerated: int | None = None) -> None:
         super().__init__(rule=rule)
         self.tolerated = tolerated
-        self._usual = 0
+        self._bad = 0
 
     def start(self, task: Task) -> None:
-        self._usual, total = task.bad, task.asked
-        f = self._bad()
+        self._bad, total = task.tolerating(self.tolerated), task.asked
+        f = self._bad
         if f < 0 or 2 * f >= total:
             whom = "mixed uploads" if task.uploads else "participants that are asked"
             option = task.said_by("--server.tolerated", self.tolerated)
@@ -149,10 +149,7 @@ class Tolerant(Mixing):
 
     def bad_among(self, count: int) -> int:
         """How many of so many uploads may be bad: f, or where some are set aside, or zeros, what the rest allows."""
-        return min(self._bad(), (count - 1) // 2)
-
-    def _bad(self) -> int:
-        return self._usual if self.tolerated is None else self.tolerated
+        return min(self._bad, (count - 1) // 2)
 
 
 @dataclass(frozen=True, kw_only=True)

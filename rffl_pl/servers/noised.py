@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import check_number
-from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 
@@ -38,11 +37,6 @@ class Noised(Consensus):
         check_number(option, factor, 0, 1e6)
         self.steps_by_updates = factor == 0
         self.deviation = 0.0
-        self._seed = 0
-
-    def start(self, task: Task) -> None:
-        super().start(task)
-        self._seed = task.seed
 
     @abstractmethod
     def weigh(self, evidence: Evidence) -> Tensor:
@@ -51,12 +45,6 @@ class Noised(Consensus):
     def stride(self, combined: Tensor) -> Tensor:
         if not self.deviation:
             return combined
-        generator = torch.Generator().manual_seed((self._seed + self.round) % 2**63)
         # Of all coordinates, on the CPU: the same whichever of them are here, and on whatever device.
-        noise = torch.randn(sum(self.layers), generator=generator)
+        noise = torch.randn(sum(self.layers), generator=self._stream(self.round))
         return combined + self.deviation * self.coordinates.of(noise).to(combined)
-
-
-def shortened(lengths: Tensor, bound: float) -> Tensor:
-    """What uploads of some lengths are multiplied by, so that none is longer than a bound; mixed ones may be of 0."""
-    return torch.where(lengths > bound, bound / lengths, 1.0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from rffl_pl.errors import UserError
+from rffl_pl.functional.aggregation import shortened
 from rffl_pl.servers.evidence import Evidence
-from rffl_pl.servers.noised import Noised, shortened
+from rffl_pl.servers.noised import Noised
 
 
 class NormBound(Noised):

@@ -65,12 +65,11 @@ class QFFL(Consensus):
         if step_rate is not None and not step_rate > 0:
             raise UserError(f"Expected --server.step_rate to be positive, but got {step_rate}.")
         self.q, self.weights, self.sampling_ratio, self.step_rate = q, weights, sampling_ratio, step_rate
-        self._rate, self._seed = 0.0, 0
+        self._rate = 0.0
 
     def start(self, task: Task) -> None:
         super().start(task)
         self._rate = task.learning_rate if self.step_rate is None else self.step_rate
-        self._seed = task.seed
         if not self._rate > 0:
             raise UserError(
                 f"Expected a positive learning rate for QFFL, whose L is its inverse, but --model.optimizer has "
@@ -90,7 +89,6 @@ class QFFL(Consensus):
 
     def _drawn(self, evidence: Evidence) -> Tensor:
         """1 for whoever is drawn in this round, 0 for the others."""
-        generator = torch.Generator().manual_seed((self._seed + evidence.round) % 2**63)
         count = max(1, round(self.sampling_ratio * len(evidence.examples)))
-        drawn = torch.multinomial(evidence.examples, count, generator=generator)
+        drawn = torch.multinomial(evidence.examples, count, generator=self._stream(evidence.round))
         return torch.zeros_like(evidence.examples).scatter(0, drawn, 1.0)

@@ -101,10 +101,25 @@ def fingerprint(value: Any) -> str:
     return _each(map(fingerprint, value)) if isinstance(value, list | tuple) else repr(value)
 
 
-def close(one: Tensor, other: Tensor) -> bool:
-    """Whether what two copies computed is the same but for rounding."""
+def counts(network: nn.Module) -> dict[str, Any]:
+    """The numbers, words and flags that layers keep as plain attributes, by name, ``layer.attribute``."""
+    return {
+        f"{name}.{key}".lstrip("."): value
+        for name, layer in network.named_modules()
+        for key, value in vars(layer).items()
+        if key != "training" and isinstance(value, bool | int | float | str)
+    }
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The names of those that have changed, or come."""
+    return [name for name, value in after.items() if name not in before or repr(before[name]) != repr(value)]
+
+
+def close(one: Tensor, other: Tensor, within: float = 1e-4) -> bool:
+    """Whether what two copies computed is the same but for rounding, a share of the largest entry."""
     one, other = one.double().cpu(), other.double().cpu()
-    scale = 1e-4 * float(other.abs().nan_to_num(0.0, 0.0, 0.0).max()) if other.numel() else 0.0
+    scale = within * float(other.abs().nan_to_num(0.0, 0.0, 0.0).max()) if other.numel() else 0.0
     return one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=scale, equal_nan=True)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
+from rffl_pl.functional.kept import check_tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,4 @@ def check_remembered(objective: Objective, memory: Mapping[str, Any]) -> None:
     Raises:
         UserError: If it does not.
     """
-    if strange := [key for key, value in memory.items() if not isinstance(value, Tensor)]:
-        raise UserError(
-            f"Expected --model.objective {type(objective).__name__} to remember tensors, as a checkpoint keeps them, "
-            f"but local.memory[{strange[0]!r}] is of type {type(memory[strange[0]]).__name__}."
-        )
+    check_tensors(f"--model.objective {type(objective).__name__}", memory)

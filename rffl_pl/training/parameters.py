@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +49,18 @@ def flat_parameters(network: nn.Module) -> Tensor:
 def sharing_copy(network: nn.Module) -> nn.Module:
     """A copy that shares what does not train."""
     return copy.deepcopy(network, {id(p): p for p in network.parameters() if not p.requires_grad})
+
+
+@contextmanager
+def modes_kept(network: nn.Module) -> Iterator[None]:
+    """Where a network is evaluated: afterwards every layer is in the mode that it was in, training or evaluation."""
+    training, modes = network.training, [(layer, layer.training) for layer in network.modules()]
+    try:
+        yield
+    finally:
+        network.train(training)  # its own may do more than that
+        for layer, mode in modes:
+            layer.training = mode
 
 
 def running_statistics(network: nn.Module) -> list[Tensor]:

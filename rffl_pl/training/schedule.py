@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -38,6 +39,16 @@ class Examples(Protocol):
 
     def in_order(self) -> Batches:
         """Mini-batches of one pass in a fixed order."""
+
+
+class Precision(Protocol):
+    """In which precision is computed, e.g. Lightning's precision plugin."""
+
+    def train_step_context(self) -> AbstractContextManager[object]:
+        """Surrounds local training."""
+
+    def val_step_context(self) -> AbstractContextManager[object]:
+        """Surrounds what is measured."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,33 @@ class Measured(Adversary):
 
     def measures(self, num_classes: int) -> dict[str, Metric]:
         return {"accuracy": MulticlassAccuracy(num_classes)}
+
+
+class Apart(Adversary):
+    """Measures every class by itself."""
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        return {"by_class": MulticlassAccuracy(num_classes, average=None)}
+
+
+class OfThree(Adversary):
+    """Measures three classes of ten."""
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        return {"of_three": MulticlassAccuracy(3)}
+
+
+@dataclass
+class Equal(Adversary):
+    """Is equal to others of its strength, and so has no hash."""
+
+    strength: float = 2.0
+
+    def upload(self, situation: Situation) -> Tensor:
+        return self.strength * situation.update
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        return {"equally": MulticlassAccuracy(num_classes)}
 
 
 class Counting(Adversary):
@@ -133,6 +161,8 @@ ATTACKS = {
     "Colluding": f"Colluding {STAY} but its past changes; keep",
     "Resting": f"Resting {STAY} but its turns changes; keep",
     "Collecting": f"Collecting {STAY} but its seen changes; keep",
+    "Apart": "every measure of --adversaries Apart to give one number, but by_class gives [10]; have it average.",
+    "OfThree": "every measure of --adversaries OfThree to take logits [64, 10] and classes [64], but of_three fails: ",
     "Measured": "measures of --adversaries to have names of their own, but accuracy is what something else is called",
 }
 
@@ -142,6 +172,14 @@ def test_an_attack_that_does_not_fit(rffl: Run, here: Path, attack: str) -> None
     """It is found in training, in a line of ours, or never: bits hang on ranks, or success is everybody's accuracy."""
     assert_refused(rffl(*ATTACKED, f"[{HERE}.{attack}]"), ATTACKS[attack])
     assert below(here) == set()
+
+
+def test_an_attack_that_is_a_dataclass(rffl: Run, here: Path) -> None:
+    """One that Python cannot look up by its hash ends in a traceback."""
+    ended = rffl(*ATTACKED, f"[{HERE}.Equal]", "--adversaries.strength", 3)
+    assert ended.code == 0, ended.err
+    (file,) = here.rglob("metrics.csv")
+    assert "equally/mean" in file.read_text()
 
 
 def test_a_memory_that_no_checkpoint_keeps(rffl: Run) -> None:

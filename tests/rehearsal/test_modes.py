@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rffl_pl.rehearsal.network import warn_of_modes
+from rffl_pl.errors import UserError
+from rffl_pl.rehearsal.network import check_logits, check_state, warn_of_modes
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import FedAvg
 from tests.cli.folders import Run, assert_same_bits
@@ -113,6 +114,32 @@ def test_a_part_that_the_network_keeps_there() -> None:
     """As the warning says; and a run gives it."""
     with pytest.warns(UserWarning, match="call self.backbone.eval"):
         moved = federate(FedAvg(), network=Frozen)
-    kept = federate(FedAvg(), network=lambda: Frozen(keeps=True))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*eval mode.*")  # Lightning's, which says that something may happen
+        kept = federate(FedAvg(), network=lambda: Frozen(keeps=True))
     means = [module.cohort.networks[0].get_buffer("backbone.2.running_mean") for module in (moved, kept)]
     assert [bool((mean == 0).all()) for mean in means] == [False, True]
+
+
+def test_trying_a_network_leaves_its_modes() -> None:
+    """What was frozen in evaluation mode was in training mode, in the user's own network too."""
+    network = Frozen()
+    modes = [layer.training for layer in network.modules()]
+    check_state(network)
+    check_logits(network, torch.zeros(2, 64), classes=10, owner="Digits", whose="the test set's")
+    assert [layer.training for layer in network.modules()] == modes
+    assert len({*modes}) == 2
+
+
+class Returning(Frozen):
+    """Switches its modes and returns nothing, of which all that is asked for next fails."""
+
+    def train(self, mode: bool = True) -> Returning:
+        super().train(mode)
+        return None  # type: ignore[return-value]  # as somebody does who has overridden it for a line
+
+
+def test_modes_that_return_nothing() -> None:
+    """It was a traceback, or a network that does not take the inputs."""
+    with pytest.raises(UserError, match=r"train\(mode\) of --model.network Returning to return the network, as"):
+        federate(FedAvg(), network=Returning)

@@ -77,7 +77,11 @@ REFUSED: dict[str, tuple[Callable[[], Server], float, str]] = {
     "RFFL": (RFFL, 0, "a --server with one shared model, such as FedAvg, with --federation.coalition, but got RFFL"),
     "CGSV": (CGSV, 0, "but got CGSV; leave one"),
     "CFFL": (CFFL, 0, "but got CFFL; leave one"),
-    "released": (lambda: FedAvg(variant="released"), 0, "but got FedAvg, whose variant is released; leave one"),
+    "released": (
+        lambda: FedAvg(variant="released"),
+        0,
+        "but got FedAvg, under which everybody's model is its own;",
+    ),
     "own layers": (OwnBias, 0, "coalition, but OwnBias has participants keep entries that they do not send; leave one"),
     "personal": (FedAvg, 0.5, "--model.personal to be 0 with --federation.coalition, but got 0.5"),
 }

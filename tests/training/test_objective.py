@@ -383,7 +383,7 @@ REFUSED = {
     Locked: "Locked to be copied, but TypeError: cannot pickle '_thread.lock' object",
     EachExample: r"to be one number for a batch, which the network can be trained by, but got shape \[8\]",
     Detached: "but got one that hangs on no parameter",
-    Named: r"to remember tensors, as a checkpoint keeps them, but local.memory\['phase'\] is of type str",
+    Named: "to remember tensors, which a checkpoint keeps, but its memory has phase of type str; give torch.tensor",
     Wrong: rf"Expected --model.objective {HERE}.Wrong to train a participant, but KeyError: 'teacher' \(test_objective",
 }
 
@@ -441,7 +441,7 @@ def test_runs(rffl: Callable[..., Ended], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
-        ("word", "to remember tensors, as a checkpoint keeps them, but local.memory['phase'] is of type str"),
+        ("word", "to remember tensors, which a checkpoint keeps, but its memory has phase of type str; give torch."),
         ("vector", "to be one number for a batch, which the network can be trained by, but got shape [8, 3]"),
         ("detached", "but got one that hangs on no parameter"),
         ("number", "but got float"),

@@ -1,11 +1,7 @@
 """Local training of several participants at once, their models as one stack."""
 
 from rffl_pl.training.stack.batches import channels_last
-from rffl_pl.training.stack.networks import changes, counts
-from rffl_pl.training.stack.optimizers import NotStackableError
 from rffl_pl.training.stack.rows import Turn, repeat
 from rffl_pl.training.stack.training import TRAINER, Loss, Stack, refusal
 
-__all__ = [
-    "TRAINER", "Loss", "NotStackableError", "Stack", "Turn", "changes", "channels_last", "counts", "refusal", "repeat",
-]  # fmt: skip
+__all__ = ["TRAINER", "Loss", "Stack", "Turn", "channels_last", "refusal", "repeat"]

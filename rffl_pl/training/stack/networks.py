@@ -131,21 +131,6 @@ def _check_embedding(embedding: nn.Embedding | nn.EmbeddingBag) -> None:
             raise NotStackableError(f"{type(embedding).__name__} has {option}")
 
 
-def counts(network: nn.Module) -> dict[str, Any]:
-    """The numbers, words and flags that layers keep as plain attributes, by name, ``layer.attribute``."""
-    return {
-        f"{name}.{key}".lstrip("."): value
-        for name, layer in network.named_modules()
-        for key, value in vars(layer).items()
-        if key != "training" and isinstance(value, bool | int | float | str)
-    }
-
-
-def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """The names of those that have changed, or come."""
-    return [name for name, value in after.items() if name not in before or repr(before[name]) != repr(value)]
-
-
 def alike(one: Any, other: Any) -> bool:
     """Whether two networks compute the same but for the values of the parameters that train.
 

@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
 from rffl_pl.functional.streams import Stream, others_state, random_stream, untouched
+from rffl_pl.training.fingerprints import changes, close, counts
 from rffl_pl.training.parameters import bind, flat_parameters, sharing_copy, trainable
 from rffl_pl.training.stack.batches import (
     Batch,
@@ -41,13 +42,14 @@ from rffl_pl.training.stack.networks import (
     adapted,
     alike,
     autocast_to,
-    changes,
-    counts,
     dropping,
     drops,
 )
 from rffl_pl.training.stack.optimizers import NotStackableError, check_whole, gathered, rule_of, steps_taken
 from rffl_pl.training.stack.rows import Rows, Turn
+
+_ROUNDING = 0.01
+"""A share of the largest logit: on a GPU rounding is coarse."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From class logits ``[B, C]`` and classes ``[B]`` to one number; cross-entropy is `cross_entropy` itself."""
@@ -96,24 +98,25 @@ class Stack:
         start = 0
         while start < len(turns):
             some = turns[start : start + self._most]
-            rows, found = self._trained_if_there_is_room(some, rates)
-            if rows is None:
+            done = self._trained_if_there_is_room(some, rates)
+            if done is None:
                 self._most = len(some) // 2
                 warnings.warn(f"The GPU has no room for more than {self._most} participants at once.", stacklevel=2)
                 continue
+            rows, found = done
             rows.put_back()
             losses.append(found)
             start += len(some)
         return torch.cat(losses)
 
-    def _trained_if_there_is_room(self, turns: Sequence[Turn], rates: Sequence[float]) -> tuple[Rows | None, Tensor]:
+    def _trained_if_there_is_room(self, turns: Sequence[Turn], rates: Sequence[float]) -> tuple[Rows, Tensor] | None:
         """As `trained`; nobody is changed, and nothing drawn, where the device has no room for so many."""
         try:
             return self.trained(turns, rates)
         except torch.cuda.OutOfMemoryError:
             if len(turns) == 1:
                 raise
-        return None, torch.empty(0)
+        return None
 
     def serves(self, other: Stack) -> bool:
         """Whether it trains another stack's turns as that would, to rounding."""
@@ -326,7 +329,7 @@ class Stack:
         with random_stream(0, x.device):
             alone = network(channels_last(x) if self._channels_last else x)
         filled = torch.cat([x, torch.zeros_like(x[:2])])
-        if not _close(self._drawn(stirred, filled, len(x))[0], alone):
+        if not close(self._drawn(stirred, filled, len(x))[0], alone, _ROUNDING):
             raise NotStackableError("its dropout draws otherwise for one alone than for all at once")
 
     def rehearse(self, network: nn.Module, x: Tensor) -> None:
@@ -366,7 +369,7 @@ class Stack:
         # The others are larger, since a batch may be scaled by its largest, and none that the data may not have.
         own = x / 4 if x.is_floating_point() else x
         more = torch.cat([own, torch.zeros_like(x[:1]), x])
-        if not _close(self._drawn(weights, own), self._drawn(weights, more, len(x))):
+        if not close(self._drawn(weights, own), self._drawn(weights, more, len(x)), _ROUNDING):
             raise NotStackableError("what it makes of an example depends on which others are in the batch")
         if x.is_floating_point() or x.dim() != 2:
             return
@@ -376,7 +379,7 @@ class Stack:
             shorter = self._drawn(weights, part)
         except (RuntimeError, LookupError, ValueError):
             return  # of one length only: there are no others
-        if not _close(shorter, longer):
+        if not close(shorter, longer, _ROUNDING):
             raise NotStackableError("what it makes of a sentence depends on how many zeros are behind it")
 
     def _drawn(self, weights: dict[str, Tensor], x: Tensor, count: int | None = None) -> Tensor:
@@ -399,12 +402,6 @@ class Stack:
         logits, y = logits.to(device), y.to(device)
         if not torch.allclose(self._loss(logits, y), self._losses(logits, y).mean(), rtol=1e-4):
             raise NotStackableError("the loss of a batch is not the mean of those of its examples")
-
-
-def _close(logits: Tensor, others: Tensor) -> bool:
-    """Whether logits are the same but for rounding, which on a GPU is coarse."""
-    scale = 0.01 * float(others.nan_to_num(0.0, 0.0, 0.0).abs().max())
-    return torch.allclose(logits, others, rtol=0.0, atol=scale, equal_nan=True)
 
 
 TRAINER: ContextVar[Callable[[Stack, Sequence[Turn], Sequence[float]], Tensor] | None] = ContextVar(
