@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,11 @@ def operations(device: torch.device, kind: type[Exchange] = Exchange) -> dict[st
     rank, blocks = launch.rank(), BLOCKS[launch.world_size()]
     exchange = kind(blocks, rank, device, DIMENSION)
     calls.clear()
-    with mock.patch.object(dist, "all_to_all_single", wraps=dist.all_to_all_single) as transfers:
+    kinds = ("all_to_all_single", "broadcast")
+    with ExitStack() as counted:
+        transfers = {
+            kind: counted.enter_context(mock.patch.object(dist, kind, wraps=getattr(dist, kind))) for kind in kinds
+        }
         rows = torch.arange(12.0).view(6, 2)[list(blocks[rank])].to(device)
         told = {
             "rounds": [one_round(exchange, **one) for one in ROUNDS],
@@ -162,7 +166,8 @@ def operations(device: torch.device, kind: type[Exchange] = Exchange) -> dict[st
                 str(exchange.first_difference(one)) for one in ({"a": "same", "b": str(rank)}, {"a": "same"})
             ],
         }  # fmt: skip
-    return {"told": told, "transfers": transfers.call_count, "over the card": dict(calls)}
+    made = {kind: transfer.call_count for kind, transfer in transfers.items()}
+    return {"told": told, "transfers": made, "over the card": dict(calls)}
 
 
 def one_round(

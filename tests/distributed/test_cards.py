@@ -176,7 +176,7 @@ def complaint(outcome: str | dict[str, Any]) -> str | None:
     """What is wrong with the operations of an exchange, as `tests.distributed.on_cards` tells of them."""
     if isinstance(outcome, str):
         return outcome
-    whole = outcome["over the card"] == {"all_to_all_single": outcome["transfers"]}
+    whole = outcome["over the card"] == outcome["transfers"]
     return None if whole else "not all transfers pass over the card"
 
 
