@@ -52,7 +52,10 @@ class Configured:
         return self
 
     def settings(self, prefix: str = "") -> dict[str, str]:
-        """The class under ``prefix`` and below it arguments that are plain values, tensors, or again configured."""
+        """The class under ``prefix`` and below it arguments: plain values, tensors, and lists of configured ones.
+
+        A single one among them is its class's to add.
+        """
         return {prefix: type(self).__name__} | {f"{prefix}.{key}": value for key, value in _flat(self.arguments)}
 
 

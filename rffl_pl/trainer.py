@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch import callbacks as lightnings
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.profilers import PyTorchProfiler
 
@@ -23,10 +24,10 @@ from rffl_pl.callbacks import (
     RunReport,
     StandaloneReference,
 )
-from rffl_pl.callbacks.ending import last_round
 from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.facts import last_round
 from rffl_pl.servers import Server
 from rffl_pl.strategy import FederatedStrategy
 
@@ -74,9 +75,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         UserError: If one of the options is to divide a round, to Lightning one batch, which would do nothing, or means
             the one model of a trainer.
     """
-    for name in ("max_epochs", "max_steps"):
-        if options.get(name) not in (None, -1):
-            check_number(f"--trainer.{name}", options[name], 1, ROUNDS, "a round is one of them")
+    _check_counts(options)
     for name, (without, instead) in WHOLE_ROUNDS.items():
         given = options.get(name)
         if given is not None and given != without:
@@ -86,6 +85,20 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name, (taken, instead) in NOT_OF_ONE_MODEL.items():
         if name in options and options[name] not in taken:
             raise UserError(f"Expected --trainer.{name} to be left alone, but got {options[name]}: {instead}.")
+    _check_parts(options)
+
+
+def _check_counts(options: Mapping[str, Any]) -> None:
+    for name in ("max_epochs", "max_steps"):
+        if options.get(name) not in (None, -1):
+            check_number(f"--trainer.{name}", options[name], 1, ROUNDS, "a round is one of them")
+    for name, least in (("check_val_every_n_epoch", 1), ("log_every_n_steps", 0)):
+        if options.get(name) is not None:
+            check_number(f"--trainer.{name}", options[name], least)
+
+
+def _check_parts(options: Mapping[str, Any]) -> None:
+    """See that no profiler is torch's, and that no plugin writes checkpoints."""
     profiler, plugins = options.get("profiler"), options.get("plugins") or []
     if profiler == "pytorch" or isinstance(profiler, PyTorchProfiler):
         raise UserError(
@@ -104,13 +117,13 @@ def _typed(given: object) -> str:
     return f"{given:g}" if isinstance(given, float) else str(given)
 
 
-def check_callbacks(given: Any) -> None:
+def check_callbacks(callbacks: Iterable[object]) -> None:
     """See that callbacks of Lightning's are none for the one model of a trainer, and watch for the right end.
 
     Raises:
         UserError: If not.
     """
-    for callback in given if isinstance(given, list) else [given]:
+    for callback in callbacks:
         if not isinstance(callback, Callback):
             raise UserError(f"Expected callbacks that are made, as EarlyStopping(...), but got {callback}.")
         if isinstance(callback, UNFIT):
@@ -278,7 +291,7 @@ def federated_trainer(
     usual += [RunReport(folder.path, figures), EndTogether()]
     if options.get("enable_checkpointing") is not False:
         usual.append(RoundCheckpoint(folder.checkpoints))
-    if options.get("enable_progress_bar") is not False:
+    if options.get("enable_progress_bar") is not False and not any(isinstance(one, ProgressBar) for one in own):
         usual.append(RoundProgress())
     ours = [next((one for one in own if isinstance(one, type(callback))), callback) for callback in usual]
     chosen: dict[str, Any] = {

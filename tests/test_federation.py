@@ -177,3 +177,10 @@ def test_unknown_accelerator() -> None:
     """The message has the choices."""
     with pytest.raises(UserError, match="auto, gpu, cuda or cpu, but got tpu"):
         plan_devices("tpu", 1, 1)
+
+
+@pytest.mark.parametrize("coalition", [[0.5], ["0"], [True, None]])
+def test_a_coalition_that_is_of_no_participants(coalition: Any) -> None:
+    """Half of a participant was participant 0; a text ended in a traceback."""
+    with pytest.raises(UserError, match=r"--federation.coalition to be different participants of 0 \.\. 2, but got"):
+        Federation(participants=3, coalition=coalition)

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import EarlyStopping, Timer
 from rffl_pl.callbacks.find import every, find
 from rffl_pl.errors import UserError
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs.facts import last_round
 
 _EARLY = ("monitor", "mode", "patience", "min_delta", "stopping_threshold", "divergence_threshold")
 """What ends training by EarlyStopping, by its attributes."""
@@ -44,11 +45,6 @@ def count_in_epochs(trainer: Trainer) -> None:
     """
     loop = trainer.fit_loop
     loop.max_epochs, loop.epoch_loop.max_steps = last_round(trainer.max_epochs, trainer.max_steps), -1
-
-
-def last_round(*limits: int | None) -> int:
-    """The smallest of several limits as Lightning takes them; -1 if there is none, and neither is None."""
-    return min((limit for limit in limits if limit is not None and limit > -1), default=-1)
 
 
 def over(trainer: Trainer, module: FederatedModule) -> bool:

@@ -20,7 +20,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.cli.own import why_not
 from rffl_pl.datamodules import Split
-from rffl_pl.errors import UserError, brief, check_folder, check_number, reason
+from rffl_pl.errors import UserError, brief, check_folder, reason
 from rffl_pl.runs import RunFolder
 from rffl_pl.trainer import WATCHED, check_callbacks, check_options
 
@@ -218,10 +218,6 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     Raises:
         UserError: If not.
     """
-    if config["check_val_every_n_epoch"] is not None:
-        check_number("--trainer.check_val_every_n_epoch", config["check_val_every_n_epoch"], 1)
-    if config["log_every_n_steps"] is not None:
-        check_number("--trainer.log_every_n_steps", config["log_every_n_steps"], 0)
     check_options(config)
     if config["default_root_dir"] is not None:
         raise UserError(

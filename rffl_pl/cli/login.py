@@ -14,7 +14,7 @@ def wandb_url() -> str:
 
 def logged_in() -> bool:
     """Whether there is a key or a token."""
-    if any(name in os.environ for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
+    if any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
         return True
     try:
         return netrc.netrc(os.environ.get("NETRC")).authenticators(urlparse(wandb_url()).hostname or "") is not None

@@ -24,7 +24,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
 from rffl_pl.callbacks import EndTogether, PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
-from rffl_pl.callbacks.ending import last_round, limits, remedies
+from rffl_pl.callbacks.ending import limits, remedies
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.callbacks.resuming import SINCE
 from rffl_pl.cli.login import offline_without_login
@@ -36,7 +36,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.rehearsal.checks import check_precision
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import RUN, header, sound, wandb_run
-from rffl_pl.runs.facts import cell, facts, group, tags
+from rffl_pl.runs.facts import cell, facts, group, last_round, tags
 from rffl_pl.strategy import FederatedStrategy, leave_process_group
 
 

@@ -340,22 +340,23 @@ class Session:
     def _estimate(self, first: Cell) -> tuple[float, str]:
         """Seconds of a cell: what finished ones took, or what the first one's first rounds take in a folder of no use.
 
-        A run of r rounds takes a + b r seconds: b is what two more rounds take, after a run that imports and caches.
+        A run of r rounds takes a + b r seconds: b is what a round more takes, after a run that imports and caches.
         """
         if self.seconds:
             known = list(self.seconds.values())
             return sum(known) / len(known), f", as the {len(known)} that are finished"
         with tempfile.TemporaryDirectory() as folder:
             roots = (Path(folder) / name for name in "abc")
-            _, short, long = (self._measured(first, rounds, next(roots)) for rounds in (1, 1, 3))
-        each = max(0.0, (long - short) / 2)
-        return short + each * (first.rounds - 1), f", measured on three rounds of {first}"
+            most = min(3, first.rounds)
+            _, short, long = (self._measured(first, rounds, next(roots)) for rounds in (1, 1, most))
+        each = max(0.0, (long - short) / max(1, most - 1))
+        return short + each * (first.rounds - 1), f", measured on {_count(range(most), 'round')} of {first}"
 
     def _measured(self, cell: Cell, rounds: int, root: Path) -> float:
         from rffl_pl.studies.play import play
 
         reference = ["--standalone.cache_dir", str(root / "standalone")]
-        length = ["--trainer.max_epochs", str(min(rounds, cell.rounds)), "--run.wandb", "false"]
+        length = ["--trainer.max_epochs", str(rounds), "--run.wandb", "false"]
         short = [*cell.words, *length, *reference]
         outcome = play(replace(cell, words=short), root, self.machine.run)
         if outcome.state == "interrupted":

@@ -67,7 +67,7 @@ def _code(text: str) -> str:
 def _file(option: str, text: str, published: bool) -> str:
     """A digest of what lies in the file that an option names, of the data also in the folder.
 
-    None where something cannot be read: participants may keep their files from who serves them.
+    Nothing where it cannot be read: participants may keep their files from who serves them.
     """
     try:
         return contained(option.removeprefix("--"), text, published, _within) or ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from rffl_pl.comparison.stages import options_over_rounds
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder, Summary
+from rffl_pl.runs.facts import rounds_asked
 
 _AT_ONCE = 120  # seconds between the moment that names a folder and the first file in it
 
@@ -112,8 +113,8 @@ def _read(path: Path) -> Result:
         raise UserError(f"Expected {run.config_file} to be of a run of rffl_pl, but it says nothing of a federation.")
     summary = run.summary() if run.summary_file.is_file() else None
     done = summary.rounds if summary else len(run.rounds()) if run.metrics_file.is_file() else 0
-    asked = config.get("trainer", {}).get("max_epochs", done)
-    rounds = f"{done}" if summary else f"{done} of {asked}"
+    asked = rounds_asked(config.get("trainer", {}))
+    rounds = f"{done}" if summary or asked is None else f"{done} of {asked}"
     options = options_over_rounds(run, config)
     return Result(path=path, options=options, settings=options, rounds=rounds, summary=summary, own=_own(run))
 

@@ -138,7 +138,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.federation = federation
         self.split = named(split)
         if isinstance(self.split, DIR) and self.split.alpha is None:
-            self.split = DIR(alpha=dirichlet_alpha, least=self.split.least)
+            self.split = self.split.concentrated(dirichlet_alpha)
         self.examples_per_participant = examples_per_participant
         self.adversary_examples = adversary_examples
         self.validation_share = validation
@@ -368,12 +368,20 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             return self._measuring.sample(self._sizes("validation"), part=2)
         return self._measuring.sample([len(self.held_out)] * self.federation.total, part=2)
 
+    @property
+    def asked(self) -> Dataset[Any] | None:
+        """Examples that are predicted in place of the test set; None where nobody asks for any."""
+        return None
+
     def predict_dataloader(self) -> Evaluated:
-        """The test set, or each participant's own, in its order."""
+        """What is `asked`, else the test set, or each participant's own; in its order."""
+        parts = self._parts  # which are there once they are read
         warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
+        if (asked := self.asked) is not None:
+            return self.all_of(asked)
         if self.apart("test"):
             return self._measuring.all_apart(self._own["test"].readers, self._sizes("test"))
-        count = len(self._parts["test"])
+        count = len(parts["test"])
         return self._measuring.all_common(self._readers["test"], count)
 
     @staticmethod

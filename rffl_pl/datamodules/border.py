@@ -70,7 +70,7 @@ class Part:
 
         Args:
             indices: Which examples they are.
-            batch: What `collated` made of them.
+            batch: What `collected` made of them.
 
         Raises:
             UserError: If it cannot.

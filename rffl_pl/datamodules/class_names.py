@@ -56,9 +56,18 @@ def column_names(option: str, names: Sequence[str | int | float | bool] | str | 
             "\"['yes', '1.5']\"."
         )
     found = [column_name(str(name)) for name in given]
-    if twice := [name for name in found if found.count(name) > 1]:
-        raise UserError(f"Expected {option} to name every column once, but got {twice[0]} twice; leave one out.")
+    check_once(option, found)
     return found
+
+
+def check_once(option: str, names: Sequence[str]) -> None:
+    """See that columns are different ones.
+
+    Raises:
+        UserError: If one is there twice.
+    """
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"Expected {option} to name every column once, but got {twice[0]} twice; leave one out.")
 
 
 def listed(name: str) -> str:

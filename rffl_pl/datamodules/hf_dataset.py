@@ -14,11 +14,11 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from rffl_pl.datamodules.class_names import check_once
 from rffl_pl.datamodules.hugging_face import HuggingFaceData, places_of
 from rffl_pl.datamodules.inputs import spread
 from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
-from rffl_pl.datamodules.reading import Evaluated
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
 from rffl_pl.errors import UserError
@@ -60,10 +60,7 @@ class HFDataset(HuggingFaceData):
         self.inputs = [inputs] if isinstance(inputs, str) else list(inputs)
         if not self.inputs:
             raise UserError("Expected --data.inputs to name at least one column, but got none.")
-        if twice := [name for name in self.inputs if self.inputs.count(name) > 1]:
-            raise UserError(
-                f"Expected --data.inputs to name every column once, but got {twice[0]} twice; leave one out."
-            )
+        check_once("--data.inputs", self.inputs)
         self._scale: tuple[Tensor, Tensor] | None = None  # of numbers, once they are read
         self.split_names["predict"] = predict
         self.pixels = Pixels(image_size, channels, white)
@@ -93,14 +90,11 @@ class HFDataset(HuggingFaceData):
             groups=train.groups,
         )
 
-    def predict_dataloader(self) -> Evaluated:
-        """The rows of the split `predict`, or the test set, in their order."""
-        test_set = super().predict_dataloader()
-        return test_set if self.split_names["predict"] is None else self.all_of(self._asked)
-
     @cached_property
-    def _asked(self) -> Images | Placed:
+    def asked(self) -> Images | Placed | None:
         """The rows of the split `predict`."""
+        if self.split_names["predict"] is None:
+            return None
         rows = self._split(self._found(), "predict")
         if not len(rows):
             raise UserError(

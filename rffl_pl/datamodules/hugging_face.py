@@ -101,7 +101,10 @@ class HuggingFaceData(FederatedDataModule):
         return "--data.train" if which == "test" and self.test_share is not None else f"--data.{which}"
 
     def _divided(self, rows: Any, share: float) -> tuple[list[int], list[int]]:
-        """Numbers of training and test rows: some at random, but of every class that has no other name one stays."""
+        """Numbers of training and test rows, drawn at random.
+
+        Where classes are known by labels alone, one of each stays among the training rows.
+        """
         labels = [] if hasattr(rows.features[self.label], "names") else _labels(rows, self.label)
         return held_out(len(rows), labels, share, self.federation.seed_for("test"))
 

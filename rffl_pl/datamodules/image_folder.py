@@ -17,7 +17,6 @@ from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_folders import FORMATS, ClassFolders, Unlabelled
 from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
-from rffl_pl.datamodules.reading import Evaluated
 from rffl_pl.datamodules.sources import HARM, Sources
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
@@ -111,15 +110,11 @@ class ImageFolder(FederatedDataModule):
         warn = warnings.warn if isinstance(self.split, OWN) else rank_zero_warn
         warn(message, stacklevel=3)
 
-    def predict_dataloader(self) -> Evaluated:
-        """The images of `predict_folder`, or the test set, in their order."""
-        test_set = super().predict_dataloader()
-        return test_set if self.predict_folder is None else self.all_of(self._asked)
-
     @cached_property
-    def _asked(self) -> Unlabelled:
+    def asked(self) -> Unlabelled | None:
         """The images of `predict_folder`."""
-        assert self.predict_folder is not None
+        if self.predict_folder is None:
+            return None
         option = "--data.predict_folder"
         asked = Unlabelled(self.predict_folder, partial(_input, self.pixels, option=option), option)
         if asked.unread:

@@ -29,7 +29,7 @@ class Measuring:
     batch_size: int
 
     def room(self, pairs: int, part: int = 1) -> int:
-        """On how many examples each is measured at most.
+        """A number of examples that each is measured on no more of.
 
         Args:
             pairs: How many pairs of a participant and an example there are.

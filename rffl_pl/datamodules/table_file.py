@@ -16,7 +16,6 @@ from rffl_pl.datamodules.class_names import column_names, listed
 from rffl_pl.datamodules.columns import Columns, Row, text_of
 from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
-from rffl_pl.datamodules.reading import Evaluated
 from rffl_pl.datamodules.row_files import Record, check_characters, columns_of, records
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import OWN
@@ -113,15 +112,11 @@ class TableFile(LabelledFile):
         """As for any data, and how its rows are read: with other means a model would read other numbers."""
         return super().identity() | {"columns": self.columns_read.digest}
 
-    def predict_dataloader(self) -> Evaluated:
-        """The rows of `predict_file`, or the test set, in their order."""
-        test_set = super().predict_dataloader()
-        return test_set if self.predict_file is None else self.all_of(self._asked)
-
     @cached_property
-    def _asked(self) -> Placed:
+    def asked(self) -> Placed | None:
         """The rows of `predict_file`."""
-        assert self.predict_file is not None
+        if self.predict_file is None:
+            return None
         found = self._unlabelled(self.predict_file, "--data.predict_file")
         x = self.columns_read.encode([*found.values()], rank_zero_warn)
         return Placed(x, torch.zeros(len(x), dtype=torch.int64), places=[*found])
@@ -153,6 +148,12 @@ class TableFile(LabelledFile):
                 f"Expected every column of {file} to have a name, but number {there.index('') + 1} has none; if it "
                 "numbers the rows leave it out with --data.leave_out \"['']\"."
             )
+        for name in self.categories:
+            if name not in names:
+                raise UserError(
+                    f"Expected --data.categories to name columns that are read, but got {name}, which is "
+                    f"{'not among --data.features' if self.features else 'left out'}; leave it out there."
+                )
         if not names:
             raise UserError(f"Expected a column beside the label in {file}, but it has {', '.join(there)} alone.")
         return names

@@ -17,7 +17,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.labelled import Lines
 from rffl_pl.datamodules.own import Own
-from rffl_pl.datamodules.reading import Batch, Evaluated, Reader
+from rffl_pl.datamodules.reading import Batch, Reader
 from rffl_pl.datamodules.row_files import COLUMNS, read_lines
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.sources import Sources
@@ -167,18 +167,14 @@ class TextDataModule(FederatedDataModule):
 
     def extremes(self) -> Iterator[tuple[str, Batch]]:
         yield from super().extremes()
-        if self.predict_file is not None and self.trainer is not None and self.trainer.predicting:
-            yield "predicted", Reader(self._asked).batch(self._asked.extremes())
-
-    def predict_dataloader(self) -> Evaluated:
-        """The sentences of `predict_file`, or the test set, in their order."""
-        test_set = super().predict_dataloader()
-        return test_set if self.predict_file is None else self.all_of(self._asked)
+        if self.trainer is not None and self.trainer.predicting and self.asked is not None:
+            yield "predicted", Reader(self.asked).batch(self.asked.extremes())
 
     @cached_property
-    def _asked(self) -> Sentences:
+    def asked(self) -> Sentences | None:
         """The sentences of `predict_file`."""
-        assert self.predict_file is not None
+        if self.predict_file is None:
+            return None
         return self._encoded(self.asked_in(Path(self.predict_file)), "sentences of --data.predict_file")
 
     def asked_in(self, path: Path) -> Texts:
@@ -200,20 +196,17 @@ class TextDataModule(FederatedDataModule):
     @overload
     def _encoded(self, texts: Texts | OwnTexts, whose: str) -> Sentences | Own: ...
     def _encoded(self, texts: Texts | OwnTexts, whose: str) -> Sentences | Own:
-        """Their token ids, or somebody's own when they are asked for."""
-        if not isinstance(texts, Texts):
-            return partial(self._encoded_own, texts, whose)
+        """Their token ids, or somebody's own when they are asked for, of which this rank alone can tell what is odd."""
+        if isinstance(texts, Texts):
+            return self._numbered(texts, whose, rank_zero_warn)
+        warn = partial(warnings.warn, stacklevel=3)
+        return lambda i: self._numbered(texts(i), f"{whose} of participant {i}", warn)
+
+    def _numbered(self, texts: Texts, whose: str, warn: Callable[[str], None]) -> Sentences:
         numbers = self.encode(texts.sentences)
         if unknown := self._mostly_unknown(numbers, whose):
-            rank_zero_warn(unknown)
+            warn(unknown)
         return Sentences(numbers, texts.labels, texts.places)
-
-    def _encoded_own(self, texts: OwnTexts, whose: str, participant: int) -> Sentences:
-        own = texts(participant)
-        numbers = self.encode(own.sentences)
-        if unknown := self._mostly_unknown(numbers, f"{whose} of participant {participant}"):
-            warnings.warn(unknown, stacklevel=2)
-        return Sentences(numbers, own.labels, own.places)
 
     def _mostly_unknown(self, numbers: Sequence[Sequence[int]], whose: str) -> str | None:
         """The sentence on token ids more than half of which stand for an unknown word; None of others."""

@@ -48,11 +48,22 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "adversaries": federation["adversaries"],
         "coalition": None if federation.get("coalition") is None else coalition_name(federation["coalition"]),
         "seed": config["seed_everything"],
-        "rounds": config["trainer"]["max_epochs"],
+        "rounds": rounds_asked(config["trainer"]),
         "study": run.get("study"),
         "place": " ".join(f"{axis}={label}" for axis, label in (run.get("place") or {}).items()) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def last_round(*limits: int | None) -> int:
+    """The smallest of several limits as Lightning takes them; -1 if there is none, and neither is None."""
+    return min((limit for limit in limits if limit is not None and limit > -1), default=-1)
+
+
+def rounds_asked(trainer: Mapping[str, Any]) -> int | None:
+    """How many rounds a run is to have, by the options of its trainer; None where they say nothing."""
+    rounds = last_round(*(trainer.get(name) for name in ("max_epochs", "max_steps")))
+    return None if rounds == -1 else rounds
 
 
 def kinds(config: Mapping[str, Any]) -> list[str]:

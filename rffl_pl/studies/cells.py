@@ -23,6 +23,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.circumstances import circumstances
+from rffl_pl.runs.facts import rounds_asked
 from rffl_pl.studies.own import (
     WHERE_DATA_LIES,
     contained,
@@ -153,14 +154,13 @@ def _rounds(study: Study, settings: Settings) -> int:
     Raises:
         UserError: If nothing says.
     """
-    said = [settings["trainer"].get(name) for name in ("max_epochs", "max_steps")]
-    limits = [number for number in said if number not in (None, -1)]
-    if not limits:
+    rounds = rounds_asked(settings["trainer"])
+    if rounds is None:
+        said = settings["trainer"].get("max_epochs") or "null"
         raise UserError(
-            f"Expected --trainer.max_epochs in {study.name} to be a number of rounds, but got {said[0] or 'null'}; "
-            "give one."
+            f"Expected --trainer.max_epochs in {study.name} to be a number of rounds, but got {said}; give one."
         )
-    return int(min(limits))
+    return rounds
 
 
 def packed(cells: Sequence[Cell], most: int, jobs: int = 1) -> list[list[Cell]]:

@@ -39,7 +39,8 @@ class Outcome:
     """How a cell ended.
 
     Attributes:
-        state: ``busy`` is one that another process holds, ``killed`` one whose process the kernel ended.
+        state: ``busy`` is one that another process holds, ``killed`` one whose process ended without a word,
+            as the kernel ends it, or that of its pack.
         seconds: Of all its attempts.
         sentence: Why it failed.
         memory: Bytes that its process has held at most.

@@ -216,3 +216,19 @@ def test_digits_take_a_split_of_ones_own() -> None:
     data.setup("fit")
     assert data.classes == [1, 1, 1, 1]
     assert data.identity()["split"] == "Shifted"
+
+
+class Mirrored(DIR):
+    """Deals its shards out from the last participant on."""
+
+    def cut(self, pool: Pool) -> list[Tensor]:
+        return super().cut(pool)[::-1]
+
+
+def test_a_split_that_is_nearly_ours() -> None:
+    """One derived from DIR was replaced by DIR where its alpha is the data module's."""
+    options: dict[str, Any] = {"examples_per_participant": 20, "dirichlet_alpha": 0.3}
+    plain, own = (ready(InMemory(Federation(participants=3), split=split, **options)) for split in (DIR(), Mirrored()))
+    assert all(torch.equal(a, b) for a, b in zip(plain.shards, own.shards[::-1], strict=True))
+    told = {"": "DIR", ".alpha": "0.3", ".least": "None"}
+    assert [data.split.settings() for data in (plain, own)] == [told, told | {"": "Mirrored"}]

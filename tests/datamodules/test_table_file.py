@@ -214,6 +214,8 @@ MISTAKES: dict[str, tuple[str, Mapping[str, Any], str]] = {
     "the label out": ("a,label\n1,0\n2,1\n", {"leave_out": "label"}, r"\.leave_out .* but got label, which is the"),
     "the label in": ("a,label\n1,0\n2,1\n", {"features": ["a", "label"]}, r"in both; a model would be told"),
     "none in": ("a,label\n1,0\n2,1\n", {"features": []}, r"--data\.features to name at least one column"),
+    "no feature": ("a,b,label\n1,2,0\n", {"features": "a", "categories": "b"}, r"got b, which is not among --data\.f"),
+    "out and in": ("a,b,label\n1,2,0\n2,1,1\n", {"leave_out": "b", "categories": "b"}, r"got b, which is left out; l"),
     "in and out": ("a,label\n1,0\n", {"features": "a", "leave_out": "a"}, r"\.features or --data\.leave_out, but"),
     "thousands apart": ("a,label\n" + "1 234,0\n5 678,1\n" * 3, {}, r"in column a as 1234\.5, but .* has '\d \d{3}'"),
     "brackets": ("a,label\n" + "(12),0\n(7),1\n" * 3, {}, r"in column a as 1234\.5, but .* has '\(\d+\)'"),

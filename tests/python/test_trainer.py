@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging, TQDMProgressBar
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 from rffl_pl import RFFL, FederatedModule, Federation, Perceptron, Round, RunFolder, UserError, federated_trainer
@@ -28,6 +28,21 @@ def test_an_option_that_divides_a_round(tmp_path: Path, option: str, value: floa
     """It would do nothing, and nobody would be told."""
     with pytest.raises(UserError, match=f"--trainer.{option} to be left alone, but got {value}: a round is one batch;"):
         federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), **{option: value})
+
+
+@pytest.mark.parametrize(("option", "least"), [("check_val_every_n_epoch", 1), ("log_every_n_steps", 0)])
+def test_every_how_many_rounds(tmp_path: Path, option: str, least: int) -> None:
+    """Lightning divides by it in the first round."""
+    with pytest.raises(UserError, match=f"--trainer.{option} to be at least {least}, but got {least - 1}"):
+        federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), **{option: least - 1})
+
+
+def test_a_progress_bar_of_ones_own(tmp_path: Path) -> None:
+    """Beside the usual one Lightning refuses two."""
+    bar = TQDMProgressBar()
+    trainer = federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), accelerator="cpu", callbacks=[bar])
+    assert trainer.progress_bar_callback is bar
+    leave_process_group()
 
 
 @pytest.mark.parametrize("precision", ["64-true", "bf16-true", "16-true"])

@@ -113,7 +113,7 @@ def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path, monkey
     ended = rffl("study", study(tmp_path), "--root", tmp_path / "studies", "--dry-run", "--rounds", 9)
     assert ended.code == 0, ended.err
     assert "server=RFFL split=POW seed=2: 9 rounds, to run\n" in ended.out
-    assert "measured on three rounds of server=RFFL split=UNI seed=1" in ended.out
+    assert "measured on 3 rounds of server=RFFL split=UNI seed=1" in ended.out
     assert ended.out.startswith("small: reads the options of 3 combinations first, ")
     about = ended.out.partition("6 cells, 6 to run, about ")[2].split()
     assert float(about[0]) > 0

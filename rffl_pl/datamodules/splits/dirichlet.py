@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -41,6 +43,12 @@ class DIR(Split):
         if least is not None:
             check_number("--data.split.least", least, 1)
         self.alpha, self.least = alpha, least
+
+    def concentrated(self, alpha: float) -> DIR:
+        """The same split, of whatever class, with that concentration."""
+        other = copy(self)
+        other.alpha, other.arguments = alpha, {**self.arguments, "alpha": alpha}
+        return other
 
     def cut(self, pool: Pool) -> list[Tensor]:
         """N disjoint shards of ``pool.each`` examples on average."""
