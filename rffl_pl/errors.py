@@ -107,6 +107,16 @@ def check_folder(option: str, folder: str) -> None:
         )
 
 
+def words_of(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    return " ".join(str(error).split())
+
+
+def told_by(error: BaseException) -> str:
+    """Which exception it is and what it says, in one line: ``ValueError: no such thing``."""
+    return f"{type(error).__name__}: {words_of(error)}"
+
+
 def reason(error: BaseException) -> str:
     """An exception in one line, with the place in a user's own files and, at most, the two that led there.
 
@@ -114,7 +124,7 @@ def reason(error: BaseException) -> str:
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<")) and not _of_others(frame)]
-    return f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{_place(own[-3:])}"
+    return f"{told_by(error).rstrip('.')}{_place(own[-3:])}"
 
 
 def _place(frames: Sequence[traceback.FrameSummary]) -> str:

@@ -21,7 +21,7 @@ from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, told_by
 from rffl_pl.federation import Federation
 
 
@@ -216,6 +216,5 @@ class Images(Dataset[tuple[Tensor, int]]):
         except Exception as error:  # whatever a decoder can meet in a damaged image
             raise UserError(
                 f"Expected an image in column {self.column} of --data.inputs in every row, but {self.places[index]} of "
-                f"{self.option} cannot be read ({type(error).__name__}: {' '.join(str(error).split())}); mend it or "
-                "leave it out."
+                f"{self.option} cannot be read ({told_by(error)}); mend it or leave it out."
             ) from error

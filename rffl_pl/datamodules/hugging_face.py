@@ -14,7 +14,7 @@ from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, label_of, n
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.sources import HARM
 from rffl_pl.datamodules.splits import check_group
-from rffl_pl.errors import UserError, nearest
+from rffl_pl.errors import UserError, nearest, words_of
 from rffl_pl.federation import Federation
 
 
@@ -290,6 +290,6 @@ def _library() -> Any:
     except ImportError as error:
         raise UserError(
             "Expected the package datasets for --data HFDataset and HFText, but it cannot be imported "
-            f"({' '.join(str(error).split())}); install it with pip install datasets."
+            f"({words_of(error)}); install it with pip install datasets."
         ) from error
     return datasets

@@ -19,7 +19,7 @@ from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
 from rffl_pl.datamodules.sources import HARM, Sources
 from rffl_pl.datamodules.splits import OWN
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, told_by, words_of
 from rffl_pl.federation import Federation
 
 
@@ -216,7 +216,7 @@ class ImageFolder(FederatedDataModule):
         except OSError as error:  # as torchvision has it where there is no class, or disks and networks
             raise UserError(
                 f"Expected {folder} of --data.folder to have images in a folder per class, but torchvision says: "
-                f"{' '.join(str(error).split())}"
+                f"{words_of(error)}"
             ) from error
         self._unread += images.unread
         return images
@@ -270,6 +270,5 @@ def _input(pixels: Pixels, path: str, option: str = "--data.folder") -> Tensor:
             return pixels(image)
     except Exception as error:  # whatever a decoder can meet in a damaged file
         raise UserError(
-            f"Expected images below {option}, but {path} cannot be read ({type(error).__name__}: "
-            f"{' '.join(str(error).split())}); mend it or take it out."
+            f"Expected images below {option}, but {path} cannot be read ({told_by(error)}); mend it or take it out."
         ) from error

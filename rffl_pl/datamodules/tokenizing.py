@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, words_of
 
 Encoder = Callable[[Sequence[str]], list[list[int]]]
 """From sentences to the token ids of each, at least one."""
@@ -60,7 +60,7 @@ def with_torchtext(training: Sequence[str], size: int) -> Encoder:
     except (ImportError, OSError) as error:
         raise UserError(
             "Expected torchtext for --data.tokenizer torchtext, but it cannot be imported "
-            f"({' '.join(str(error).split())}); install it with pip install -c constraints-torchtext.txt "
+            f"({words_of(error)}); install it with pip install -c constraints-torchtext.txt "
             "-e '.[torchtext]', or leave the option out: the default gives the same ids."
         ) from error
     words = get_tokenizer("basic_english")

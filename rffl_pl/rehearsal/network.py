@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, told_by, words_of
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.models import Perceptron
 from rffl_pl.training.fingerprints import close, left_alone
@@ -107,7 +107,7 @@ def first_batch(batches: Evaluated | None, which: str, owner: str) -> Batch:
     except (StopIteration, TypeError, ValueError, RuntimeError) as error:
         raise UserError(
             f"Expected {owner} to give batches of pairs (x, y) of tensors, but its first {which} batch fails: "
-            f"{type(error).__name__}: {' '.join(str(error).split())}."
+            f"{told_by(error)}."
         ) from error
 
 
@@ -141,7 +141,7 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but it "
-            f"fails: {' '.join(str(error).split())}; {_remedy(network, x)}."
+            f"fails: {words_of(error)}; {_remedy(network, x)}."
         ) from error
     if not isinstance(logits, Tensor):
         raise UserError(

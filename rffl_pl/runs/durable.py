@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, words_of
 
 
 def put(files: Iterable[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
@@ -56,7 +56,7 @@ def why_not_written(error: BaseException) -> str:
     for one in _behind(error):
         if isinstance(one, OSError) and one.strerror:
             return one.strerror + (f": {one.filename}" if one.filename else "")
-    return " ".join(str(error).split())
+    return words_of(error)
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from rffl_pl.errors import UserError, check_keys, nearest
+from rffl_pl.errors import UserError, check_keys, nearest, words_of
 from rffl_pl.federation import coalition_name
 
 KEYS = ("name", "base", "reduced", "players", "axes", "also", "seeds", "exclude", "curves")
@@ -98,7 +98,7 @@ class Study:
         except UserError:
             raise
         except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-            reason = " ".join(str(error).split())
+            reason = words_of(error)
             raise UserError(f"Expected {path} to be the YAML file of a study, but {reason}.") from error
         if not isinstance(content, dict):
             raise UserError(
