@@ -8,14 +8,13 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from rffl_pl.comparison.own import told_apart
 from rffl_pl.comparison.reading import Result, is_part, is_run, is_trained, read, readable
 from rffl_pl.errors import UserError
-from rffl_pl.runs import RunFolder
+from rffl_pl.runs.folder import newest_result
 from rffl_pl.studies.study import COLUMNS
 
 Labels = tuple[tuple[str, str], ...]
@@ -241,9 +240,6 @@ def _closed(cell: Path) -> str | None:
 
 def _newest(cell: Path) -> Path | None:
     """The last attempt that has a whole result, as `rffl_pl.studies` has it; without one the last that has any."""
-    attempts = sorted((file.parent for file in cell.glob("*/summary.json")), reverse=True)
-    for attempt in attempts:
-        with suppress(UserError, TypeError):
-            RunFolder(attempt).summary()
-            return attempt
-    return attempts[0] if attempts else None
+    if (run := newest_result(cell)) is not None:
+        return run.path
+    return max((file.parent for file in cell.glob("*/summary.json")), default=None)

@@ -416,6 +416,16 @@ class RunFolder:
             return list(csv.DictReader(lines))
 
 
+def newest_result(above: Path) -> RunFolder | None:
+    """Of the runs in a folder the last one that has a whole result; None where none has."""
+    for file in sorted(above.glob("*/summary.json"), reverse=True):
+        run = RunFolder(file.parent)
+        with suppress(UserError, TypeError):  # half written: the run was interrupted there
+            run.summary()
+            return run
+    return None
+
+
 def _round(row: dict[str, str], before: list[bool] | None, honest: int | None) -> Round:
     """A round from its row of the metrics; empty cells are NaN."""
     cells: dict[str, dict[int, float]] = {}

@@ -24,6 +24,7 @@ from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.runs.facts import rounds_asked
+from rffl_pl.runs.folder import newest_result
 from rffl_pl.studies.own import (
     WHERE_DATA_LIES,
     contained,
@@ -303,12 +304,7 @@ class CellFolder:
 
     def finished(self) -> RunFolder | None:
         """The run that has a whole result, if there is one."""
-        for path in sorted(self.path.glob("*/summary.json"), reverse=True):
-            run = RunFolder(path.parent)
-            with suppress(UserError, TypeError):  # half written: the run was interrupted there
-                run.summary()
-                return run
-        return None
+        return newest_result(self.path)
 
     def checkpoints(self) -> Path | None:
         """The folder of an interrupted run with the newest checkpoint: where that is damaged the one before will do."""
