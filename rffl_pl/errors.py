@@ -117,6 +117,22 @@ def told_by(error: BaseException) -> str:
     return f"{type(error).__name__}: {words_of(error)}"
 
 
+def at_home(option: str, folder: str) -> str:
+    """A folder with somebody's home in place of what stands for it: behind an equals sign no shell does that.
+
+    Args:
+        option: As it is typed.
+        folder: What was given.
+
+    Raises:
+        UserError: If nobody of that name has a home.
+    """
+    found = os.path.expanduser(folder)
+    if found.startswith("~"):
+        raise UserError(f"Expected {option} to be a folder, but got {folder}, which is nobody's home; give its path.")
+    return found
+
+
 def reason(error: BaseException) -> str:
     """An exception in one line, with the place in a user's own files and, at most, the two that led there.
 

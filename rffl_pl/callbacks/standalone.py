@@ -21,6 +21,7 @@ from rffl_pl import __version__
 from rffl_pl.callbacks.checkpointing import rounds_kept
 from rffl_pl.callbacks.ending import over
 from rffl_pl.datamodules.augmenting import changed
+from rffl_pl.errors import at_home
 from rffl_pl.files import replaced
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
@@ -66,7 +67,7 @@ class StandaloneReference(Callback):
 
     def __init__(self, enabled: bool = True, cache_dir: str | None = None) -> None:
         self.enabled = enabled
-        self.cache_dir = cache_dir
+        self.cache_dir = cache_dir and at_home("--standalone.cache_dir", cache_dir)
         self.accuracies: Tensor | None = None
         self.initial: Tensor | None = None
         self._sources: dict[str, str] = {}
@@ -126,7 +127,7 @@ class StandaloneReference(Callback):
         return initial, accuracies
 
     def _folder(self) -> Path:
-        return Path(self.cache_dir).expanduser() if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
+        return Path(self.cache_dir) if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
 
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
         """A digest of what the reference depends on: of inputs not in memory, and of everybody's own, a sample.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rffl_pl.cli.process import importing
-from rffl_pl.cli.words import Words
+from rffl_pl.cli.words import Words, expanded
 from rffl_pl.errors import UserError
 
 RUNS = Path("runs")
@@ -25,7 +25,7 @@ def parser() -> Words:
         "runs", metavar="RUN", nargs="*",
         help="the folder of a run, a folder above several, a pattern, or a study's folder",
     )  # fmt: skip
-    made.add_argument("--out", metavar="FILE.html", type=Path, help=f"where the page is written: {PAGE}")
+    made.add_argument("--out", metavar="FILE.html", type=expanded, help=f"where the page is written: {PAGE}")
     return made
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from rffl_pl.cli.login import logged_in, wandb_url
-from rffl_pl.cli.words import Words
+from rffl_pl.cli.words import Words, expanded
 from rffl_pl.errors import UserError
 
 
@@ -21,7 +20,9 @@ def parser() -> Words:
     made.add_argument("--entity", required=True, help="user or team of W&B that the project belongs to")
     project = os.environ.get("WANDB_PROJECT") or "rffl_pl"
     made.add_argument("--project", default=project, help="as in --run.wandb_project: %(default)s")
-    made.add_argument("--out", metavar="FILE", type=Path, help="write what would be sent as JSON; no network, no login")
+    made.add_argument(
+        "--out", metavar="FILE", type=expanded, help="write what would be sent as JSON; no network, no login"
+    )
     return made
 
 

@@ -57,6 +57,9 @@ def _obey(args: list[str]) -> None:
     except UserError as mistake:
         launch.tell(str(mistake))
         sys.exit(2)
+    except PermissionError as error:
+        launch.tell(f"Expected files that can be read, but {error.strerror}: {error.filename}; see to its permissions.")
+        sys.exit(2)
     if answer is not None:
         print(answer)
         return

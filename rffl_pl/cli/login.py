@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import netrc
 import os
+import tempfile
 from urllib.parse import urlparse
 
 
 def wandb_url() -> str:
     """The W&B server: the public one, or the user's own."""
-    return os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    return os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
 
 
 def logged_in() -> bool:
@@ -24,6 +25,8 @@ def logged_in() -> bool:
 
 def offline_without_login() -> None:
     """Have W&B run offline if nobody said otherwise and nobody is logged in; it would ask for a key, or fail."""
+    if os.path.expanduser("~") == "~":  # a container's user with neither a name nor a home; W&B looks there
+        os.environ["HOME"] = tempfile.gettempdir()
     if "WANDB_MODE" not in os.environ and not logged_in():
         os.environ["WANDB_MODE"] = "offline"
         os.environ.setdefault("WANDB_SILENT", "true")  # the report says where the files are

@@ -11,7 +11,7 @@ from typing import Any
 
 from rffl_pl.cli.session import Machine, RunWords, Session
 from rffl_pl.cli.study import check_alone, packaged, writing_to
-from rffl_pl.cli.words import Words
+from rffl_pl.cli.words import Words, expanded
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.paper import FIGURES, TABLES, places_of, published
 from rffl_pl.paper.measured import Kept
@@ -33,12 +33,14 @@ def parser() -> Words:
     )
     made.add_argument("verb", choices=VERBS)
     made.add_argument("name", nargs="?", help="of a table or figure")
-    made.add_argument("--results", type=Path, default=Path("results"), help="folder of what was measured: %(default)s")
+    made.add_argument(
+        "--results", type=expanded, default=Path("results"), help="folder of what was measured: %(default)s"
+    )
     made.add_argument("--run", action="store_true", help="run what has no result there yet, and keep it there")
     made.add_argument("--dry-run", action="store_true", help="list what --run would run, and about how long that takes")
     made.add_cells("runs/studies")
     made.add_argument("--format", choices=FORMATS, help="of a table: md")
-    made.add_argument("--out", type=Path, help=f"folder of pictures and of `all`: {_OUT}")
+    made.add_argument("--out", type=expanded, help=f"folder of pictures and of `all`: {_OUT}")
     return made
 
 

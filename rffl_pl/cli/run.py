@@ -30,7 +30,7 @@ from rffl_pl.callbacks.resuming import SINCE
 from rffl_pl.cli.login import offline_without_login
 from rffl_pl.comparison.options import options_of
 from rffl_pl.comparison.own import own_of
-from rffl_pl.errors import UserError, check_folder, check_number
+from rffl_pl.errors import UserError, at_home, check_folder, check_number
 from rffl_pl.files import replaced
 from rffl_pl.module import FederatedModule
 from rffl_pl.rehearsal.checks import check_precision
@@ -77,7 +77,7 @@ class Run:
         check_folder("--run.name", self.name)
         check_folder("--run.root", self.root)
         # As Lightning does, by which half of a run would lie elsewhere.
-        object.__setattr__(self, "root", str(Path(self.root).expanduser()))
+        object.__setattr__(self, "root", str(Path(at_home("--run.root", self.root))))
         if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
             raise UserError(
                 f"Expected --run.name to be a folder below --run.root, but got {self.name}; give its place with "
@@ -127,8 +127,8 @@ class Run:
         runs = [RunFolder(file.parent) for file in configs]
         runs = [run for run in runs if run.config_file in configs and run.newest_checkpoint() is not None]
         begun = [(run, run.config().get("run") or {}) for run in runs]
-        here = (str(Path(self.root).expanduser()), self.name)
-        return [run for run, its in begun if (str(Path(its.get("root", "")).expanduser()), its.get("name")) == here]
+        here = (Path(self.root), self.name)
+        return [run for run, its in begun if (Path(os.path.expanduser(its.get("root", ""))), its.get("name")) == here]
 
 
 def _named(folder: Path) -> tuple[bool, str]:
@@ -412,7 +412,7 @@ def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> l
     given = any(isinstance(callback, ModelCheckpoint) for callback in config["callbacks"] or [])
     if command == "fit" and (given or config["enable_checkpointing"] is False):
         _check_no_cadence(run)
-    if not given:  # that a run goes on in a folder of its own costs only those who keep the best rounds
+    if command != "fit" or not given:  # going on in a folder of its own costs only those who keep the best rounds
         warnings.filterwarnings("ignore", message=".*dirpath has changed.*")
     if command == "fit" and config["enable_checkpointing"] is not False and not given:
         chosen.append(RoundCheckpoint(folder / "checkpoints", run.checkpoint_every, run.checkpoint_errors))

@@ -14,7 +14,7 @@ from pathlib import Path
 from rffl_pl import launch
 from rffl_pl.cli import catalogue
 from rffl_pl.cli.session import Machine, RunWords, Session
-from rffl_pl.cli.words import Words
+from rffl_pl.cli.words import Words, expanded
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies import Study, contributions, results, shares, tables
 from rffl_pl.studies.settings import left_out, of_today, remedy
@@ -65,7 +65,7 @@ def parser() -> Words:
         "if given",
     )
     made.add_argument("--format", choices=FORMATS, help=f"of the table: {FORMATS[0]}")
-    made.add_argument("--out", type=Path, help="folder of the picture: the study's in ROOT")
+    made.add_argument("--out", type=expanded, help="folder of the picture: the study's in ROOT")
     return made
 
 

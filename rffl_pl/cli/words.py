@@ -12,6 +12,11 @@ from typing import NoReturn
 from rffl_pl.errors import UserError, check_number, nearest
 
 
+def expanded(given: str) -> Path:
+    """A file or folder; behind an equals sign no shell has replaced what stands for somebody's home."""
+    return Path(os.path.expanduser(given))
+
+
 class Words(argparse.ArgumentParser):
     """A command's options; a mistake is raised, not printed.
 
@@ -66,4 +71,4 @@ class Words(argparse.ArgumentParser):
         self.add_argument("--jobs", type=int, help="cells, or packs, at a time, each with its share of the cores")
         self.add_argument("--pack", type=int, help="cells of a job that train as one stack, at most: 1")
         self.add_argument("--devices", metavar="GPU", nargs="+", help="GPUs by number; cells take turns on them")
-        self.add_argument("--root", type=Path, default=Path(root), help="folder of all cells' folders: %(default)s")
+        self.add_argument("--root", type=expanded, default=Path(root), help="folder of all cells' folders: %(default)s")

@@ -6,6 +6,7 @@ import csv
 import glob
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -150,6 +151,12 @@ def _not_ended(result: Result) -> str:
         return (
             f"Expected the run in {result.path} to have its rounds and its result there, but it has neither, as on a "
             "machine with a disk of its own that the first rank is not on; compare it on that rank's."
+        )
+    evaluated = re.fullmatch(r".*-(validate|test|predict)(_\d+)?", result.path.name)
+    if evaluated and not is_trained(result.path):
+        return (
+            f"Expected {result.path} to be the folder of a run that trained, but rffl {evaluated[1]} left it; give the "
+            "folder of the run whose models it looked at."
         )
     return (
         f"Expected the run in {result.path} to have ended, but it has no summary.json after {result.rounds} rounds; go "

@@ -12,7 +12,7 @@ from urllib.error import URLError
 
 from torchvision.datasets.utils import download_and_extract_archive
 
-from rffl_pl.errors import UserError, reason
+from rffl_pl.errors import UserError, at_home, reason
 
 Download = Callable[[Path], object]
 """Puts a data set's files where they belong below a root."""
@@ -24,7 +24,7 @@ _NETWORK = "; is there a network?"
 
 def data_dir(given: str | None) -> Path:
     """The data folder: as given, else the environment's ``RFFL_DATA_DIR``, else ``data``."""
-    return Path(given or os.environ.get("RFFL_DATA_DIR") or "data").expanduser()
+    return Path(at_home("--data.data_dir or RFFL_DATA_DIR", given or os.environ.get("RFFL_DATA_DIR") or "data"))
 
 
 def ensure(name: str, root: Path, folder: str, checksums: Mapping[str, str | None], download: Download) -> None:

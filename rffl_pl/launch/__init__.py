@@ -58,15 +58,17 @@ def check() -> None:
         UserError: If it does not, or something is missing without which ranks do not meet.
     """
     rank(), local_rank()
-    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if world_size() > 1 and missing:
         raise UserError(
-            f"Expected {missing[0]} from the launcher of {world_size()} ranks, but it is not set; unset WORLD_SIZE, "
-            "or start ranks with --ranks or torchrun."
+            f"Expected {missing[0]} from the launcher of {world_size()} ranks, but it is "
+            f"{'empty' if missing[0] in os.environ else 'not set'}; unset WORLD_SIZE, or start ranks with --ranks or "
+            "torchrun."
         )
-    if world_size() > 1 and _number("MASTER_PORT", "0") > 65_535:
+    if world_size() > 1 and not 1 <= _number("MASTER_PORT", "0") <= 65_535:
         raise UserError(
-            f"Expected MASTER_PORT to be the number of a port, at most 65535, but got {os.environ['MASTER_PORT']}; "
+            "Expected MASTER_PORT to be the number of a port, at least 1 and at most 65535, but got "
+            f"{os.environ['MASTER_PORT']}; "
             "have the launcher give another."
         )
 

@@ -46,7 +46,7 @@ def _spelt_out(word: str, before: str = "") -> Any:
     if before == "--config" or word.endswith((".yaml", ".yml")):
         known = PACKAGE / "configs" / word.removeprefix("./").removeprefix("configs/")
         for path in (Path(os.path.expanduser(word)), known):
-            if path.is_file():
+            if os.path.isfile(path):
                 return _content(path.read_text(encoding="utf-8", errors="replace"))
     return word
 

@@ -186,6 +186,11 @@ MINIMAL = "{federation: {}, server: {}, data: {}, trainer: {}}"
         (["{}"], {"metrics.csv": "round,member/participant_0\n1,1\n"}, "it has no summary.json after 1 of 1 rounds"),
         (["{}"], {"config.yaml": MINIMAL, "weights/participant_2.pt": ""}, "a disk of its own that the first rank is"),
         (["{}"], {"config.yaml": MINIMAL}, "it has no summary.json after 0 of 0 rounds"),
+        (
+            ["{}/now-test"],
+            {"now-test/config.yaml": MINIMAL},
+            "of a run that trained, but rffl test left it; give the fo",
+        ),
     ],
 )
 def test_whatever_is_no_run(rffl: Run, tmp_path: Path, words: list[str], files: dict[str, str], expected: str) -> None:

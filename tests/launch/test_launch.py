@@ -201,6 +201,8 @@ def test_a_seed_that_all_ranks_draw(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"RANK": "x"}, r"Expected RANK to be a whole number, .* but got 'x'"),
         ({"WORLD_SIZE": "2"}, r"Expected RANK from the launcher of 2 ranks, but it is not set; unset WORLD_SIZE"),
         ({"WORLD_SIZE": "2", "RANK": "1"}, r"Expected MASTER_ADDR from the launcher of 2 ranks"),
+        (SECOND | {"MASTER_ADDR": ""}, r"Expected MASTER_ADDR from the launcher of 2 ranks, but it is empty; unset"),
+        (SECOND | {"MASTER_PORT": "0"}, r"Expected MASTER_PORT to be .* at least 1 and at most 65535, but got 0"),
         (SECOND | {"MASTER_PORT": "abc"}, r"Expected MASTER_PORT to be a whole number, .* but got 'abc'"),
         (SECOND | {"MASTER_PORT": "99999"}, r"Expected MASTER_PORT to be .* at most 65535, but got 99999"),
     ],

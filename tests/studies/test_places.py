@@ -179,6 +179,14 @@ def test_a_configuration_by_any_spelling(tmp_path: Path, monkeypatch: pytest.Mon
         assert digests[0] != digests[1], words
 
 
+def test_a_configuration_in_the_words(tmp_path: Path) -> None:
+    """A long one was taken for the name of a file, which is too long for the system."""
+    said = f"--config '{{run: {{root: {'r' * 300}}}}}'"
+    for words in (said, said.replace(" ", "=", 1)):
+        read = Study.read(study(tmp_path, TEXT.replace("base: ", f"base: >-\n  {words} ", 1)))
+        assert settings_digest(read, read.places()[0])
+
+
 def test_curves_of_what_no_run_measures(rffl: Run, tmp_path: Path) -> None:
     """A misspelt measure is missing in the results without a word, or with one after hours."""
     text = TEXT.replace("reduced: --trainer.max_epochs 2", "reduced: --trainer.max_epochs 1")
