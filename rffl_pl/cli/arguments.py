@@ -29,6 +29,7 @@ from rffl_pl.cli.checks import (
     check_split,
     check_trainer,
     check_values,
+    check_whose,
     constructed,
     naming_inner_options,
     tell_of_dropped,
@@ -37,7 +38,7 @@ from rffl_pl.cli.checks import (
     tell_of_stages,
 )
 from rffl_pl.cli.limits import LimitedTrainer
-from rffl_pl.cli.mistakes import sentence
+from rffl_pl.cli.mistakes import check_behind, sentence
 from rffl_pl.cli.options import Parser, arrange, described
 from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import (
@@ -53,7 +54,7 @@ from rffl_pl.cli.run import (
     wandb_loggers,
 )
 from rffl_pl.datamodules import FederatedDataModule
-from rffl_pl.errors import UserError, check_number
+from rffl_pl.errors import UserError, at_home, check_number
 from rffl_pl.federation import Federation
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
@@ -149,21 +150,20 @@ class FederatedCLI(LightningCLI):
                 said = self._parser(command).parse_args(args[1:])
                 self.config = Namespace(subcommand=command, **{command: said})  # type: ignore[no-untyped-call]  # theirs
                 return
-        self.config = parser.parse_args(args)
+        try:
+            self.config = parser.parse_args(args)
+        except ArgumentError as error:  # which names a class for an option of it
+            if "expected one argument" in str(error):
+                check_behind([*map(str, args)])
+            raise
 
     def before_instantiate_classes(self) -> None:
         """Check what is not one class's own, and write the number of participants into the configuration."""
         check_values(self.config.get(str(self.subcommand), self.config))
-        check_checkpoint(self._get(self.config, "ckpt_path"))
+        self._check_checkpoint()
         check_split((self._get(self.config, "data") or {}).get("init_args", {}).get("split"))
         if self._get(self.config, "server") is None:
             raise UserError("Expected --server to be a class, but got null; `rffl list servers` names all.")
-        given = self._get(self.config, "ckpt_path")
-        if self.subcommand not in (None, "fit") and given in (None, "best", "last"):
-            raise UserError(
-                f"Expected --ckpt_path to be the checkpoints of a run, as runs/NAME/TIME/checkpoints, to "
-                f"{self.subcommand} its models, but got {given or 'none'}."
-            )
         federation = self._get(self.config, "federation")
         federation.seed = int(self._get(self.config, "seed_everything"))
         if federation.participants is None:
@@ -176,6 +176,22 @@ class FederatedCLI(LightningCLI):
             tell_of_dropped(self.words, self.config[self.subcommand])
             tell_of_stages(self.words, self.config[self.subcommand])
             self._go_on()
+
+    def _check_checkpoint(self) -> None:
+        """See that what is gone on from, or looked at, can be a checkpoint and is the one that is meant."""
+        given = self._get(self.config, "ckpt_path")
+        check_checkpoint(given)
+        if given is not None:
+            given = at_home("--ckpt_path", given)
+            self.config.get(str(self.subcommand), self.config)["ckpt_path"] = given
+        if self.subcommand in (None, "fit"):
+            return
+        if given in (None, "best", "last"):
+            raise UserError(
+                f"Expected --ckpt_path to be the checkpoints of a run, as runs/NAME/TIME/checkpoints, to "
+                f"{self.subcommand} its models, but got {given or 'none'}."
+            )
+        check_whose(self.words, str(self.subcommand), given)
 
     def _tell_of_being_alone(self, participants: int) -> None:
         """Most configurations say nothing of the number of participants, and one process hosts one then."""
@@ -203,7 +219,7 @@ class FederatedCLI(LightningCLI):
             SystemExit: If that run has exactly those, and its result.
         """
         given = self._get(self.config, "ckpt_path")
-        configs = [Path(file.absolute).resolve() for file in self._get(self.config, "config") or ()]
+        configs = [Path(file.absolute).resolve() for file in self._get(self.config, "config") or () if file is not None]
         run = Run(**self._get(self.config, "run").as_dict())
         check_no_cell(run)
         self.earlier = run.earlier(given, self._fits, self._fits_elsewhere, configs=configs)

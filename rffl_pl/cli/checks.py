@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import itertools
 import pkgutil
@@ -41,8 +40,8 @@ def check_values(given: Any, option: str = "-") -> None:
     elif isinstance(given, Namespace):
         kind, options = given.get("class_path"), given.get("init_args", given)
         if kind is not None and isinstance(options, Namespace):
-            module, _, class_name = kind.rpartition(".")
-            for name in _never_null(getattr(importlib.import_module(module), class_name)):
+            _check_more(kind, given.get("dict_kwargs"), option)
+            for name in _never_null(pkgutil.resolve_name(kind)):
                 if name in options and options[name] is None:
                     raise UserError(f"Expected {option}.{name} to have a value, but got null; leave it out.")
         for name, value in vars(options).items():
@@ -52,11 +51,20 @@ def check_values(given: Any, option: str = "-") -> None:
         raise UserError(f"Expected {option} to be a whole number of 64 bits, but got {brief(given)}.")
 
 
+def _check_more(kind: str, more: Any, option: str) -> None:
+    """See that a class that is given options beyond those that it names takes such."""
+    made = _constructors(pkgutil.resolve_name(kind))[0]
+    arguments = inspect.signature(made).parameters.values() if more and made is not object.__init__ else ()
+    if more and not any(argument.kind is argument.VAR_KEYWORD for argument in arguments):
+        raise UserError(
+            f"Expected {option} {kind.rpartition('.')[2]} to have every option that is given, but got "
+            f"{option}.dict_kwargs.{next(iter(more.keys()))}; leave it out."
+        )
+
+
 def _never_null(kind: Any) -> set[str]:
     """The arguments of a class, and of those it passes others on to, that have a value and are not to be null."""
-    bases = kind.__mro__ if isinstance(kind, type) else ()
-    constructors = [vars(base)["__init__"] for base in bases if "__init__" in vars(base)] or [kind]
-    arguments = [argument for made in constructors for argument in inspect.signature(made).parameters.values()]
+    arguments = [argument for made in _constructors(kind) for argument in inspect.signature(made).parameters.values()]
     return {
         argument.name
         for argument in arguments
@@ -64,6 +72,16 @@ def _never_null(kind: Any) -> set[str]:
         and argument.annotation is not argument.empty
         and not re.search("None|Optional|Any", str(argument.annotation))
     }
+
+
+def _constructors(kind: Any) -> list[Any]:
+    """Those of a class and of its bases, from its own on; of a function itself."""
+    bases = kind.__mro__ if isinstance(kind, type) else ()
+    return [vars(base)["__init__"] for base in bases if "__init__" in vars(base)] or [kind]
+
+
+_CHOSEN = r"server|adversaries|data|model\.(?:network|optimizer|loss|objective)"
+"""The options that take a class, or several."""
 
 
 def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
@@ -74,15 +92,16 @@ def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
         config: What became of them.
     """
     for word in words:
-        found = re.fullmatch(r"--(server|data|model\.(?:network|optimizer|loss|objective))\.(\w+)(?:=.*)?", word)
+        found = re.fullmatch(rf"--({_CHOSEN})\.(?:init_args\.)?(\w+)(?:=.*)?", word)
         if found is None or found[2] in ("help", "class_path", "init_args", "dict_kwargs"):
             continue
         chosen = config.get(found[1])
-        options = chosen.get("init_args") if isinstance(chosen, Namespace) else None
-        if isinstance(chosen, Namespace) and (options is None or found[2] not in options):
-            name = chosen.class_path.rpartition(".")[2]
+        every = [one for one in (chosen if isinstance(chosen, list) else [chosen]) if isinstance(one, Namespace)]
+        if every and not any(found[2] in (one.get("init_args") or ()) for one in every):
+            names = " and ".join(one.class_path.rpartition(".")[2] for one in every)
+            stands, has = ("stands", "has") if len(every) == 1 else ("stand", "have")
             rank_zero_warn(
-                f"Nothing goes by --{found[1]}.{found[2]}: {name}, which stands behind it, has no such option."
+                f"Nothing goes by --{found[1]}.{found[2]}: {names}, which {stands} behind it, {has} no such option."
             )
 
 
@@ -92,24 +111,34 @@ def tell_of_rate(words: Sequence[str]) -> None:
     Args:
         words: As they were typed, with configurations as files, each behind a ``--config``.
     """
-    configured: dict[str, Any] = {}
-    typed = ""
+    chosen = whose = ""
+    rate = None
     for before, word in itertools.pairwise(["", *words]):
-        option, _, value = word.partition("=")
-        if option == "--model.optimizer.lr":
+        option, equals, value = word.partition("=")
+        option, value = (option, value) if equals else (before, word)
+        if option in ("--model.optimizer.lr", "--model.optimizer.init_args.lr"):
             return
-        if before == "--config":
-            given = (_content_of(word).get("model") or {}).get("optimizer")
-            configured = given if isinstance(given, dict) and "class_path" in given else configured
-        elif "--model.optimizer" in (before, option):
-            typed = word if before == "--model.optimizer" else value or typed
-    rate = (configured.get("init_args") or {}).get("lr")
-    other = str(configured.get("class_path")).rpartition(".")[2]
-    if typed and rate is not None and typed.rpartition(".")[2] != other:
+        said = _optimizer_in(option, value)
+        chosen = str(said.get("class_path") or chosen).rpartition(".")[2]
+        options = said.get("init_args") or said
+        if "lr" in options:
+            rate, whose = options["lr"], chosen
+    if rate is not None and chosen != whose:
         rank_zero_warn(
-            f"--model.optimizer {typed} has the learning rate {rate} of the configuration's {other}; give it one of "
+            f"--model.optimizer {chosen} has the learning rate {rate} of the configuration's {whose}; give it one of "
             "its own with --model.optimizer.lr."
         )
+
+
+def _optimizer_in(option: str, value: str) -> dict[str, Any]:
+    """What an option says of the optimizer: its class, options of it, both or nothing."""
+    said: Any = None
+    if option in ("--model.optimizer", "--model.optimizer.class_path"):
+        said = yaml.safe_load(value)
+    elif option in ("--config", "--model"):
+        model = (_content_of(value).get("model") or {}) if option == "--config" else _content_of(value)
+        said = model.get("optimizer")
+    return said if isinstance(said, dict) else {"class_path": said}
 
 
 def tell_of_stages(words: Sequence[str], config: Namespace) -> None:
@@ -121,14 +150,19 @@ def tell_of_stages(words: Sequence[str], config: Namespace) -> None:
     """
     if config.get("ckpt_path") is not None:
         return
-    files = [Path(word) for before, word in itertools.pairwise(words) if before == "--config" and "{" not in word]
-    for run in (RunFolder(file.parent) for file in files if file.name == RunFolder(file.parent).config_file.name):
+    for run in _whose_configurations(words):
         with suppress(UserError):  # an earlier one is damaged, which nothing here needs
             for number, _ in run.earlier_configs()[-1:]:
                 rank_zero_warn(
                     f"{run.config_file} has the options of its run after round {number}; the rounds before went by "
                     f"config.{number}.yaml beside it, and this run goes by the later ones from its first round."
                 )
+
+
+def _whose_configurations(words: Sequence[str]) -> list[RunFolder]:
+    """The runs whose own configurations are given."""
+    files = [Path(word) for before, word in itertools.pairwise(words) if before == "--config" and "{" not in word]
+    return [RunFolder(file.parent) for file in files if file.name == RunFolder(file.parent).config_file.name]
 
 
 def tell_of_overlaid(words: Sequence[str]) -> None:
@@ -142,7 +176,7 @@ def tell_of_overlaid(words: Sequence[str]) -> None:
     behind = {word.partition("=")[0] for word in words[first:]}
     for word, following in itertools.pairwise(words[: first + 1]):
         option, equals, value = word.partition("=")
-        value = value if equals else following
+        option, value = option.rstrip("+"), value if equals else following
         said = [one for one in (_said(content, option) for content in contents) if one is not None]
         if word.startswith("--") and option not in behind and said and not _alike(value, said[-1]):
             rank_zero_warn(
@@ -152,16 +186,27 @@ def tell_of_overlaid(words: Sequence[str]) -> None:
 
 
 def _said(content: Any, option: str) -> Any:
-    """What a configuration says of an option, of a class its name; None if nothing."""
+    """What a configuration says of an option, of a class, or of several, the names; None if nothing."""
     for name in option.removeprefix("--").split("."):
         inside = content if isinstance(content, dict) else {}
         content = inside.get(name, (inside.get("init_args") or {}).get(name))
+    if isinstance(content, list):
+        return [*map(_named, content)]
     return content.get("class_path", content) if isinstance(content, dict) else content
 
 
 def _alike(typed: str, said: Any) -> bool:
-    """Whether a word is what a configuration says: a value, or a class by the end of its name; of lists it may be."""
-    return isinstance(said, list) or typed.lower() == str(said).lower() or typed == str(said).rpartition(".")[2]
+    """Whether a word is what a configuration says: a value, or a class or several, by the ends of their names."""
+    if isinstance(said, list):
+        listed = yaml.safe_load(typed) if typed.startswith("[") else [typed]
+        return [*map(_named, listed)] == said
+    return typed.lower() == str(said).lower() or typed == str(said).rpartition(".")[2]
+
+
+def _named(item: Any) -> Any:
+    """An element of a list, of which a class goes by the end of its name."""
+    name = item.get("class_path") if isinstance(item, dict) else item
+    return name.rpartition(".")[2] if isinstance(name, str) else name
 
 
 def _content_of(given: str) -> dict[str, Any]:
@@ -187,6 +232,28 @@ def check_checkpoint(given: str | None) -> None:
         )
 
 
+def check_whose(words: Sequence[str], command: str, checkpoint: str) -> None:
+    """See that a run's own configuration does not stand for the models of another run, which it went on from.
+
+    Args:
+        words: As they were typed, with configurations as files, each behind a ``--config``.
+        command: What is done to the models.
+        checkpoint: Theirs.
+
+    Raises:
+        UserError: If that run has checkpoints of its own, and nobody typed which are meant.
+    """
+    if any(word.startswith("--ckpt_path") for word in words):
+        return
+    for run in _whose_configurations(words):
+        own = Path(checkpoint).resolve().is_relative_to(run.path.resolve())
+        if run.newest_checkpoint() is not None and not own and run.config().get("ckpt_path") == checkpoint:
+            raise UserError(
+                f"Expected --ckpt_path to say whose models to {command}, but {run.config_file} alone names "
+                f"{checkpoint}, which its run went on from; give --ckpt_path {run.checkpoints}."
+            )
+
+
 def check_split(given: Any) -> None:
     """Say what keeps a split of one's own from being taken, of which the parser leaves no more than its name.
 
@@ -198,6 +265,11 @@ def check_split(given: Any) -> None:
     if why := why_not(given):
         raise UserError(
             f"Expected --data.split to be a class, but got {given}, {why}{'' if why.endswith('?') else '.'}"
+        )
+    if not re.fullmatch(r"[\w.]+", given):
+        raise UserError(
+            f"Expected --data.split to be a class by its name, or as my_package.MySplit, but got {given}; give options "
+            "behind it, as in --data.split DIR --data.split.alpha 0.5."
         )
     kind = pkgutil.resolve_name(given)
     if not (isinstance(kind, type) and issubclass(kind, Split)):

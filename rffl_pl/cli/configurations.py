@@ -60,6 +60,8 @@ def with_files(args: list[str]) -> list[str]:
 def _apart(args: list[str]) -> Iterator[str]:
     """The words, with ``--config=FILE``, ``-cFILE`` and ``-c=FILE`` as two."""
     for word in args:
+        if word.partition("=")[0] in ("-config", "-ckpt_path"):
+            raise UserError(f"Expected two dashes before {word[1:]}, but got one; give -{word}.")
         short = word.startswith("-c")
         if short or word.startswith("--config="):
             name = word.removeprefix("-c").removeprefix("=") if short else word.partition("=")[2]
@@ -79,11 +81,19 @@ def _check_config(given: str) -> None:
         raise UserError(f"{said}, but it is empty; write some, or leave it out.")
     if not isinstance(content, dict):
         raise UserError(f"{said}, but it holds {type(content).__name__}.")
+    if odd := [key for key in content if not isinstance(key, str)]:
+        raise UserError(f"{said}, but got {odd[0]}, which is none; `rffl fit --help` lists them.")
     for command in _COMMANDS:
         if command in content:
             raise UserError(f"{said} as they are typed, but got {command}; write what stands below it without it.")
     if "config" in content:
         raise UserError(f"{said}, but got config; give --config several times, a later one overlays earlier ones.")
+    _check_groups(content, given)
+    _check_classes(content, given)
+
+
+def _check_groups(content: dict[str, Any], given: str) -> None:
+    """See that what has several options, or a class, has something below it."""
     for group in GROUPS:
         if not isinstance(content.get(group), dict | None):
             raise UserError(
@@ -94,7 +104,6 @@ def _check_config(given: str) -> None:
             raise UserError(
                 f"Expected {group} in --config {given} to have something below it, but it is empty; leave the line out."
             )
-    _check_classes(content, given)
 
 
 def _check_classes(content: Any, given: str) -> None:

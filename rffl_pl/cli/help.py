@@ -113,7 +113,7 @@ def _check_command(words: list[str], before: list[str]) -> None:
     if not word.startswith("-") and word not in COMMANDS:
         near = catalogue.nearest(word, COMMANDS)
         raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}, but got {word}{near or '.'}")
-    if word.startswith("-") and option not in ("-c", "--config", "--print_config"):
+    if word.startswith("-") and not (option in ("-c", "--config", "--print_config") and {*words} & {*COMMANDS}):
         place = next((number for number, word in enumerate(words) if word in COMMANDS), len(words))
         command, *behind = words[place:] or ["fit"]
         # Behind --config, over which they win.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import itertools
+import os
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -76,7 +76,7 @@ MOST_NAMED = 30
 
 NO_CLASS = re.compile(
     r"dot import path|has no attribute|a subclass of|valid subclass|No module named|import path or a|is not iterable|"
-    r"a path but \S+\.\S+ either not accessible"
+    r"a path but \S+\.\S+ either not accessible|Unexpected import path format"
 )
 # Where the parser repeats what was given.
 GIVEN = (
@@ -84,7 +84,7 @@ GIVEN = (
     r"Given value: (?!NestedArg|Namespace)(.*?)(?:\. Got value: .*)?$",
     r"Got value: (.*?)(?:\. Got value: .*)?$",
     r"a path but (.*) either not",
-    r"import path string: (\S+)",
+    r"import path (?:string|format): (\S+)",
 )
 
 
@@ -102,6 +102,7 @@ KINDS = {
     "str": "text",
     "list": "a list",
     "tuple": "a list",
+    "Sequence": "a list",
     "dict": "names with values",
     "Tensor": "a list of numbers",
 }
@@ -153,6 +154,21 @@ def _check_help(key: str, given: str, words: Sequence[str]) -> None:
         raise UserError(f"Expected --{outer} before --{key}.help, but got none; give {OUTER[key]}--{key}.help {given}.")
 
 
+def check_behind(words: Sequence[str]) -> None:
+    """Say which option lacks a value, as it is typed: of one of a class the parser names that which takes the class.
+
+    Raises:
+        UserError: Of the first one.
+    """
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        if not word.startswith("--") or "=" in word or word == "--print_config":
+            continue
+        if following.startswith("--"):
+            raise UserError(f"Expected a value behind {word}, but got none.")
+        if following.startswith("-") and not re.fullmatch(r"-\d+|-\d*\.\d+", following):  # a number to the parser
+            raise UserError(f"Expected a value behind {word}, but got {following}; give {word}={following}.")
+
+
 def mistake_behind(error: BaseException) -> BaseException | None:
     """The user's mistake behind an exception, if there is one; the parser wraps what a constructor raises.
 
@@ -181,16 +197,13 @@ def sentence(error: BaseException) -> str:
     message = str(error)
     readings = [
         _untyped, _abstract, _left_out, _no_group, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option,
-        _no_value,
+        _no_printing,
     ]  # fmt: skip
     if "NestedArg(" in message and "Expected a <class 'bool'>" in message:  # of a class, which may also be true
         readings.insert(0, _no_such_option)
     said = next(filter(None, (reading(message) for reading in readings)), None) or _plain(message)
     if _of_wandb(error):
-        said = (
-            f"Expected W&B at {wandb_url()} to take this run, but got: {_plain(message)}; give WANDB_MODE=offline to "
-            "upload it later, or --run.wandb false."
-        )
+        said = _refused_by_wandb(error)
     elif isinstance(error, torch.cuda.OutOfMemoryError):
         said = (
             f"Expected room on the GPU, but {_plain(message).partition('. ')[0]}; start more ranks, so that each hosts "
@@ -220,6 +233,22 @@ def _of_wandb(error: BaseException) -> bool:
     It reads its settings, environment variables among them, with pydantic.
     """
     return type(error).__module__.startswith(("wandb.errors", "pydantic_core"))
+
+
+def _refused_by_wandb(error: BaseException) -> str:
+    """What W&B says of a setting, or of a run that it is to take; offline, nobody needs to be told to be that."""
+    if (faults := getattr(error, "errors", None)) is not None:  # pydantic's, which reads WANDB_TAGS as run_tags
+        first = faults()[0]
+        variable = f"WANDB_{str(first['loc'][0]).removeprefix('run_').upper()}"
+        given = os.environ.get(variable, first["input"])
+        return (
+            f"Expected {variable} to be what W&B takes, but got {given!r}, of which it says: {first['msg']}; unset it, "
+            "or give --run.wandb false."
+        )
+    offline = os.environ.get("WANDB_MODE") == "offline"
+    where = "" if offline else f" at {wandb_url()}"
+    remedy = "mend it" if offline else "give WANDB_MODE=offline to upload it later"
+    return f"Expected W&B{where} to take this run, but got: {_plain(str(error))}; {remedy}, or give --run.wandb false."
 
 
 def _left_out(message: str) -> str | None:
@@ -280,7 +309,7 @@ def _abstract_methods(path: str) -> str:
 def _unknown_class(message: str) -> str | None:
     """What is said of a class that does not exist, with the nearest names of those that do, or all of them."""
     # --server.help takes one as --server does.
-    asked = re.match(r"--([\w.]+)\.help: (?:.*string: |\"|No module named ')([\w.]+)", message)
+    asked = re.match(r"--([\w.]+)\.help: (?:.*(?:string|format): |\"|No module named ')([\w.-]+)", message)
     key = asked[1] if asked else _key(message)
     kind = re.sub(r"(\.rule)+$", ".rule", key)  # a rule may have one of its own
     if kind == "server.rule" and re.findall(r"class_path '[\w.]*?(\w+)'", message)[-1:] == ["FedOpt"]:
@@ -319,10 +348,12 @@ def _wrong_kind(message: str) -> str | None:
     """What is said of a word where an option takes a number, and the like."""
     if "Unable to load config" in message:
         return f"Expected --{_key(message)} to be {KINDS['dict']}, but got {_given(message)}."
-    named = re.findall(r"Expected a <class '(\w+)'>", _innermost(message))
+    named = re.findall(r"Expected a <class '(?:[\w.]+\.)?(\w+)'>", _innermost(message))
     kinds = [kind for kind in dict.fromkeys(KINDS.get(name, "") for name in named) if kind]
     if KINDS["float"] in kinds:  # which any whole number is, and a tensor of one is of no use
         kinds = [kind for kind in kinds if kind not in (KINDS["int"], KINDS["Tensor"])]
+    if several := re.search(r"Expected a tuple with (\d+) elements", _innermost(message)):
+        kinds = [f"a list of {several[1]} values"]
     if not kinds:
         return None
     given, key = _given(message), _key(message)
@@ -345,11 +376,16 @@ def _too_early(message: str) -> str | None:
 
 def _no_such_option(message: str) -> str | None:
     """What is said of an option that does not exist, with the nearest that does."""
-    option = re.search(r"Option '([\w.]+)' is not accepted", message)
+    option = re.search(r"Option '([\w.]+\+?)' is not accepted", message)
     classes = re.findall(r"class_path[ =]'([\w.]+)\.(\w+)'", message)  # from the outermost to that of the option
     if option is not None and classes:
         package, name = next((pair for pair in reversed(classes) if pair[1] not in ("Callback", "Logger")), classes[-1])
-        key, known = _key(message), _options(getattr(importlib.import_module(package), name))
+        key, known = _key(message), _options(pkgutil.resolve_name(f"{package}.{name}"))
+        if option[1] == "class_path":
+            return (
+                f"Expected the options of --{key} below init_args, but got some beside class_path; write "
+                "{class_path: CLASS, init_args: {...}}."
+            )
         if name in _BASES:
             return (
                 f"Expected --{key} to be a class, but got --{key}.{option[1]} alone; give {_BASES[name].format(key)} "
@@ -378,7 +414,7 @@ def _no_such_option(message: str) -> str | None:
     known = [f"--{group}.{name}" for group in groups for name in _options(GROUPS[group])]
     near = catalogue.nearest(given.partition(" ")[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
     if given.endswith((".yaml", ".yml")):
-        near = f"; give --config {given}."
+        near = f"; give --config {given.split()[-1]}."
     return f"Expected options that there are, but got {given or 'an empty word'}{near}"
 
 
@@ -399,10 +435,12 @@ def _of_a_group(message: str) -> str | None:
     return typed[1] if typed else ".".join(written.groups()) if written else None
 
 
-def _no_value(message: str) -> str | None:
-    """What is said of an option at the end of a line, or before another one."""
-    found = re.search(r"argument (?:-c/)?(--[\w.]+): expected one argument", message)
-    return f"Expected a value behind {found[1]}, but got none." if found else None
+def _no_printing(message: str) -> str | None:
+    """What is said of a way to print a configuration that there is not."""
+    found = re.search(r'Invalid option "(.*)" for --print_config', message)
+    if found is None:
+        return None
+    return f"Expected --print_config alone, or with =skip_null or =skip_default behind it, but got {found[1]}."
 
 
 def _key(message: str) -> str:
@@ -448,7 +486,8 @@ def _given(message: str) -> str:
 
 def _options(kind: type) -> list[str]:
     """The arguments of a class and of what it passes others on to."""
-    constructors = (vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base))
+    bases = kind.__mro__[:-1] if isinstance(kind, type) else ()
+    constructors = [vars(base)["__init__"] for base in bases if "__init__" in vars(base)] or [kind]
     parameters = [one for made in constructors for one in inspect.signature(made).parameters.values()]
     others = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [one.name for one in parameters if one.name != "self" and one.kind not in others]

@@ -14,6 +14,8 @@ def why_not(path: str) -> str | None:
         name = path.rpartition("/")[2].removesuffix(".py").partition(".")[0]
         return f"which is a file; start in its folder and give {name}.MyClass, without .py"
     module, _, name = path.rpartition(".")
+    if re.fullmatch(r"[A-Za-z_][\w.]*-[\w.-]*", module):
+        return "whose module has a dash in its name, which no import path can have; give it another"
     if not re.fullmatch(r"[\w.]+", module) or module.startswith("."):
         return None
     try:

@@ -215,6 +215,22 @@ class Unnormalised(_Network):
         self.linear = nn.Sequential(nn.Linear(64, 10), nn.BatchNorm1d(10, track_running_stats=False))
 
 
+class Outer:
+    """Has a network inside."""
+
+    class Inner(_Network):
+        """Nothing is wrong with it."""
+
+    @classmethod
+    def made(cls) -> nn.Module:
+        return cls.Inner()
+
+
+def made(width: int = 10) -> nn.Module:
+    """A network by a function, likewise."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width))
+
+
 class Nameless(torch.optim.Optimizer):
     """Calls its learning rate something else."""
 

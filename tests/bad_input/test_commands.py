@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,12 @@ COMMANDS: dict[str, Row] = {
     "an option first": (
         ("--run.root", "x", "fit", "--config", "digits.yaml"),
         "a command first, but got --run.root; put options behind it: rffl fit --config digits.yaml --run.root x.",
+    ),
+    "printing alone": (("--print_config",), "a command first, but got --print_config; put options behind it: rffl fit"),
+    "the config alone": (("--config", "digits.yaml"), "put options behind it: rffl fit --config digits.yaml --run"),
+    "help of a module with a dash": (
+        ("fit", "--server.help", "my-server.A"),
+        "my-server.A, whose module has a dash in",
     ),
     "ranks and an option first": (("--ranks", 2, "--run.root=a b", "fit"), "it: rffl --ranks 2 fit '--run.root=a b'."),
     "ranks alone": (("--ranks=2",), "a subcommand: fit, validate,"),
@@ -108,6 +116,31 @@ def test_words_that_say_nothing(rffl: Run, here: Path, mistake: str) -> None:
     (here / "s.yaml").write_text(STUDY)
     assert_refused(rffl(*words), expected)
     assert below(here) == {here / "s.yaml"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("study", "closed/s.yaml"),
+        ("study", "s.yaml", "--root", "closed"),
+        ("compare", "runs", "--out", "closed/page.html"),
+        ("paper", "table", "accuracy", "--results", "closed/results"),
+    ],
+)
+def test_a_folder_that_is_closed(
+    rffl: Run, here: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """It ended in a traceback; who tests as root reads every folder."""
+    status = Path.stat
+
+    def refused(path: Path, **options: Any) -> os.stat_result:
+        if "closed" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return status(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    (here / "s.yaml").write_text(STUDY)
+    assert_refused(rffl(*words), "files that can be read, but Permission denied: closed/")
 
 
 @pytest.mark.parametrize("mistake", STUDIES)

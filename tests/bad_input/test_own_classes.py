@@ -331,6 +331,19 @@ def test_a_network_that_needs_two_examples(rffl: Run) -> None:
     assert ended.code == 0, ended.err
 
 
+@pytest.mark.parametrize("network", ["Outer.Inner", "Outer.made", "made"])
+def test_a_network_that_is_no_class_of_a_module(rffl: Run, network: str) -> None:
+    """One inside another class, and what makes one; the parser takes them all."""
+    ended = rffl(*FIT, "--model.network", f"{OWN}.{network}")
+    assert ended.code == 0, ended.err
+
+
+def test_an_option_that_no_function_has(rffl: Run, here: Path) -> None:
+    """What is known of it is asked as of a class."""
+    ended = rffl(*FIT, "--model.network", f"{OWN}.made", "--model.network.widht", 9)
+    assert_refused(ended, "but got --model.network.widht; did you mean --model.network.width?")
+
+
 @pytest.mark.parametrize("mistake", MEASURES)
 def test_a_measure_that_does_not_fit(rffl: Run, here: Path, mistake: str) -> None:
     """It is told before a round is trained."""

@@ -39,6 +39,34 @@ OPTIONS: dict[str, Row] = {
     "an empty word": (("",), "but got an empty word"),
     "one dash": (("-federation.participants", 3), "but got -federation.participants 3"),
     "no value": (("--federation.participants",), "a value behind --federation.participants"),
+    "no value of a server's option": (("--server.gamma",), "a value behind --server.gamma, but got none."),
+    "no value of an optimizer's option": (("--model.optimizer.lr",), "a value behind --model.optimizer.lr, but got n"),
+    "no attacks": (("--adversaries",), "a value behind --adversaries, but got none."),
+    "a number that looks like an option": (
+        ("--adversaries.scale", "-1e3"),
+        "a value behind --adversaries.scale, but got -1e3; give --adversaries.scale=-1e3.",
+    ),
+    "one dash before a checkpoint": (("-ckpt_path", "last"), "before ckpt_path, but got one; give --ckpt_path."),
+    "one dash before a file": (("-config", "digits.yaml"), "two dashes before config, but got one; give --config."),
+    "the beginning of --config": (("--conf", "my.yaml"), "but got --conf my.yaml; give --config my.yaml."),
+    "a number for an option": (("--config", "{1: 2}"), "--config {1: 2} to name options, but got 1, which is none;"),
+    "options beside their class": (
+        ("--config", "{adversaries: [{class_path: Mimic, scale: 3}]}"),
+        "the options of --adversaries below init_args, but got some beside class_path; write {class_path: CLASS,",
+    ),
+    "an option that no class names": (
+        ("--server.dict_kwargs.x", 1),
+        "--server RFFL to have every option that is given, but got --server.dict_kwargs.x; leave it out.",
+    ),
+    "an option that no attack names": (
+        ("--adversaries", "[SignRandom]", "--adversaries.dict_kwargs.x", 1),
+        "--adversaries SignRandom to have every option that is given, but got --adversaries.dict_kwargs.x; leave it",
+    ),
+    "what is added to a number": (("--server.gamma+=3",), "got --server.gamma+; did you mean --server.gamma?"),
+    "another way to print": (
+        ("--print_config=comments",),
+        "--print_config alone, or with =skip_null or =skip_default behind it, but got comments.",
+    ),
     "the beginning of an option": (("--federation.participant", 3), "participant 3; did you mean --federation.partic"),
     "an option of a misspelt group": (("--federaton.participants", 3), "did you mean --federation.participants"),
     "removal soon": (("--server.removal_from", "soon"), "to be one of never or a whole number, but got soon."),
@@ -83,6 +111,14 @@ OPTIONS: dict[str, Row] = {
     "betas in words": (
         ("--model.optimizer", "Adam", "--model.optimizer.betas", "x"),
         "--model.optimizer.betas to be a list, but got x.",
+    ),
+    "one of two betas": (
+        ("--model.optimizer", "Adam", "--model.optimizer.betas", "[0.9]"),
+        "--model.optimizer.betas to be a list of 2 values, but got [0.9].",
+    ),
+    "one contribution": (
+        ("--server", "IAFL", "--server.contributions", 0.5),
+        "--server.contributions to be a list, but got 0.5.",
     ),
     "gamma without a bound": (("--server.gamma", "inf"), "to be a number, but got inf; write .inf, as YAML has it."),
     "gamma in words": (("--server.gamma", "x"), "--server.gamma to be a number, but got x."),
@@ -163,6 +199,8 @@ OPTIONS: dict[str, Row] = {
     ),
     "a server near one": (("--server", "fedavg"), "but got fedavg; did you mean FedAvg?"),
     "a server of another module": (("--server", "nowhere.Server"), "--server to be a class, but got nowhere.Server"),
+    "a module with a dash": (("--server", "my-server.A"), "my-server.A, whose module has a dash in its name, which"),
+    "an attack of a module with a dash": (("--adversaries", "[my-attack.A]"), "my-attack.A, whose module has a dash"),
     "a module as a server": (("--server", "os"), "--server to be a class, but got os; give one of A"),
     "a layer as a server": (("--server", "torch.nn.Linear"), "a class derived from Server, but got torch.nn.Linear"),
     "no server": (("--server", ""), "--server to be a class, but got nothing; give one of"),
@@ -215,6 +253,11 @@ OPTIONS: dict[str, Row] = {
         ("--server", "tests.bad_input.own.Untyped", "--server.share", 1),
         "Expected every argument of tests.bad_input.own.Untyped that has no default to have a type, by which its opti",
     ),
+    "a split with its option": (
+        ("--data.split", "DIR(alpha=0.5)"),
+        "but got DIR(alpha=0.5); give options behind it, as in --data.split DIR --data.split.alpha 0.5.",
+    ),
+    "a split of a module with a dash": (("--data.split", "my-data.A"), "got my-data.A, whose module has a dash in its"),
     "a split without cut": (("--data.split", "tests.bad_input.own.NoCut"), "tests.bad_input.own.NoCut has no cut;"),
     "a split that is none": (("--data.split", "tests.extensions.Echo"), "from Split, but got tests.extensions.Echo"),
     "a split without its option": (
@@ -396,6 +439,15 @@ OPTIONS: dict[str, Row] = {
     "a checkpoint of a cluster": (("--ckpt_path", "hpc"), "--ckpt_path to be a folder as runs leave it"),
     "a checkpoint of a registry": (("--ckpt_path", "registry:m"), "--ckpt_path to be a folder as runs leave it"),
     "no checkpoint": (("--ckpt_path", ""), "--ckpt_path to be the name of a folder"),
+    "nobody's checkpoint": (("--ckpt_path=~nobodys/x",), "to be a folder, but got ~nobodys/x, which is nobody's home"),
+    "nobody's data": (
+        ("--config", "mnist.yaml", "--data.data_dir=~nobodys/x"),
+        "--data.data_dir or RFFL_DATA_DIR to be a folder, but got ~nobodys/x, which is nobody's home; give its path.",
+    ),
+    "nobody's references": (
+        ("--standalone.enabled", "true", "--standalone.cache_dir=~nobodys/x"),
+        "--standalone.cache_dir to be a folder, but got ~nobodys/x, which is nobody's home",
+    ),
     "no such checkpoint": (("--ckpt_path", "nowhere.ckpt"), "nowhere.ckpt, but there is no such file"),
     "network does not take the inputs": (("--model.network", "MNISTCNN"), "--model.network MNISTCNN to take inputs"),
     "network has other inputs": (("--model.network.inputs", 63), "inputs of shape [64, 1, 8, 8]"),
@@ -473,7 +525,7 @@ def test_what_another_name_is_here(rffl: Run, name: str) -> None:
     assert "max_epochs" in rffl(*FIT, *KNOWN_AS[name].split(), "--print_config").out
 
 
-@pytest.mark.parametrize("root", ["", "a\nb", "a\0b", "n" * 300, "file/runs"])
+@pytest.mark.parametrize("root", ["", "a\nb", "a\0b", "n" * 300, "file/runs", "~nobodys/runs"])
 def test_a_root_that_cannot_be(rffl: Run, here: Path, root: str) -> None:
     """Likewise where the folder of all runs cannot be one."""
     (here / "file").write_text("")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from rffl_pl.cli import compare, dashboard, paper, study
 from rffl_pl.runs import RunFolder
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import ROOT, only_run
@@ -98,4 +100,23 @@ def test_a_root_at_home(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run = RunFolder(only_run(tmp_path / "home" / "runs"))
     assert (run.summary().rounds, len(run.rounds())) == (2, 2)
     assert [start["rounds"] for start in run.starts()] == [0, 1]
+    assert rffl("test", "--config", run.config_file, f"--ckpt_path=~/runs/digits/{run.path.name}/checkpoints").code == 0
     assert not (ROOT / "~").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (compare, ["--out=~/x"]),
+        (dashboard, ["--entity=me", "--out=~/x"]),
+        (paper, ["all", "--out=~/x"]),
+        (paper, ["all", "--results=~/x"]),
+        (paper, ["all", "--root=~/x"]),
+        (study, ["digits", "--out=~/x"]),
+        (study, ["digits", "--root=~/x"]),
+    ],
+)
+def test_a_file_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: ModuleType, words: list[str]) -> None:
+    """Likewise of the commands that train nothing themselves."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tmp_path / "x" in vars(command.parser().read(words)).values()

@@ -16,6 +16,7 @@ from rffl_pl.cli.arguments import made
 from rffl_pl.cli.checks import tell_of_overlaid
 from rffl_pl.cli.resolve import OnlyParsed
 from rffl_pl.launch.fork import take_ranks
+from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import QUICK, only_run
@@ -192,7 +193,9 @@ def test_who_trains_alone_is_told(rffl: Run, words: tuple[object, ...], told: bo
     ("words", "told"),
     [
         (("--server.gamma", 3, "--server", "FedAvg"), "--server.gamma: FedAvg"),
-        (("--server.gamma", 3, "--server", "RFFL"), ""),
+        (("--server.init_args.gamma", 3, "--server", "FedAvg"), "--server.gamma: FedAvg"),
+        (("--adversaries.scale", 3, "--adversaries", "[SignRandom]"), "--adversaries.scale: SignRandom"),
+        (("--server.gamma", 3, "--server", "RFFL", "--adversaries.scale", 3, "--adversaries", "[FreeRider]"), ""),
         (("--model.optimizer.lr", 0.05), ""),
     ],
 )
@@ -211,6 +214,14 @@ def test_an_option_before_another_class_is_told_of(rffl: Run, words: tuple[objec
         (("--trainer.max_epochs", "1"), ("--trainer.max_epochs=2",), ""),
         (("--server=FedAvg", "--run.wandb", "false"), (), "--server FedAvg: a configuration behind it says rffl_pl."),
         (("--server", "RFFL", "--adversaries", "[FreeRider]", "--run.root", "a: b: c"), (), ""),
+        (("--adversaries", "[Mimic]"), (), "--adversaries [Mimic]: a configuration behind it says ['FreeRider'];"),
+        (("--adversaries+=Mimic",), (), "--adversaries Mimic: a configuration behind it says ['FreeRider'];"),
+        (
+            ("--trainer.callbacks+=EarlyStopping",),
+            ("--config", "{trainer: {callbacks: [{class_path: Timer}]}}"),
+            "--trainer.callbacks EarlyStopping: a configuration behind it says ['Timer'];",
+        ),
+        (("--federation.coalition", "[0, 1]"), ("--config", "{federation: {coalition: [0, 1]}}"), ""),
         (
             ("--data.split", "UNI"),
             ("--config", "{data: {init_args: {split: CLA}}}"),
@@ -234,7 +245,12 @@ def test_an_option_before_the_configuration_is_told_of(
     [
         (("--model.optimizer", "Adam"), True),
         (("--model.optimizer=torch.optim.Adam",), True),
+        (("--model.optimizer.class_path", "Adam"), True),
+        (("--model", "{optimizer: Adam}"), True),
+        (("--config", "{model: {optimizer: Adam}}"), True),
         (("--model.optimizer", "Adam", "--model.optimizer.lr", 0.001), False),
+        (("--model.optimizer", "{class_path: Adam, init_args: {lr: 0.001}}"), False),
+        (("--model.optimizer", "Adam", "--config", "{model: {optimizer: {init_args: {lr: 0.001}}}}"), False),
         (("--model.optimizer", "SGD"), False),
         (("--model.optimizer.momentum", 0.9), False),
     ],
@@ -243,7 +259,7 @@ def test_a_learning_rate_of_another_optimizer_is_told_of(rffl: Run, words: tuple
     """The configuration's of SGD is a hundred times what suits Adam, and stays."""
     ended = rffl(*DIGITS, "--trainer.max_epochs", 1, *words)
     assert ended.code == 0, ended.err
-    assert ("Adam has the learning rate 0.1 of the configuration's SGD; give it one of its own" in ended.err) == told
+    assert ("has the learning rate 0.1 of the configuration's SGD; give it one of its own" in ended.err) == told
 
 
 def test_a_share_of_the_test_set_is_stated(rffl: Run) -> None:
@@ -291,6 +307,35 @@ def test_validate_test_and_predict_from_a_checkpoint(rffl: Run, tmp_path: Path) 
         p = [float(row[f"p_{c}"]) for c in range(10)]
         assert sum(p) == pytest.approx(1, abs=1e-4)
         assert p.index(max(p)) == int(row["class"])
+
+
+def test_whose_models_are_looked_at(rffl: Run, trained: Path, tmp_path: Path) -> None:
+    """The configuration of a run that went on from another one names that one's checkpoint, whose models are others."""
+    gone_on = ("--run.name", "later", "--trainer.max_epochs", 3, "--ckpt_path", trained / "checkpoints")
+    assert rffl(*DIGITS, *gone_on).code == 0
+    later = only_run(tmp_path / "runs", "later")
+    for command in ("validate", "test", "predict"):
+        ended = rffl(command, "--config", later / "config.yaml")
+        assert ended.code == 2
+        assert ended.err.endswith(f"which its run went on from; give --ckpt_path {later / 'checkpoints'}.\n"), ended.err
+    for meant in (later, trained):
+        assert rffl("test", "--config", later / "config.yaml", "--ckpt_path", meant / "checkpoints").code == 0
+
+
+def test_an_evaluation_after_checkpoints_of_ones_own(rffl: Run, tmp_path: Path) -> None:
+    """Lightning warned each time that they lie elsewhere."""
+    own = ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.save_last", "true")
+    assert rffl(*DIGITS, "--trainer.max_epochs", 1, *own).code == 0
+    run = only_run(tmp_path / "runs")
+    ended = rffl("test", "--config", run / "config.yaml", "--ckpt_path", run / "checkpoints" / "last.ckpt")
+    assert ended.code == 0, ended.err
+    assert "dirpath has changed" not in ended.err
+
+
+def test_a_configuration_in_the_line(rffl: Run, tmp_path: Path) -> None:
+    """In place of a file; it ended in a traceback."""
+    assert rffl(*DIGITS, "--config", "{trainer: {max_epochs: 2}}").code == 0
+    assert RunFolder(only_run(tmp_path / "runs")).summary().rounds == 2
 
 
 def test_a_loss_that_is_not_finite_is_named_and_the_run_goes_on(rffl: Run, tmp_path: Path) -> None:

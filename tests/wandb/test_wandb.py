@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import pwd
 import signal
 import statistics
 import struct
@@ -270,6 +271,45 @@ def test_a_login_that_wandb_refuses_is_one_sentence(
     assert "Error: Expected W&B at https://api.wandb.ai to take this run, but got:" in ended.err
     assert "API key" in ended.err
     assert "give WANDB_MODE=offline" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("WANDB_TAGS", "a,,b", "Expected WANDB_TAGS to be what W&B takes, but got 'a,,b', of which it says: "),
+        ("WANDB_MODE", "", "Expected WANDB_MODE to be what W&B takes, but got '', of which it says: "),
+        ("WANDB_BASE_URL", "x", "Expected WANDB_BASE_URL to be what W&B takes, but got 'x', of which it says: "),
+        ("WANDB_PROJECT", "a/b", "Expected W&B to take this run, but got: Invalid project name 'a/b'"),
+    ],
+)
+def test_a_setting_that_wandb_refuses_is_one_sentence(
+    rffl: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
+    """With the variable's name; who is offline is not told to go there."""
+    monkeypatch.setenv(variable, value)
+    wandb.teardown()
+    try:
+        ended = rffl("fit", *DIGITS, *QUICK[2:], "--trainer.max_epochs", 1)
+    finally:
+        wandb.teardown()
+    assert ended.code == 2
+    (error,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
+    assert error.startswith(f"Error: {said}")
+    assert "WANDB_MODE=offline" not in error
+    assert "errors.pydantic.dev" not in error
+
+
+def test_a_user_without_a_home(
+    offline: Callable[..., tuple[Path, list[Record]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose user has no name either, where W&B looks for one."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert len(history(offline(*QUICK[2:], "--trainer.max_epochs", 1)[1])) == 1
 
 
 def test_of_many_participants_there_are_quantiles_and_tables(
