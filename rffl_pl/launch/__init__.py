@@ -68,8 +68,7 @@ def check() -> None:
     if world_size() > 1 and not 1 <= _number("MASTER_PORT", "0") <= 65_535:
         raise UserError(
             "Expected MASTER_PORT to be the number of a port, at least 1 and at most 65535, but got "
-            f"{os.environ['MASTER_PORT']}; "
-            "have the launcher give another."
+            f"{os.environ['MASTER_PORT']}; have the launcher give another."
         )
 
 
