@@ -112,7 +112,7 @@ def words_of(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def told_by(error: BaseException) -> str:
+def in_a_line(error: BaseException) -> str:
     """Which exception it is and what it says, in one line: ``ValueError: no such thing``."""
     return f"{type(error).__name__}: {words_of(error)}"
 
@@ -140,7 +140,7 @@ def reason(error: BaseException) -> str:
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<")) and not _of_others(frame)]
-    return f"{told_by(error).rstrip('.')}{_place(own[-3:])}"
+    return f"{in_a_line(error).rstrip('.')}{_place(own[-3:])}"
 
 
 def _place(frames: Sequence[traceback.FrameSummary]) -> str:

@@ -91,7 +91,8 @@ class Evaluation:
                 self._rehearse(name, logits, y, "give it the options that fit, or leave it")
             elif not is_packaged(attack):
                 _, classes = _probed(attack, x, y)
-                self._rehearse(name, logits.new_zeros(len(classes), logits.shape[1]), classes, "mend it")
+                rows = torch.arange(len(classes)) % len(logits)  # as many, whatever the probe leaves or adds
+                self._rehearse(name, logits[rows.to(logits.device)], classes, "mend it")
 
     def _rehearse(self, name: str, logits: Tensor, y: Tensor, remedy: str) -> None:
         measure, owner = self.measures[name][0], self._owner(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,26 @@ def test_imports_only_point_down(file: Path) -> None:
     here = ROOMS.index(room_of(file))
     upward = {room for room in rooms_entered(file.read_text(), package_of(file)) if ROOMS.index(room) < here}
     assert upward == set()
+
+
+def test_no_file_imports_itself_by_others() -> None:
+    """Within a room imports point one way, too: who has read a file's imports has read all that it stands on."""
+    files = {".".join(["rffl_pl", *file.relative_to(PACKAGE).with_suffix("").parts]): file for file in FILES}
+    files = {name.removesuffix(".__init__"): file for name, file in files.items()}
+    imports = {
+        name: {max((one for one in files if f"{named}.".startswith(f"{one}.")), key=len) for named in theirs}
+        for name, file in files.items()
+        if (theirs := {one for one in at_the_top(file) if one.partition(".")[0] == "rffl_pl"})
+    }
+    rooms = {name: {other for other in others if other != name} for name, others in imports.items()}
+    assert len([*TopologicalSorter(rooms).static_order()]) > 100
+
+
+def at_the_top(file: Path) -> set[str]:
+    """What a file imports as soon as it is imported itself."""
+    tree = ast.parse(file.read_text())
+    first = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return imported_names("\n".join(map(ast.unparse, first)), package_of(file))
 
 
 def test_contributors_read_of_every_room() -> None:

@@ -113,7 +113,7 @@ def _read(path: Path) -> Result:
         raise UserError(f"Expected {run.config_file} to be of a run of rffl_pl, but it says nothing of a federation.")
     summary = run.summary() if run.summary_file.is_file() else None
     done = summary.rounds if summary else len(run.rounds()) if run.metrics_file.is_file() else 0
-    asked = rounds_asked(config.get("trainer", {}))
+    asked = None if summary else rounds_asked(config.get("trainer", {}))
     rounds = f"{done}" if summary or asked is None else f"{done} of {asked}"
     options = options_over_rounds(run, config)
     return Result(path=path, options=options, settings=options, rounds=rounds, summary=summary, own=_own(run))

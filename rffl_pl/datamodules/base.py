@@ -368,16 +368,15 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             return self._measuring.sample(self._sizes("validation"), part=2)
         return self._measuring.sample([len(self.held_out)] * self.federation.total, part=2)
 
-    @property
-    def asked(self) -> Dataset[Any] | None:
+    def _to_predict(self) -> Dataset[Any] | None:
         """Examples that are predicted in place of the test set; None where nobody asks for any."""
         return None
 
     def predict_dataloader(self) -> Evaluated:
-        """What is `asked`, else the test set, or each participant's own; in its order."""
+        """The examples that classes are asked for, else the test set, or each participant's own; in its order."""
         parts = self._parts  # which are there once they are read
         warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
-        if (asked := self.asked) is not None:
+        if (asked := self._to_predict()) is not None:
             return self.all_of(asked)
         if self.apart("test"):
             return self._measuring.all_apart(self._own["test"].readers, self._sizes("test"))

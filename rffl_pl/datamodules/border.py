@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 
 from rffl_pl.datamodules.byte_images import ByteImages
 from rffl_pl.datamodules.inputs import spread
-from rffl_pl.errors import UserError, reason, told_by
+from rffl_pl.errors import UserError, in_a_line, reason
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import Stream
 
@@ -84,7 +84,7 @@ class Part:
             if isinstance(failure, Odd):
                 blamed, why = f"{self.which} example {failure.example}", f" ({failure.reason})"
             elif failure is not None:
-                why = f" ({told_by(failure)})"
+                why = f" ({in_a_line(failure)})"
             elif isinstance(y, Tensor) and y.dim() > 1:
                 why = f" (its y has shape {list(y.shape[1:])})"
             raise UserError(
@@ -162,7 +162,7 @@ def _unread(dataset: Dataset[Any], indices: list[int], error: Exception) -> Exce
         except UserError as mistake:
             return mistake
         except Exception as failure:  # as above
-            odd = Odd(index, told_by(failure))
+            odd = Odd(index, in_a_line(failure))
             odd.__cause__ = failure
             return odd
     return None

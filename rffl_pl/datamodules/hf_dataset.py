@@ -21,7 +21,7 @@ from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
-from rffl_pl.errors import UserError, told_by
+from rffl_pl.errors import UserError, in_a_line
 from rffl_pl.federation import Federation
 
 
@@ -90,11 +90,12 @@ class HFDataset(HuggingFaceData):
             groups=train.groups,
         )
 
+    def _to_predict(self) -> Images | Placed | None:
+        return None if self.split_names["predict"] is None else self._asked
+
     @cached_property
-    def asked(self) -> Images | Placed | None:
+    def _asked(self) -> Images | Placed:
         """The rows of the split `predict`."""
-        if self.split_names["predict"] is None:
-            return None
         rows = self._split(self._found(), "predict")
         if not len(rows):
             raise UserError(
@@ -216,5 +217,5 @@ class Images(Dataset[tuple[Tensor, int]]):
         except Exception as error:  # whatever a decoder can meet in a damaged image
             raise UserError(
                 f"Expected an image in column {self.column} of --data.inputs in every row, but {self.places[index]} of "
-                f"{self.option} cannot be read ({told_by(error)}); mend it or leave it out."
+                f"{self.option} cannot be read ({in_a_line(error)}); mend it or leave it out."
             ) from error

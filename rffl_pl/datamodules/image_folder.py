@@ -19,7 +19,7 @@ from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
 from rffl_pl.datamodules.sources import HARM, Sources
 from rffl_pl.datamodules.splits import OWN
-from rffl_pl.errors import UserError, told_by, words_of
+from rffl_pl.errors import UserError, in_a_line, words_of
 from rffl_pl.federation import Federation
 
 
@@ -110,11 +110,13 @@ class ImageFolder(FederatedDataModule):
         warn = warnings.warn if isinstance(self.split, OWN) else rank_zero_warn
         warn(message, stacklevel=3)
 
+    def _to_predict(self) -> Unlabelled | None:
+        return None if self.predict_folder is None else self._asked
+
     @cached_property
-    def asked(self) -> Unlabelled | None:
+    def _asked(self) -> Unlabelled:
         """The images of `predict_folder`."""
-        if self.predict_folder is None:
-            return None
+        assert self.predict_folder is not None
         option = "--data.predict_folder"
         asked = Unlabelled(self.predict_folder, partial(_input, self.pixels, option=option), option)
         if asked.unread:
@@ -270,5 +272,5 @@ def _input(pixels: Pixels, path: str, option: str = "--data.folder") -> Tensor:
             return pixels(image)
     except Exception as error:  # whatever a decoder can meet in a damaged file
         raise UserError(
-            f"Expected images below {option}, but {path} cannot be read ({told_by(error)}); mend it or take it out."
+            f"Expected images below {option}, but {path} cannot be read ({in_a_line(error)}); mend it or take it out."
         ) from error

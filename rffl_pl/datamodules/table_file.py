@@ -112,11 +112,13 @@ class TableFile(LabelledFile):
         """As for any data, and how its rows are read: with other means a model would read other numbers."""
         return super().identity() | {"columns": self.columns_read.digest}
 
+    def _to_predict(self) -> Placed | None:
+        return None if self.predict_file is None else self._asked
+
     @cached_property
-    def asked(self) -> Placed | None:
+    def _asked(self) -> Placed:
         """The rows of `predict_file`."""
-        if self.predict_file is None:
-            return None
+        assert self.predict_file is not None
         found = self._unlabelled(self.predict_file, "--data.predict_file")
         x = self.columns_read.encode([*found.values()], rank_zero_warn)
         return Placed(x, torch.zeros(len(x), dtype=torch.int64), places=[*found])

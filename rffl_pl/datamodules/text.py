@@ -167,14 +167,16 @@ class TextDataModule(FederatedDataModule):
 
     def extremes(self) -> Iterator[tuple[str, Batch]]:
         yield from super().extremes()
-        if self.trainer is not None and self.trainer.predicting and self.asked is not None:
-            yield "predicted", Reader(self.asked).batch(self.asked.extremes())
+        if self.predict_file is not None and self.trainer is not None and self.trainer.predicting:
+            yield "predicted", Reader(self._asked).batch(self._asked.extremes())
+
+    def _to_predict(self) -> Sentences | None:
+        return None if self.predict_file is None else self._asked
 
     @cached_property
-    def asked(self) -> Sentences | None:
+    def _asked(self) -> Sentences:
         """The sentences of `predict_file`."""
-        if self.predict_file is None:
-            return None
+        assert self.predict_file is not None
         return self._encoded(self.asked_in(Path(self.predict_file)), "sentences of --data.predict_file")
 
     def asked_in(self, path: Path) -> Texts:

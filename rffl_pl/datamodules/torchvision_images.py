@@ -13,7 +13,7 @@ from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.byte_images import ByteImages, Standardise
 from rffl_pl.datamodules.files import data_dir, ensure
 from rffl_pl.datamodules.sources import Sources
-from rffl_pl.errors import UserError, told_by
+from rffl_pl.errors import UserError, in_a_line
 from rffl_pl.federation import Federation
 
 
@@ -75,7 +75,7 @@ class TorchvisionImages(FederatedDataModule):
             raise UserError(
                 f"Expected the {'training' if train else 'test'} files of {self.title} in "
                 f"{data_dir(self.data_dir) / self.folder}/ to be as published, but torchvision cannot read them "
-                f"({told_by(error)}); delete them there, and they are "
+                f"({in_a_line(error)}); delete them there, and they are "
                 "downloaded again."
             ) from error
         return x, y

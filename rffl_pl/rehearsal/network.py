@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
-from rffl_pl.errors import UserError, told_by, words_of
+from rffl_pl.errors import UserError, in_a_line, words_of
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.models import Perceptron
 from rffl_pl.training.fingerprints import close, left_alone
@@ -57,7 +57,7 @@ def try_network(network: nn.Module, data: FederatedDataModule, hosted: Sequence[
     Raises:
         UserError: If it does not make class logits of one of them.
     """
-    tried: list[tuple[Tensor, Tensor, Tensor]] = []
+    first: tuple[Tensor, Tensor, Tensor] | None = None
     owner, draws, last = type(data).__name__, False, True  # until images are met that it does not take so
     with random_stream(0, device):  # a dataset may draw at random; the run's own stream stays
         for whose, (x, y) in _batches_of_every_kind(data, hosted):
@@ -65,10 +65,12 @@ def try_network(network: nn.Module, data: FederatedDataModule, hosted: Sequence[
             logits = check_logits(network, x, classes=data.num_classes, owner=owner, whose=whose)
             draws |= drawn_so_far(device) != before
             last &= takes_channels_last(network, x)
-            tried.append((x, y.long(), logits))
-            if len(tried) == 1 and data.padded:
-                warn_of_padding(network, x, logits)
-    return Tried(*tried[0], draws, last)
+            if first is None:
+                first = (x, y.long(), logits)
+                if data.padded:
+                    warn_of_padding(network, x, logits)
+    assert first is not None  # there always is a test set
+    return Tried(*first, draws, last)
 
 
 def _batches_of_every_kind(data: FederatedDataModule, hosted: Sequence[int]) -> Iterator[tuple[str, Batch]]:
@@ -107,7 +109,7 @@ def first_batch(batches: Evaluated | None, which: str, owner: str) -> Batch:
     except (StopIteration, TypeError, ValueError, RuntimeError) as error:
         raise UserError(
             f"Expected {owner} to give batches of pairs (x, y) of tensors, but its first {which} batch fails: "
-            f"{told_by(error)}."
+            f"{in_a_line(error)}."
         ) from error
 
 

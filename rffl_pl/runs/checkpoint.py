@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from rffl_pl.errors import UserError, told_by
+from rffl_pl.errors import UserError, in_a_line
 from rffl_pl.runs.disks import Disk
 from rffl_pl.runs.durable import end_if_asked, on_disk, why_not_written
 from rffl_pl.runs.history import History, read_shared
@@ -266,7 +266,7 @@ def sound(target: object) -> Iterator[None]:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(
             f"Expected --ckpt_path {target} to hold what a run of rffl_pl leaves there, but it does not "
-            f"({told_by(error)}); take an earlier one."
+            f"({in_a_line(error)}); take an earlier one."
         ) from error
 
 

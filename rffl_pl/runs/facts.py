@@ -56,8 +56,8 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def last_round(*limits: int | None) -> int:
-    """The smallest of several limits as Lightning takes them; -1 if there is none, and neither is None."""
-    return min((limit for limit in limits if limit is not None and limit > -1), default=-1)
+    """The smallest of several limits as Lightning takes them; -1 if none is a number from 0 on."""
+    return min((limit for limit in limits if isinstance(limit, int) and limit > -1), default=-1)
 
 
 def rounds_asked(trainer: Mapping[str, Any]) -> int | None:

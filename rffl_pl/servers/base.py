@@ -303,7 +303,7 @@ class Server(ParticipantSide, ABC):
     def rule(self, evidence: Evidence) -> Verdict:
         """The framework's own rule."""
 
-    def _stream(self, number: int) -> torch.Generator:
+    def _stream_of_round(self, number: int) -> torch.Generator:
         """What a rule draws from in a round, counted from 0: the same on every rank and after an interruption."""
         return torch.Generator().manual_seed((self._task_seed + number) % 2**63)
 

@@ -72,7 +72,7 @@ class Bucketing(Mixing):
 
     def mixing(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)
-        buckets = torch.randperm(here, generator=self._stream(evidence.round)).split(self.bucket)
+        buckets = torch.randperm(here, generator=self._stream_of_round(evidence.round)).split(self.bucket)
         mixing = torch.zeros(len(buckets), here, dtype=torch.float64)
         # In the order of those that stand for them.
         for row, members in zip(mixing, sorted(buckets, key=lambda members: int(members.min())), strict=True):

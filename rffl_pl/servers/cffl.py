@@ -229,4 +229,4 @@ class CFFL(Server):
         """Position ``[D]`` of every entry in the order in which downloads are cut."""
         if self.selection == "largest":
             return sparsify.magnitude_ranks(step, [step.numel()])
-        return torch.randperm(step.numel(), generator=self._stream(self.round)).to(step.device)
+        return torch.randperm(step.numel(), generator=self._stream_of_round(self.round)).to(step.device)

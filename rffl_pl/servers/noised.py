@@ -46,5 +46,5 @@ class Noised(Consensus):
         if not self.deviation:
             return combined
         # Of all coordinates, on the CPU: the same whichever of them are here, and on whatever device.
-        noise = torch.randn(sum(self.layers), generator=self._stream(self.round))
+        noise = torch.randn(sum(self.layers), generator=self._stream_of_round(self.round))
         return combined + self.deviation * self.coordinates.of(noise).to(combined)

@@ -90,5 +90,5 @@ class QFFL(Consensus):
     def _drawn(self, evidence: Evidence) -> Tensor:
         """1 for whoever is drawn in this round, 0 for the others."""
         count = max(1, round(self.sampling_ratio * len(evidence.examples)))
-        drawn = torch.multinomial(evidence.examples, count, generator=self._stream(evidence.round))
+        drawn = torch.multinomial(evidence.examples, count, generator=self._stream_of_round(evidence.round))
         return torch.zeros_like(evidence.examples).scatter(0, drawn, 1.0)

@@ -23,7 +23,7 @@ from typing import Literal
 
 import torch
 
-from rffl_pl.errors import told_by
+from rffl_pl.errors import in_a_line
 from rffl_pl.launch.stopping import Stopped
 from rffl_pl.runs.durable import why_not_written
 from rffl_pl.strategy import leave_process_group
@@ -137,7 +137,7 @@ def _sentence(run: RunWords, words: list[str]) -> str | None:
             return f"A callback or a library of its ended it by sys.exit({stop.code!r})."
     except Exception as error:
         traceback.print_exc()
-        return told_by(error)
+        return in_a_line(error)
     finally:
         gc.collect()  # trainers are cycles: the models of this cell would wait for those of the next
     return ""

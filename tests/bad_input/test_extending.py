@@ -54,6 +54,22 @@ class Measured(Adversary):
         return {"accuracy": MulticlassAccuracy(num_classes)}
 
 
+class Spread(MulticlassAccuracy):
+    """Compares logits, which must not all be alike."""
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        if preds.unique().numel() < 2:
+            raise ValueError("nothing to compare")
+        super().update(preds, target)
+
+
+class Comparing(Adversary):
+    """Measures what is nothing of a made-up model that says the same of everything."""
+
+    def measures(self, num_classes: int) -> dict[str, Metric]:
+        return {"compared": Spread(num_classes)}
+
+
 class Apart(Adversary):
     """Measures every class by itself."""
 
@@ -172,6 +188,12 @@ def test_an_attack_that_does_not_fit(rffl: Run, here: Path, attack: str) -> None
     """It is found in training, in a line of ours, or never: bits hang on ranks, or success is everybody's accuracy."""
     assert_refused(rffl(*ATTACKED, f"[{HERE}.{attack}]"), ATTACKS[attack])
     assert below(here) == set()
+
+
+def test_a_measure_that_compares_logits(rffl: Run) -> None:
+    """It was tried on zeros, and refused."""
+    ended = rffl(*ATTACKED, f"[{HERE}.Comparing]")
+    assert ended.code == 0, ended.err
 
 
 def test_an_attack_that_is_a_dataclass(rffl: Run, here: Path) -> None:

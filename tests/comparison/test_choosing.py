@@ -168,6 +168,8 @@ def test_an_unfinished_run_among_finished_ones(folders: list[Path], tmp_path: Pa
     assert "after 4 of 4 rounds" in sentence
     fewer = copy(half, tmp_path / "fewer", trainer__max_epochs=-1, trainer__max_steps=6)
     assert "after 4 of 6 rounds" in chosen([str(fewer), str(folders[1])])[1][0]
+    odd = copy(folders[0], tmp_path / "odd", trainer__max_epochs="many")
+    assert chosen([str(odd)])[0][0].rounds == "4"
     with pytest.raises(UserError, match="to have ended"):
         chosen([str(half)])
 

@@ -526,3 +526,14 @@ def test_a_file_of_a_participant_that_is_not_there(tmp_path: Path, part: str) ->
         f"--data.{part}_file is read of 3 participants, 0 to 2, but there is also {more}, which nobody reads; raise "
         "--federation.participants if it is to take part."
     ]
+
+
+def test_rows_that_are_asked_for_later(tmp_path: Path) -> None:
+    """Who asks for other rows in a notebook was given the test set's, or the first ones again."""
+    data = data_of(write(tmp_path / "a.csv", patients(40)))
+    tested = len(data.predict_dataloader())
+    data.predict_file = write(tmp_path / "b.csv", patients(2))
+    (batch,) = data.predict_dataloader()
+    assert len(batch[0]) == 2
+    data.predict_file = None
+    assert len(data.predict_dataloader()) == tested

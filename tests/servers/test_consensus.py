@@ -583,3 +583,18 @@ def test_options_of_servers_are_their_own() -> None:
         ("Bulyan", "MultiKrum"): {"byzantine"},
         ("DnC", "MultiKrum"): {"byzantine"},
     }
+
+
+class Renamed(FedAvg):
+    """Takes its variant after all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variant = "released"
+
+
+def test_a_variant_that_is_set_later() -> None:
+    """What participants keep and what a checkpoint says are of one variant."""
+    ones = torch.ones(3)
+    assert torch.equal(Renamed().kept(ones), ones)
+    assert not FedAvg().kept(ones).any()
