@@ -66,6 +66,8 @@ WATCHED = "accuracy/mean"
 """What callbacks of Lightning's watch: what is measured of rounds, as often as ``check_val_every_n_epoch`` says."""
 RANKS = ("devices", "num_nodes", "strategy")
 """Lightning's options that say what torchrun says here."""
+DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "log_every_n_steps": 1}
+"""Lightning's options that have another default here: a round is a step, and many models are no one model."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -230,6 +232,26 @@ def _every(options: Mapping[str, Any]) -> int:
     return options.get("check_val_every_n_epoch") or 1
 
 
+def of_torchrun(strategy: FederatedStrategy) -> dict[str, Any]:
+    """Lightning's options that say how many ranks there are, and that each evaluates on all examples.
+
+    Raises:
+        UserError: If nodes differ in their number of ranks.
+    """
+    world, local = launch.world_size(), launch.local_world_size()
+    if world % local:
+        raise UserError(
+            f"Expected as many ranks on every node, but {world} ranks are not a multiple of the {local} of this one; "
+            "give the same --nproc_per_node on all."
+        )
+    return {
+        "strategy": strategy,
+        "accelerator": strategy.root_device_type,
+        "num_nodes": world // local,
+        "use_distributed_sampler": False,
+    }
+
+
 def _check_kinds(server: object, folder: object, exchange: object, options: Mapping[str, Any]) -> None:
     if not isinstance(server, Server):
         raise UserError(f"Expected the server to be one that is made, as RFFL(), but got {server}.")
@@ -284,7 +306,7 @@ def federated_trainer(
     if isinstance(logger, str):
         raise UserError(f"Expected logger to be one that is made, as CSVLogger(...), but got {logger}.")
     given = [] if logger in (None, True, False) else [*logger] if isinstance(logger, Iterable) else [logger]
-    strategy = FederatedStrategy(options.pop("accelerator", None) or "auto", exchange=exchange)
+    by_torchrun = of_torchrun(FederatedStrategy(options.pop("accelerator", None) or "auto", exchange=exchange))
     for name in RANKS:
         options.pop(name, None)
     usual: list[Callback] = [ReputationExchange(server), Interruption(), StandaloneReference()]
@@ -295,15 +317,10 @@ def federated_trainer(
         usual.append(RoundProgress())
     ours = [next((one for one in own if isinstance(one, type(callback))), callback) for callback in usual]
     chosen: dict[str, Any] = {
-        "strategy": strategy,
-        "accelerator": strategy.root_device_type,
-        "num_nodes": launch.world_size() // launch.local_world_size(),
+        **by_torchrun,
+        **DEFAULTS,
         "callbacks": [*(one for one in own if one not in ours), *ours],
         "logger": [*given, MetricsFile(folder.path)],
         "default_root_dir": str(folder.path),
-        "use_distributed_sampler": False,
-        "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
-        "log_every_n_steps": 1,
     }
     return Trainer(**chosen | options)

@@ -60,7 +60,7 @@ from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
-from rffl_pl.trainer import check_watching, keep_in
+from rffl_pl.trainer import DEFAULTS, check_watching, keep_in
 
 
 def _tensor(numbers: Any) -> torch.Tensor:
@@ -373,12 +373,7 @@ def made(cli: type[FederatedCLI], args: list[str]) -> FederatedCLI:
         trainer_class=LimitedTrainer,
         save_config_callback=ConfigKeeper,
         save_config_kwargs={"save_to_log_dir": False},
-        trainer_defaults={
-            "max_epochs": 100,
-            "enable_model_summary": False,
-            "num_sanity_val_steps": 0,
-            "log_every_n_steps": 1,
-        },
+        trainer_defaults={"max_epochs": 100} | DEFAULTS,
         seed_everything_default=1,
         parser_class=Parser,
         parser_kwargs={"prog": "rffl", **raising, **{name: raising | described(name) for name in cli.subcommands()}},

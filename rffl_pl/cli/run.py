@@ -38,6 +38,7 @@ from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import RUN, header, sound, wandb_run
 from rffl_pl.runs.facts import cell, facts, group, last_round, tags
 from rffl_pl.strategy import FederatedStrategy, leave_process_group
+from rffl_pl.trainer import of_torchrun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,19 +387,9 @@ def ranks_and_precision(config: dict[str, Any], run: Run, exchange: Literal["cen
             "--nproc_per_node for the ranks of a node, --nnodes for nodes."
         )
     check_precision(config["precision"])
-    world, local = launch.world_size(), launch.local_world_size()
-    if world % local:
-        raise UserError(
-            f"Expected as many ranks on every node, but {world} ranks are not a multiple of the {local} of this one; "
-            "give the same --nproc_per_node on all."
-        )
-    strategy = FederatedStrategy(config["accelerator"], patience=run.patience, grace=run.grace, exchange=exchange)
-    return {
-        "strategy": strategy,
-        "accelerator": strategy.root_device_type,
-        "num_nodes": world // local,
-        "use_distributed_sampler": False,
-    }
+    return of_torchrun(
+        FederatedStrategy(config["accelerator"], patience=run.patience, grace=run.grace, exchange=exchange)
+    )
 
 
 def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Any]:

@@ -37,6 +37,21 @@ def test_every_how_many_rounds(tmp_path: Path, option: str, least: int) -> None:
         federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), **{option: least - 1})
 
 
+def test_nodes_of_unlike_numbers_of_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rffl: Callable[..., Ended]
+) -> None:
+    """Lightning was told one node where there are two."""
+    for name, value in {"WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 2, "RANK": 0, "LOCAL_RANK": 0, "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    expected = "as many ranks on every node, but 3 ranks are not a multiple of the 2 of this one; give the same"
+    with pytest.raises(UserError, match=expected):
+        federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), accelerator="cpu")
+    ended = rffl("fit", "--config", "digits.yaml", "--trainer.accelerator", "cpu", *QUICK)
+    assert ended.code == 2
+    assert expected in ended.err
+
+
 def test_a_progress_bar_of_ones_own(tmp_path: Path) -> None:
     """Beside the usual one Lightning refuses two."""
     bar = TQDMProgressBar()
