@@ -20,6 +20,7 @@ KINDS = {  # what `rffl list` lists: where its classes live, and what all of the
     "augmentations": ("datamodules", "Augmentation"),
     "networks": ("models", "Module"),
 }
+LISTED = (*KINDS, "configs")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from jsonargparse import Namespace
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from rffl_pl.cli.configurations import text_of
 from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.cli.own import why_not
 from rffl_pl.datamodules import Split
@@ -210,7 +211,7 @@ def _named(item: Any) -> Any:
 
 
 def _content_of(given: str) -> dict[str, Any]:
-    content = yaml.safe_load(given if given.startswith("{") else Path(given).read_text(encoding="utf-8"))
+    content = yaml.safe_load(text_of(given))
     return content if isinstance(content, dict) else {}
 
 

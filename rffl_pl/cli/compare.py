@@ -62,8 +62,3 @@ def answer(words: Sequence[str]) -> str:
 def _tell_left_out(sentences: Iterable[str]) -> None:
     for sentence in sentences:
         print(f"left out: {sentence}", file=sys.stderr)
-
-
-def options() -> list[str]:
-    """For completion."""
-    return parser().options()

@@ -93,12 +93,12 @@ def script(run: Callable[[list[str]], None]) -> str:
     return SCRIPT.format(
         commands=" ".join(COMMANDS),
         ranks=RANKS,
-        kinds=" ".join([*catalogue.KINDS, "configs"]),
+        kinds=" ".join(catalogue.LISTED),
         configs=" ".join(catalogue.configs()),
-        compare=" ".join(compare.options()),
-        study=" ".join([*study.options(), *study.packaged()]),
-        dashboard=" ".join(dashboard.options()),
-        paper=" ".join([*paper.VERBS, *TABLES, *FIGURES, *paper.options()]),
+        compare=" ".join(compare.parser().options()),
+        study=" ".join([*study.parser().options(), *study.packaged()]),
+        dashboard=" ".join(dashboard.parser().options()),
+        paper=" ".join([*paper.VERBS, *TABLES, *FIGURES, *paper.parser().options()]),
         cases=cases,
         options=" ".join(sorted(options | deeper | {RANKS})),
     )

@@ -118,6 +118,16 @@ def _check_classes(content: Any, given: str) -> None:
         _check_classes(part, given)
 
 
+def text_of(given: str) -> str:
+    """What a file says, or a text itself, which begins with a brace.
+
+    Raises:
+        OSError: If it cannot be read.
+        UnicodeDecodeError: If it is no text.
+    """
+    return given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
+
+
 def _content(given: str, option: str) -> Any:
     """What a file, or a text of YAML, says, in which every key stands once; None of what is neither.
 
@@ -130,7 +140,7 @@ def _content(given: str, option: str) -> Any:
     if not given.startswith("{") and not os.path.isfile(given):
         return None
     try:
-        text = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
+        text = text_of(given)
         document = yaml.compose(text, Loader=loader)
         if _size(document, {}) > _MOST_NODES:
             raise UserError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from rffl_pl.cli.login import logged_in, wandb_url
+from rffl_pl.cli.login import logged_in, wandb_project, wandb_url
 from rffl_pl.cli.words import Words, expanded
 from rffl_pl.errors import UserError
 
@@ -18,8 +18,7 @@ def parser() -> Words:
         "and fairness by server and attack, reputations, removals, bytes and seconds. Each call makes new ones.",
     )
     made.add_argument("--entity", required=True, help="user or team of W&B that the project belongs to")
-    project = os.environ.get("WANDB_PROJECT") or "rffl_pl"
-    made.add_argument("--project", default=project, help="as in --run.wandb_project: %(default)s")
+    made.add_argument("--project", default=wandb_project(), help="as in --run.wandb_project: %(default)s")
     made.add_argument(
         "--out", metavar="FILE", type=expanded, help="write what would be sent as JSON; no network, no login"
     )
@@ -56,8 +55,3 @@ def answer(words: Sequence[str]) -> str:
     from rffl_pl.dashboard.sending import send
 
     return "\n".join(f"{name}: {url}" for name, url in send(dashboard).items())
-
-
-def options() -> list[str]:
-    """For completion."""
-    return parser().options()

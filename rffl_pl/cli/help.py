@@ -6,7 +6,7 @@ import shlex
 
 from rffl_pl import __version__
 from rffl_pl.cli import catalogue
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, nearest
 from rffl_pl.launch.fork import RANKS, take_ranks
 
 COMMANDS = {
@@ -55,7 +55,7 @@ def answer(args: list[str]) -> str | None:
         case ["--version", *_]:
             return f"rffl {__version__}"
         case ["list"]:
-            return "\n\n".join(f"{kind}:\n{lines(kind)}" for kind in [*catalogue.KINDS, "configs"])
+            return "\n\n".join(f"{kind}:\n{lines(kind)}" for kind in catalogue.LISTED)
         case ["list", "-h" | "--help", *_]:
             return overview()
         case ["list", kind] if kind in catalogue.KINDS or kind == "configs":
@@ -63,8 +63,8 @@ def answer(args: list[str]) -> str | None:
         case ["list", "configs", name]:
             return catalogue.config_text(name)
         case ["list", *words]:
-            kinds = [*catalogue.KINDS, "configs"]
-            near = catalogue.nearest(words[0], kinds)
+            kinds = catalogue.LISTED
+            near = nearest(words[0], kinds)
             raise UserError(f"Expected one of {', '.join(kinds)} to list, but got {' '.join(words)}{near or '.'}")
     words = take_ranks(args)[1] if args and args[0].partition("=")[0] == RANKS else args
     if words[:1] in (["-h"], ["--help"]):
@@ -111,7 +111,7 @@ def _check_command(words: list[str], before: list[str]) -> None:
         raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}; `rffl --help` shows an example of each.")
     word, option = words[0], words[0].partition("=")[0]
     if not word.startswith("-") and word not in COMMANDS:
-        near = catalogue.nearest(word, COMMANDS)
+        near = nearest(word, COMMANDS)
         raise UserError(f"Expected a subcommand: {', '.join(COMMANDS)}, but got {word}{near or '.'}")
     if word.startswith("-") and not (option in ("-c", "--config", "--print_config") and {*words} & {*COMMANDS}):
         place = next((number for number, word in enumerate(words) if word in COMMANDS), len(words))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rffl_pl.cli.configurations import text_of
 from rffl_pl.errors import UserError
 
 FOLLOWS = {
@@ -62,7 +62,7 @@ def _refuse(options: Sequence[str], where: str = "") -> None:
 def _options_in(given: str, prefix: str = "") -> tuple[str, ...]:
     """The options that a file, or a text, gives, dotted; none of what is neither, as the parser says."""
     try:
-        return _options_of(given if given.startswith("{") else Path(given).read_text(encoding="utf-8"), prefix)
+        return _options_of(text_of(given), prefix)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         return ()
 

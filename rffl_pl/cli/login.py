@@ -13,6 +13,11 @@ def wandb_url() -> str:
     return os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
 
 
+def wandb_project() -> str:
+    """The project that runs go to where no option names one."""
+    return os.environ.get("WANDB_PROJECT") or "rffl_pl"
+
+
 def logged_in() -> bool:
     """Whether there is a key or a token."""
     if any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):

@@ -24,7 +24,7 @@ from rffl_pl.cli.login import wandb_url
 from rffl_pl.cli.options import OUTER
 from rffl_pl.cli.own import why_not
 from rffl_pl.cli.run import Run
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.durable import why_not_written
@@ -324,7 +324,7 @@ def _unknown_class(message: str) -> str | None:
         return f"Expected --{key} to be a class, but got {given}, {why}{'' if why.endswith('?') else '.'}"
     if key == "server" and given.lower() in KNOWN_AS:
         return f"Expected --server to be a class, but got {given}, which is {KNOWN_AS[given.lower()]} here."
-    near = catalogue.nearest(given, known)
+    near = nearest(given, known)
     every = f"one of {', '.join(known)}" if len(known) <= MOST_NAMED else ""
     which = every if every and not near else "one of those that there are by its name"
     which = f"{which}, or your own" if known else "your own"
@@ -338,7 +338,7 @@ def _no_choice(message: str) -> str | None:
     if found is None:
         return None
     choices, given = found[1].replace("'", "").split(", "), _given(message)
-    near = catalogue.nearest(given, choices) or "."
+    near = nearest(given, choices) or "."
     named = {"int": " or a whole number", "float": " or a number"}
     numbers = next((said for name, said in named.items() if f"Expected a <class '{name}'>" in _innermost(message)), "")
     return f"Expected --{_key(message)} to be one of {', '.join(choices)}{numbers}, but got {given}{near}"
@@ -396,7 +396,7 @@ def _no_such_option(message: str) -> str | None:
                 f"Expected --{key} {name} to take --{key}.{option[1]}, as what it derives from does, but its "
                 "constructor passes no **kwargs on; add them."
             )
-        near = catalogue.nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
+        near = nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
         rest = near or f"; {_help_of(key, package, name)}."
         return f"Expected --{key} {name} to have every option that is given, but got --{key}.{option[1]}{rest}"
     if classes and (nested := _of_a_group(message)):
@@ -412,7 +412,7 @@ def _no_such_option(message: str) -> str | None:
     given = alone[1] if alone[1].startswith("-") or "arguments" in message else f"--{alone[1]}"
     groups = [alone[2]] if alone[2] in GROUPS else list(GROUPS)
     known = [f"--{group}.{name}" for group in groups for name in _options(GROUPS[group])]
-    near = catalogue.nearest(given.partition(" ")[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
+    near = nearest(given.partition(" ")[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
     if given.endswith((".yaml", ".yml")):
         near = f"; give --config {given.split()[-1]}."
     return f"Expected options that there are, but got {given or 'an empty word'}{near}"

@@ -38,7 +38,7 @@ def parser() -> Words:
     )
     made.add_argument("--run", action="store_true", help="run what has no result there yet, and keep it there")
     made.add_argument("--dry-run", action="store_true", help="list what --run would run, and about how long that takes")
-    made.add_cells("runs/studies")
+    made.add_cells()
     made.add_argument("--format", choices=FORMATS, help="of a table: md")
     made.add_argument("--out", type=expanded, help=f"folder of pictures and of `all`: {_OUT}")
     return made
@@ -227,8 +227,3 @@ def _option(settings: dict[str, Any], path: str) -> Any:
     for name in path.split("."):
         value = value[name] if name in value else value["init_args"][name]
     return value
-
-
-def options() -> list[str]:
-    """For completion."""
-    return parser().options()

@@ -27,7 +27,7 @@ from rffl_pl.callbacks import EndTogether, PredictionWriter, RoundCheckpoint, Ro
 from rffl_pl.callbacks.ending import limits, remedies
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.callbacks.resuming import SINCE
-from rffl_pl.cli.login import offline_without_login
+from rffl_pl.cli.login import offline_without_login, wandb_project
 from rffl_pl.comparison.options import options_of
 from rffl_pl.comparison.own import own_of
 from rffl_pl.errors import UserError, at_home, check_folder, check_number
@@ -440,7 +440,7 @@ def wandb_loggers(config: dict[str, Any], run: Run, folder: Path) -> list[Logger
     here = resumed is not None and Path(resumed).resolve().is_relative_to(folder.resolve())
     earlier = wandb_run(str(resumed)) if here else None
     name = None if earlier else os.environ.get("WANDB_NAME") or cell(config) or f"{run.name}-{folder.name}"
-    project = run.wandb_project or os.environ.get("WANDB_PROJECT") or "rffl_pl"
+    project = run.wandb_project or wandb_project()
     wandb = WandbLogger(name=name, id=earlier, save_dir=folder, project=project, **_found_by(config))
     wandb._wandb_init.pop("anonymous")  # Lightning always passes it, and W&B warns whoever does
     return [wandb]

@@ -102,9 +102,11 @@ class Machine:
 
     def play(self, cells: Sequence[Cell]) -> Outcomes:
         """Run cells, and tell how each of them ended."""
-        from rffl_pl.studies.play import in_turn, in_workers, without_gpu
+        import torch
 
-        if self.devices and without_gpu():
+        from rffl_pl.studies.play import in_turn, in_workers
+
+        if self.devices and not torch.cuda.is_available():
             print(f"Warning: no GPU is seen with --devices {self.devices[0]}: cells train on the CPU.", file=sys.stderr)
         packs = self.packs(cells)
         if self.jobs > 1 and len(packs) > 1:

@@ -41,7 +41,7 @@ def parser() -> Words:
     made.add_argument("study", metavar="STUDY.yaml", help="a file of yours or one of the package's")
     made.add_argument("--dry-run", action="store_true", help="list the cells and about how long they take")
     made.add_argument("--only", metavar="AXIS=LABEL", action="append", default=[], help="only these; may be repeated")
-    made.add_cells("runs/studies")
+    made.add_cells()
     made.add_argument(
         "--table",
         metavar="AXIS",
@@ -337,8 +337,3 @@ def _results(folder: Path) -> Path:
 def packaged() -> dict[str, Path]:
     """The package's studies by name."""
     return {name: file for name, file in catalogue.configs().items() if name.startswith("studies/")}
-
-
-def options() -> list[str]:
-    """For completion."""
-    return parser().options()

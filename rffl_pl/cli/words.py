@@ -63,7 +63,7 @@ class Words(argparse.ArgumentParser):
             check_number("--rounds", rounds, 1, 10_000_000)
         return given
 
-    def add_cells(self, root: str) -> None:
+    def add_cells(self) -> None:
         """The options of commands that run a study's cells."""
         self.add_argument("--reduced", action="store_true", help="the small version, which two cores can run")
         self.add_argument("--seeds", metavar="SEED", type=int, nargs="+", help="instead of the study's")
@@ -71,4 +71,6 @@ class Words(argparse.ArgumentParser):
         self.add_argument("--jobs", type=int, help="cells, or packs, at a time, each with its share of the cores")
         self.add_argument("--pack", type=int, help="cells of a job that train as one stack, at most: 1")
         self.add_argument("--devices", metavar="GPU", nargs="+", help="GPUs by number; cells take turns on them")
-        self.add_argument("--root", type=expanded, default=Path(root), help="folder of all cells' folders: %(default)s")
+        self.add_argument(
+            "--root", type=expanded, default=Path("runs/studies"), help="folder of all cells' folders: %(default)s"
+        )

@@ -113,11 +113,9 @@ class PaperTable:
         estimate: Estimate | None = self.estimates[entry]
         if estimate is None:
             return [""] * 5
-        of_one = [100 * estimate.mean, "", estimate.seeds, estimate.rounds, ""]
-        if estimate.half is None:
-            return of_one
-        tested = "" if entry.value is None else parts(entry, estimate)
-        return [100 * estimate.mean, 100 * estimate.half, estimate.seeds, estimate.rounds, tested]
+        half = "" if estimate.half is None else 100 * estimate.half
+        tested = "" if estimate.half is None or entry.value is None else parts(entry, estimate)
+        return [100 * estimate.mean, half, estimate.seeds, estimate.rounds, tested]
 
 
 def _cell(entry: Published) -> tuple[Any, ...]:

@@ -334,11 +334,6 @@ def _end_with(study: int) -> None:
             return os.kill(os.getpid(), signal.SIGTERM)
 
 
-def without_gpu() -> bool:
-    """Whether torch sees no GPU."""
-    return not torch.cuda.is_available()
-
-
 def _cores() -> int:
     """Those that this process may use; macOS does not say, and has them all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
