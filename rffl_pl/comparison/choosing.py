@@ -159,8 +159,8 @@ def _not_ended(result: Result) -> str:
             "folder of the run whose models it looked at."
         )
     return (
-        f"Expected the run in {result.path} to have ended, but it has no summary.json after {result.rounds} rounds; go "
-        "on from its checkpoint, or leave it out."
+        f"Expected the run in {result.path} to have ended, but it has no summary.json after {result.rounds} "
+        f"round{'s' * (result.rounds != '1')}; go on from its checkpoint, or leave it out."
     )
 
 

@@ -183,9 +183,9 @@ MINIMAL = "{federation: {}, server: {}, data: {}, trainer: {}}"
         (["{}"], {"summary.json": '{"examples": [1, null, 3]}'}, "but its examples is [1, None, 3]."),
         (["{}"], {"summary.json": summary(final=[0.5, None])}, "for each of 3 participants, but its final has 2."),
         (["{}"], {"metrics.csv": "round,loss\n1,2\n"}, "to be of a run of rffl_pl, but it has no participants"),
-        (["{}"], {"metrics.csv": "round,member/participant_0\n1,1\n"}, "it has no summary.json after 1 of 1 rounds"),
+        (["{}"], {"metrics.csv": "round,member/participant_0\n1,1\n"}, "it has no summary.json after 1 round;"),
         (["{}"], {"config.yaml": MINIMAL, "weights/participant_2.pt": ""}, "a disk of its own that the first rank is"),
-        (["{}"], {"config.yaml": MINIMAL}, "it has no summary.json after 0 of 0 rounds"),
+        (["{}"], {"config.yaml": MINIMAL}, "it has no summary.json after 0 rounds;"),
         (
             ["{}/now-test"],
             {"now-test/config.yaml": MINIMAL},
