@@ -25,7 +25,7 @@ nitpicky = True
 # Types of other packages have no page here, nor do short names for a few words.
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|lightning|pytorch_lightning|torchmetrics|collections|typing|pathlib)\..*"),
-    (r"py:class", r"Any|Path|Tensor|Metric|Dataset|OptimizerCallable|nn\.Module|rffl_pl\.cohort\.Cohort"),
+    (r"py:class", r"Any|Path|Tensor|Metric|Dataset|OptimizerCallable|nn\.Module|rffl_pl\.training\.cohort\.Cohort"),
     (r"py:class", r"Optimizer|nn\.Parameter"),
     (r"py:class", r"Watch|Draw|Subset|Channels"),
     (r"py:obj", r".*"),  # a name that exists, or it would be no link, but has no page
