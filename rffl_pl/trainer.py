@@ -91,6 +91,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def _check_counts(options: Mapping[str, Any]) -> None:
+    """See that there are rounds, and that what is done every so many of them is."""
     for name in ("max_epochs", "max_steps"):
         if options.get(name) not in (None, -1):
             check_number(f"--trainer.{name}", options[name], 1, ROUNDS, "a round is one of them")

@@ -58,7 +58,8 @@ def _obey(args: list[str]) -> None:
         launch.tell(str(mistake))
         sys.exit(2)
     except PermissionError as error:
-        launch.tell(f"Expected files that can be read, but {error.strerror}: {error.filename}; see to its permissions.")
+        why = f"{error.strerror}: {error.filename}"
+        launch.tell(f"Expected files that can be read and written, but {why}; see to its permissions.")
         sys.exit(2)
     if answer is not None:
         print(answer)

@@ -58,14 +58,15 @@ def answer(args: list[str]) -> str | None:
             return "\n\n".join(f"{kind}:\n{lines(kind)}" for kind in catalogue.LISTED)
         case ["list", "-h" | "--help", *_]:
             return overview()
-        case ["list", kind] if kind in catalogue.KINDS or kind == "configs":
+        case ["list", kind] if kind in catalogue.LISTED:
             return lines(kind)
         case ["list", "configs", name]:
             return catalogue.config_text(name)
         case ["list", *words]:
-            kinds = catalogue.LISTED
-            near = nearest(words[0], kinds)
-            raise UserError(f"Expected one of {', '.join(kinds)} to list, but got {' '.join(words)}{near or '.'}")
+            near = nearest(words[0], catalogue.LISTED)
+            raise UserError(
+                f"Expected one of {', '.join(catalogue.LISTED)} to list, but got {' '.join(words)}{near or '.'}"
+            )
     words = take_ranks(args)[1] if args and args[0].partition("=")[0] == RANKS else args
     if words[:1] in (["-h"], ["--help"]):
         return overview()

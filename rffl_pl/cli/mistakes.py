@@ -9,6 +9,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
+from typing import Any
 
 import lightning.pytorch.callbacks
 import lightning.pytorch.loggers
@@ -237,18 +238,24 @@ def _of_wandb(error: BaseException) -> bool:
 
 def _refused_by_wandb(error: BaseException) -> str:
     """What W&B says of a setting, or of a run that it is to take; offline, nobody needs to be told to be that."""
-    if (faults := getattr(error, "errors", None)) is not None:  # pydantic's, which reads WANDB_TAGS as run_tags
-        first = faults()[0]
-        variable = f"WANDB_{str(first['loc'][0]).removeprefix('run_').upper()}"
-        given = os.environ.get(variable, first["input"])
-        return (
-            f"Expected {variable} to be what W&B takes, but got {given!r}, of which it says: {first['msg']}; unset it, "
-            "or give --run.wandb false."
-        )
+    if (faults := getattr(error, "errors", None)) is not None:  # pydantic's
+        return _refused_setting(faults()[0])
     offline = os.environ.get("WANDB_MODE") == "offline"
     where = "" if offline else f" at {wandb_url()}"
     remedy = "mend it" if offline else "give WANDB_MODE=offline to upload it later"
     return f"Expected W&B{where} to take this run, but got: {_plain(str(error))}; {remedy}, or give --run.wandb false."
+
+
+def _refused_setting(fault: dict[str, Any]) -> str:
+    """Of one that pydantic refuses the variable that gave it: WANDB_TAGS of run_tags, WANDB_RUN_GROUP of run_group."""
+    setting = str(next(iter(fault["loc"]), "settings"))  # of all together it names none
+    names = [f"WANDB_{name.upper()}" for name in (setting, setting.removeprefix("run_"))]
+    variable = next((name for name in names if name in os.environ), None)
+    given = fault["input"] if variable is None else os.environ[variable]
+    return (
+        f"Expected {variable or f'the {setting} of W&B'} to be what W&B takes, but got {given!r}, of which it says: "
+        f"{fault['msg']}; {'unset it, or ' if variable else ''}give --run.wandb false."
+    )
 
 
 def _left_out(message: str) -> str | None:

@@ -30,8 +30,8 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         ``dataset``, ``split``, ``server_name`` (``server`` is the configuration's own), ``preset`` where the server
         has one, ``attack`` (``none``, or all kinds in turn), ``participants``, ``adversaries``, ``coalition`` (``0+2``,
-        or ``nobody``) where only some take part, ``seed``, ``rounds``, and ``study`` and ``place`` (``server=RFFL
-        split=UNI``) where the run is a cell of one.
+        or ``nobody``) where only some take part, ``seed``, ``rounds`` where a number of them is asked for, and
+        ``study`` and ``place`` (``server=RFFL split=UNI``) where the run is a cell of one.
 
     A server's name says what makes it another one, but for what is its default: its variant, the kind of its optimizer,
     the rule inside and what participants train with: ``FedOpt Adam``, ``NNM of MultiKrum``, ``FedAvg proximal 0.1``,

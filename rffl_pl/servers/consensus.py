@@ -34,7 +34,7 @@ class Consensus(Server):
     """Whether the rule needs the model also where nobody misses a round."""
 
     own_models: bool = False
-    """Whether every participant's model is its own, though all take one step."""
+    """Whether every participant's model is its own, though all take one step: nobody is handed another."""
 
     whole: bool = False
     """Whether `combine` is given all coordinates of the uploads at once, as a rule on whole vectors needs them.
@@ -49,7 +49,8 @@ class Consensus(Server):
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self.model = task.initial.clone() if self.keeps_model or task.participation < 1 else None
+        kept = self.keeps_model or (task.participation < 1 and not self.own_models)
+        self.model = task.initial.clone() if kept else None
         self.current = torch.ones_like(self.members)
 
     def weigh(self, evidence: Evidence) -> Tensor:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 
@@ -32,11 +31,6 @@ class FedAvg(Consensus):
     @property
     def own_models(self) -> bool:  # type: ignore[override]  # of others it is an attribute that may be set
         return self.variant == "released"
-
-    def start(self, task: Task) -> None:
-        super().start(task)
-        if self.own_models:
-            self.model = None
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"variant": self.variant}

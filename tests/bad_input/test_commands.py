@@ -140,7 +140,7 @@ def test_a_folder_that_is_closed(
 
     monkeypatch.setattr(Path, "stat", refused)
     (here / "s.yaml").write_text(STUDY)
-    assert_refused(rffl(*words), "files that can be read, but Permission denied: closed/")
+    assert_refused(rffl(*words), "files that can be read and written, but Permission denied: closed/")
 
 
 @pytest.mark.parametrize("mistake", STUDIES)

@@ -259,7 +259,7 @@ def test_a_learning_rate_of_another_optimizer_is_told_of(rffl: Run, words: tuple
     """The configuration's of SGD is a hundred times what suits Adam, and stays."""
     ended = rffl(*DIGITS, "--trainer.max_epochs", 1, *words)
     assert ended.code == 0, ended.err
-    assert ("has the learning rate 0.1 of the configuration's SGD; give it one of its own" in ended.err) == told
+    assert ("Adam has the learning rate 0.1 of the configuration's SGD; give it one of its own" in ended.err) == told
 
 
 def test_a_share_of_the_test_set_is_stated(rffl: Run) -> None:

@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 import wandb
+from pydantic import BaseModel, ValidationError, model_validator
 from wandb.proto.wandb_internal_pb2 import Record
 
 from rffl_pl.callbacks.loggers import MOST
+from rffl_pl.cli.mistakes import sentence
 from tests.conftest import QUICK, Ended, only_run
 
 BLOCK, HEADER = 32768, 7
@@ -297,6 +299,32 @@ def test_a_setting_that_wandb_refuses_is_one_sentence(
     assert error.startswith(f"Error: {said}")
     assert "WANDB_MODE=offline" not in error
     assert "errors.pydantic.dev" not in error
+
+
+class Together(BaseModel):
+    """Refuses its settings as a whole."""
+
+    @model_validator(mode="after")
+    def check(self) -> Together:
+        raise ValueError("they do not fit together")
+
+
+def test_whose_setting_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some variables are called as W&B's settings and some otherwise, and some settings no variable has given."""
+    wrong: dict[str, Any] = {"run_group": 3}
+    refused: dict[str, Callable[[], object]] = {
+        "the run_group of W&B to be what W&B takes, but got 3, of which it says: ": lambda: wandb.Settings(**wrong),
+        "the settings of W&B to be what W&B takes, but got {}, of which it says: Value error, they": Together,
+    }
+    for expected, make in refused.items():
+        with pytest.raises(ValidationError) as caught:
+            make()
+        assert expected in sentence(caught.value)
+        assert "unset" not in sentence(caught.value)
+    monkeypatch.setenv("WANDB_RUN_GROUP", "mine")
+    with pytest.raises(ValidationError) as caught:
+        wandb.Settings(**wrong)
+    assert "Expected WANDB_RUN_GROUP to be what W&B takes, but got 'mine'" in sentence(caught.value)
 
 
 def test_a_user_without_a_home(
