@@ -34,7 +34,7 @@ class Consensus(Server):
     """Whether the rule needs the model also where nobody misses a round."""
 
     own_models: bool = False
-    """Whether every participant's model is its own, though all take one step: nobody is handed another."""
+    """Whether every participant's model is its own, since all take one step and nobody is handed another."""
 
     whole: bool = False
     """Whether `combine` is given all coordinates of the uploads at once, as a rule on whole vectors needs them.
