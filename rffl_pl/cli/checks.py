@@ -92,18 +92,29 @@ def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
         words: As they were typed.
         config: What became of them.
     """
-    for word in words:
-        found = re.fullmatch(rf"--({_CHOSEN})\.(?:init_args\.)?(\w+)(?:=.*)?", word)
+    for word, following in itertools.pairwise([*words, ""]):
+        found = re.fullmatch(rf"--({_CHOSEN})\.(?:init_args\.)?(\w+)(?:=(.*))?", word)
         if found is None or found[2] in ("help", "class_path", "init_args", "dict_kwargs"):
             continue
         chosen = config.get(found[1])
         every = [one for one in (chosen if isinstance(chosen, list) else [chosen]) if isinstance(one, Namespace)]
-        if every and not any(found[2] in (one.get("init_args") or ()) for one in every):
-            names = " and ".join(one.class_path.rpartition(".")[2] for one in every)
+        having = [one.init_args[found[2]] for one in every if found[2] in (one.get("init_args") or ())]
+        names = " and ".join(one.class_path.rpartition(".")[2] for one in every)
+        if every and not having:
             stands, has = ("stands", "has") if len(every) == 1 else ("stand", "have")
             rank_zero_warn(
                 f"Nothing goes by --{found[1]}.{found[2]}: {names}, which {stands} behind it, {has} no such option."
             )
+        elif len(every) > 1 and _listed_behind(word, words) and yaml.safe_load(found[3] or following) not in having:
+            rank_zero_warn(
+                f"Nothing goes by --{found[1]}.{found[2]}: {names}, which stand behind it, are others than it was "
+                "given for; give each its own in the list."
+            )
+
+
+def _listed_behind(word: str, words: Sequence[str]) -> bool:
+    """Whether several adversaries are typed behind an option of them."""
+    return any(one.partition("=")[0] == "--adversaries" for one in words[words.index(word) + 1 :])
 
 
 def tell_of_rate(words: Sequence[str]) -> None:
@@ -167,19 +178,19 @@ def _whose_configurations(words: Sequence[str]) -> list[RunFolder]:
 
 
 def tell_of_overlaid(words: Sequence[str]) -> None:
-    """Warn of every option before the first configuration where one says something else: what stands later wins.
+    """Warn of every option before a configuration where that says something else: what stands later wins.
 
     Args:
         words: As they were typed, with configurations as files, each behind a ``--config``.
     """
-    first = words.index("--config") if "--config" in words else 0
-    contents = [_content_of(word) for before, word in itertools.pairwise(words) if before == "--config"]
-    behind = {word.partition("=")[0] for word in words[first:]}
-    for word, following in itertools.pairwise(words[: first + 1]):
+    contents = {place: _content_of(words[place + 1]) for place, word in enumerate(words) if word == "--config"}
+    options = [word.partition("=")[0] for word in words]
+    for place, (word, following) in enumerate(itertools.pairwise([*words, ""])):
         option, equals, value = word.partition("=")
         option, value = option.rstrip("+"), value if equals else following
-        said = [one for one in (_said(content, option) for content in contents) if one is not None]
-        if word.startswith("--") and option not in behind and said and not _alike(value, said[-1]):
+        later = [_said(content, option) for behind, content in contents.items() if behind > place]
+        said = [one for one in later if one is not None]
+        if word.startswith("--") and option not in options[place + 1 :] and said and not _alike(value, said[-1]):
             rank_zero_warn(
                 f"Nothing goes by {option} {value}: a configuration behind it says {said[-1]}; give options behind "
                 "every --config."
