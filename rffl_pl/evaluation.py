@@ -161,9 +161,10 @@ class Evaluation:
         """The scores of all batches since the start."""
         accuracy, loss = (value.view(-1) for value in self._scores.compute())  # torchmetrics squeezes one model's
         scores = {"accuracy": accuracy[self._first], "loss": loss[self._first]}
-        for name in self.measures:
-            owner = self._owner(name)
-            values = {index: _number(name, metrics[name], owner) for index, metrics in self._metrics.items()}
+        for name, (measure, attack) in self.measures.items():
+            owner, whose = self._owner(name), measure if attack is None else attack
+            with ones_own(whose, self._option(name), f"say what measure {name} has seen", GO_ON):
+                values = {index: _number(name, metrics[name], owner) for index, metrics in self._metrics.items()}
             scores[name] = torch.tensor([values[index] for index in self._first])
         return scores
 

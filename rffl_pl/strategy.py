@@ -254,7 +254,7 @@ class FederatedStrategy(DDPStrategy):
     def teardown(self) -> None:
         """As the base class does; then another thread may have a run, and this rank gives up nobody until the next."""
         super().teardown()
-        _PLAYING.clear()
+        _PLAYING[:] = [thread for thread in _PLAYING if thread is not threading.current_thread()]  # not who refused it
         _under_way.discard(self)
         if not _under_way:  # cells of a pack play in one process
             module = self.lightning_module

@@ -285,8 +285,9 @@ def federated_trainer(
         server: The framework's server.
         folder: Where results go.
         exchange: Who the server is: rank 0, or every rank for a part of the coordinates, with the same bits.
-        callbacks: Your own; one of a kind that there is anyway, a `RoundCheckpoint` with another cadence or a
-            ``StandaloneReference(enabled=False)`` say, takes the place of the usual one.
+        callbacks: Your own; one of a kind that there is anyway, a ``StandaloneReference(enabled=False)`` say, takes the
+            place of the usual one, and any ``ModelCheckpoint``, a `RoundCheckpoint` with another cadence say, that of
+            the one which keeps every round.
         figures: Draw pictures at the end.
         options: Of Lightning's ``Trainer``, ``max_epochs`` for the number of rounds; they win over what is chosen here.
             ``logger`` goes beside ``metrics.csv``.
@@ -312,7 +313,8 @@ def federated_trainer(
         options.pop(name, None)
     usual: list[Callback] = [ReputationExchange(server), Interruption(), StandaloneReference()]
     usual += [RunReport(folder.path, figures), EndTogether()]
-    if options.get("enable_checkpointing") is not False:
+    kept = any(isinstance(one, lightnings.ModelCheckpoint) for one in own)
+    if options.get("enable_checkpointing") is not False and not kept:
         usual.append(RoundCheckpoint(folder.checkpoints))
     if options.get("enable_progress_bar") is not False and not any(isinstance(one, ProgressBar) for one in own):
         usual.append(RoundProgress())

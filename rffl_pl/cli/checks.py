@@ -92,7 +92,7 @@ def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
         words: As they were typed.
         config: What became of them.
     """
-    for word, following in itertools.pairwise([*words, ""]):
+    for place, (word, following) in enumerate(itertools.pairwise([*words, ""]), 1):
         found = re.fullmatch(rf"--({_CHOSEN})\.(?:init_args\.)?(\w+)(?:=(.*))?", word)
         if found is None or found[2] in ("help", "class_path", "init_args", "dict_kwargs"):
             continue
@@ -105,16 +105,17 @@ def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
             rank_zero_warn(
                 f"Nothing goes by --{found[1]}.{found[2]}: {names}, which {stands} behind it, {has} no such option."
             )
-        elif len(every) > 1 and _listed_behind(word, words) and yaml.safe_load(found[3] or following) not in having:
+        elif _are_others(words[place:], found[3] or following, having):
             rank_zero_warn(
                 f"Nothing goes by --{found[1]}.{found[2]}: {names}, which stand behind it, are others than it was "
                 "given for; give each its own in the list."
             )
 
 
-def _listed_behind(word: str, words: Sequence[str]) -> bool:
-    """Whether several adversaries are typed behind an option of them."""
-    return any(one.partition("=")[0] == "--adversaries" for one in words[words.index(word) + 1 :])
+def _are_others(behind: Sequence[str], typed: str, having: Sequence[Any]) -> bool:
+    """Whether adversaries are listed behind an option of them, and none of these has what was typed."""
+    listed = any(word.partition("=")[0] == "--adversaries" for word in behind)
+    return listed and not any(_alike(typed, one) for one in having)
 
 
 def tell_of_rate(words: Sequence[str]) -> None:
@@ -212,6 +213,8 @@ def _alike(typed: str, said: Any) -> bool:
     if isinstance(said, list):
         listed = yaml.safe_load(typed) if typed.startswith("[") else [typed]
         return [*map(_named, listed)] == said
+    with suppress(ValueError, TypeError):
+        return float(typed) == float(said)  # 3 is 3.0, and 1e-3 no number to YAML
     return typed.lower() == str(said).lower() or typed == str(said).rpartition(".")[2]
 
 

@@ -261,6 +261,10 @@ ROUNDS: Mapping[str, Row] = {
         (*THREE, "--federation.adversaries", 1, "--adversaries", f"[{OWN}.Attacking]"),
         "Attacking to forge its upload in round 3, but RuntimeError: no upload today (own.py, line",
     ),
+    "a measure": (
+        (f"--model.measures+={OWN}.Late",),
+        f"--model.measures {OWN}.Late to say what measure late has seen, but KeyError: ",
+    ),
     "not training": (
         (
             *(*THREE, "--federation.adversaries", 1),

@@ -120,11 +120,12 @@ def test_checkpoints_of_ones_own_have_every_round(rffl: Callable[..., Ended], tm
 
 
 def test_checkpoints_of_ones_own_in_a_program(tmp_path: Path) -> None:
-    """One that is given to a second trainer is refused there, or one of the package's stands beside the package's."""
+    """One that is given to a second trainer is refused there, or one of the package's stands beside it."""
     own = ModelCheckpoint(monitor="accuracy/mean", mode="max")
     for name in ("one", "two"):
         folder = RunFolder.make(tmp_path / name)
-        federated_trainer(RFFL(), folder=folder, accelerator="cpu", callbacks=[own])
+        trainer = federated_trainer(RFFL(), folder=folder, accelerator="cpu", callbacks=[own])
+        assert [one for one in trainer.callbacks if isinstance(one, ModelCheckpoint)] == [own]
         assert own.dirpath == str(folder.checkpoints)
     every_tenth = RoundCheckpoint(tmp_path / "elsewhere", every=10)
     trainer = federated_trainer(RFFL(), folder=folder, accelerator="cpu", callbacks=[every_tenth])
