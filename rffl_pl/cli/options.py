@@ -12,6 +12,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from rffl_pl.cli import catalogue
 from rffl_pl.cli.help import COMMANDS
+from rffl_pl.trainer import NOT_OF_ONE_MODEL, RANKS, WHOLE_ROUNDS
 
 TITLES = {
     "federation": "federation: who takes part",
@@ -35,8 +36,28 @@ _SAID = {
     "server": "A server by its name, or your own as my_package.MyServer; its options as --server.gamma 0.3.",
     "adversaries": "What each adversary does, in turn: '[ALIE, Mimic]' is a list, and --adversaries+=ALIE adds to one.",
     "ckpt_path": "Whose models: the checkpoints of a run, its last.ckpt or its folder.",
+    "trainer.precision": "In which numbers is computed: 32-true or bf16-mixed; uploads are float32.",
+    "trainer.logger": "A logger in place of W&B's; metrics.csv is written anyway.",
+    "trainer.callbacks": "Callbacks: Lightning's by their names, or your own; --trainer.callbacks+=Timer adds one.",
+    "trainer.fast_dev_run": "A trial: one round, and one batch of what is measured.",
+    "trainer.max_epochs": "So many communication rounds; -1 for as many as callbacks or --trainer.max_time allow.",
+    "trainer.max_steps": "As --trainer.max_epochs, since a round is one step; the lower of the two holds.",
+    "trainer.min_epochs": "So many rounds are played whoever asks to stop early.",
+    "trainer.min_steps": "As --trainer.min_epochs.",
+    "trainer.check_val_every_n_epoch": "Models are measured after every so many rounds.",
+    "trainer.num_sanity_val_steps": "So many batches are measured before the first round.",
+    "trainer.log_every_n_steps": "Every so many rounds loggers are told.",
+    "trainer.enable_checkpointing": "Whether rounds leave checkpoints to go on from; null is true.",
+    "trainer.enable_progress_bar": "Whether to show how far a run is; null is true.",
+    "trainer.enable_model_summary": "Whether to list the network's layers at the start.",
 }
 """What Lightning says in words of its own, or nobody does."""
+_REFUSED = {
+    f"--trainer.{name}"
+    for name in {*RANKS, *WHOLE_ROUNDS, *NOT_OF_ONE_MODEL, "default_root_dir", "use_distributed_sampler"}
+    - {"fast_dev_run"}
+}
+"""Lightning's options that are decided here."""
 OUTER = {
     "data.split": "--data Digits ",
     "data.augment": "--data CIFAR10 ",
@@ -79,7 +100,8 @@ class PlainHelp(DefaultHelpFormatter):
         return plain(re.sub(r", known subclasses: ([^)]*)\)$", known, super()._expand_help(action)))
 
     def _format_action(self, action: Action) -> str:
-        return "" if action.dest.startswith("data.federation") else super()._format_action(action)
+        refused = any(option.rstrip("+").removesuffix(".help") in _REFUSED for option in action.option_strings)
+        return "" if refused or action.dest.startswith("data.federation") else super()._format_action(action)
 
     def _format_action_invocation(self, action: Action) -> str:
         return _as_typed(super()._format_action_invocation(action))
@@ -123,6 +145,7 @@ def _as_typed(text: str) -> str:
 def plain(text: str) -> str:
     """A docstring's words without the marks of its formulas, names and code."""
     text = re.sub(r":math:`([^`]*)`", lambda found: _formula(found[1]), text)
+    text = re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"\1", text)
     return re.sub(r"(``?)([^`]+)\1", r"\2", text)
 
 

@@ -40,7 +40,7 @@ class Augmentation(Configured, ABC):
 
 
 class CropFlip(Augmentation):
-    """Moves every image by up to some pixels and mirrors every other one (He et al. 2016, section 4.2).
+    """Moves every image by up to some pixels and mirrors it with probability 1/2 (He et al. 2016, section 4.2).
 
     Each image is framed by zeros, the mean colour where images are standardised; of what comes of it a part as large as
     the image is cut out at a place drawn uniformly, and with probability 1/2 its left becomes its right.

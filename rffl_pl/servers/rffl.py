@@ -69,8 +69,8 @@ class RFFL(Server):
             on. With 0.5 no minority confirms itself; of a majority, clones that differ have all honest removed.
         removal_confidence: Remove only whose contribution of late, relative to the mean member's, is below a tenth with
             this confidence (`rffl_pl.servers.trust.Contributions`; guarded: 0.999), whatever `threshold` says; or
-            ``off``. Whoever's is downloads nothing; with `probation`, who was confirmed before stays all the same and
-            is removed only below minus a half.
+            ``off``. Members below a tenth download nothing; with `probation`, one that was once confirmed is removed
+            only if the bound is below minus a half.
         short_memory: Weight of the past in a second, faster average of similarities: a quota is at most what that would
             give, so that reputation earned long ago pays for nothing (guarded: 0.5), or ``off``. With it, whoever has
             told nothing in more rounds than it was scored in downloads nothing.

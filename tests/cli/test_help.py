@@ -20,6 +20,7 @@ from rffl_pl.cli.help import COMMANDS
 from rffl_pl.cli.options import TITLES, plain
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.servers import Consensus, Server
+from rffl_pl.trainer import NOT_OF_ONE_MODEL, RANKS, WHOLE_ROUNDS
 from tests.cli.folders import DIGITS, Run
 from tests.conftest import ROOT
 
@@ -118,6 +119,10 @@ def test_the_options_are_those_of_a_federation_first(rffl: Run) -> None:
     assert "one of CIFAR10CNN, MNISTCNN, Perceptron, TextCNN)" in one
     assert "μ / 2 ‖w - w^t‖^2 is added" in one
     assert not any(mark in one for mark in (":math:", "``", "torch.nn.ReLU", "Linked arguments", "torchmetrics.text"))
+    assert not any(mark in one for mark in (":class:", ":paramref:", "TensorBoardLogger", "--trainer.devices"))
+    refused = {*RANKS, *WHOLE_ROUNDS, *NOT_OF_ONE_MODEL} - {"fast_dev_run"}  # of which one round is a trial
+    assert not any(f"--trainer.{name} " in one for name in refused)
+    assert "--trainer.fast_dev_run " in one
     assert "usage: rffl predict " in rffl("predict", "--help").out
 
 
