@@ -23,7 +23,8 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl import launch
-from rffl_pl.errors import UserError
+from rffl_pl.devices import NCCL, agreed_backend, card_of, plan_devices
+from rffl_pl.errors import UserError, reason
 from rffl_pl.exchange import MOST_SAID, Exchange, Ranks
 from rffl_pl.federation import Federation
 from rffl_pl.launch import meeting, words
@@ -35,35 +36,6 @@ from rffl_pl.sharded import Part
 from rffl_pl.training.stack import TRAINER
 
 T = TypeVar("T")
-
-
-def plan_devices(accelerator: str, ranks: int, gpus: int) -> tuple[list[torch.device], Literal["nccl", "gloo"]]:
-    """The device of every rank of this node and the process group's backend.
-
-    Args:
-        accelerator: ``auto``, ``gpu``, ``cuda`` or ``cpu``.
-        ranks: Ranks on this node.
-        gpus: GPUs on this node.
-
-    Returns:
-        One GPU for each rank with NCCL if there are enough; GPUs shared in turn with gloo if there are not, since NCCL
-        refuses two ranks on one, or hangs; else the CPU with gloo.
-
-    Raises:
-        UserError: If a GPU is asked for and there is none.
-    """
-    if accelerator not in ("auto", "gpu", "cuda", "cpu"):
-        raise UserError(f"Expected --trainer.accelerator to be auto, gpu, cuda or cpu, but got {accelerator}.")
-    if accelerator in ("gpu", "cuda") and gpus == 0:
-        raise UserError(
-            f"Expected a GPU for --trainer.accelerator {accelerator}, but this machine shows none; give "
-            "--trainer.accelerator auto to train on the CPU."
-        )
-    if accelerator == "cpu" or gpus == 0:
-        return [torch.device("cpu")] * ranks, "gloo"
-    if ranks <= gpus:
-        return [torch.device("cuda", i) for i in range(ranks)], "nccl"
-    return [torch.device("cuda", i % gpus) for i in range(ranks)], "gloo"
 
 
 class LaunchEnvironment(ClusterEnvironment):
@@ -177,18 +149,11 @@ class FederatedStrategy(DDPStrategy):
     ) -> None:
         launch.check()
         ranks = launch.local_world_size()
-        gpus = torch.cuda.device_count()
-        devices, backend = plan_devices(accelerator, ranks, gpus)
-        if devices[0].type == "cuda" and backend == "gloo":
-            rank_zero_warn(
-                f"{ranks} ranks share {gpus} GPU(s): the exchange runs on gloo instead of NCCL. With "
-                f"--nproc_per_node={gpus} each rank has a GPU of its own and hosts several participants."
-            )
+        devices, backend = plan_devices(accelerator, ranks, torch.cuda.device_count())
         super().__init__(
             parallel_devices=devices,
             cluster_environment=LaunchEnvironment(),
-            # With gloo beside NCCL what lies in the CPU's memory does not travel over the GPU.
-            process_group_backend="cpu:gloo,cuda:nccl" if backend == "nccl" else backend,
+            process_group_backend=NCCL if backend == "nccl" else backend,
             timeout=_PATIENCE,
         )
         self.patience, self.grace = patience, grace
@@ -229,15 +194,7 @@ class FederatedStrategy(DDPStrategy):
         _under_way.add(self)
         _watch_over(self)
         if not dist.is_initialized():
-            store = self._meet() if launch.world_size() > 1 else dist.HashStore()
-            dist.init_process_group(
-                self._get_process_group_backend(),
-                store=store,
-                rank=launch.rank(),
-                world_size=launch.world_size(),
-                timeout=_PATIENCE,
-                device_id=self.root_device if self.root_device.type != "cpu" else None,
-            )
+            self._begin_process_group(self._meet() if launch.world_size() > 1 else dist.HashStore())
             _closing[:] = [Closing(dist.destroy_process_group)]
         super().setup_distributed()
         mark = self.broadcast(os.urandom(8).hex())
@@ -260,20 +217,37 @@ class FederatedStrategy(DDPStrategy):
             module = self.lightning_module
             _rest(failed=module is None or module.trainer.state.status == TrainerStatus.INTERRUPTED)
 
+    def _begin_process_group(self, store: dist.Store) -> None:
+        try:
+            dist.init_process_group(
+                self._get_process_group_backend(),
+                store=store,
+                rank=launch.rank(),
+                world_size=launch.world_size(),
+                timeout=_PATIENCE,
+                device_id=self.root_device if self.root_device.type != "cpu" else None,
+            )
+        except dist.DistBackendError as error:  # NCCL connects at once, and has its reasons
+            raise UserError(
+                f"Expected {launch.world_size()} ranks to meet over NCCL, but {reason(error)}; NCCL_DEBUG=INFO says "
+                "more, and --trainer.accelerator cpu does without GPUs."
+            ) from error
+
     def _meet(self) -> dist.Store:
-        """The launcher's store; there the nodes agree on a backend, since one that uses another waits for ever."""
+        """The launcher's store; there the ranks agree on a backend, since one that uses another waits for ever."""
         rank, ranks = launch.rank(), launch.world_size()
         try:
             with meeting.told_of_waiting():
                 ours: dist.Store = next(dist.rendezvous("env://", timeout=meeting.ARRIVAL))[0]
                 store = dist.PrefixStore(meeting.fresh_prefix(ours, rank, ranks), ours)
-                store.set(f"backend of {rank}", self._get_process_group_backend())
-                backends = {store.get(f"backend of {other}").decode() for other in range(ranks)}
+                store.set(f"backend of {rank}", f"{self._get_process_group_backend()} {card_of(self.root_device)}")
+                told = [store.get(f"backend of {other}").decode().split(" ", 1) for other in range(ranks)]
         except (RuntimeError, TimeoutError) as error:
             raise UserError(meeting.why_not_met(error)) from error
-        if len(backends) > 1:
-            rank_zero_warn("Not every rank has a GPU of its own: the exchange runs on gloo instead of NCCL on all.")
-            self._process_group_backend = "gloo"
+        offered, cards = zip(*told, strict=True)
+        self._process_group_backend, why = agreed_backend(offered, cards)
+        if why:
+            rank_zero_warn(f"{why}: the exchange runs on gloo instead of NCCL.")
         return store
 
     def plays(self, number: int) -> None:

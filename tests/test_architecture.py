@@ -18,7 +18,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [
     "__main__", "cli", "comparison", "dashboard", "paper", "studies", "trainer", "callbacks", "module", "rehearsal",
     "evaluation", "round", "strategy", "runs", "datamodules", "adversaries", "training", "sharded", "exchange",
-    "servers", "metrics", "models", "federation", "launch", "functional", "configured", "files", "errors", "__init__",
+    "servers", "metrics", "models", "federation", "devices", "launch", "functional", "configured", "files", "errors",
+    "__init__",
 ]  # fmt: skip
 
 

@@ -13,7 +13,6 @@ import torch
 from rffl_pl.datamodules.splits import power_law
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation
-from rffl_pl.strategy import plan_devices
 
 
 @pytest.mark.parametrize(("honest", "adversaries"), [(1, 0), (2, 1), (10, 0), (10, 11)])
@@ -138,45 +137,6 @@ def test_random_streams_never_change() -> None:
     """Two pinned seeds: a run can be repeated with a later version."""
     assert Federation(participants=1, seed=0).seed_for("split") == 1947725093899964015
     assert Federation(participants=1, seed=1).seed_for("training", 3, 14) == 4734495564816719912
-
-
-CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize(("accelerator", "gpus"), [("cpu", 0), ("cpu", 8), ("auto", 0)])
-def test_ranks_on_the_cpu(accelerator: str, gpus: int) -> None:
-    """Asked for the CPU, or without a GPU: gloo."""
-    assert plan_devices(accelerator, 3, gpus) == ([CPU] * 3, "gloo")
-
-
-@pytest.mark.parametrize("accelerator", ["auto", "gpu", "cuda"])
-@pytest.mark.parametrize(("ranks", "gpus"), [(1, 1), (2, 8), (4, 4)])
-def test_every_rank_its_own_gpu(accelerator: str, ranks: int, gpus: int) -> None:
-    """Enough GPUs: one each, and NCCL."""
-    devices, backend = plan_devices(accelerator, ranks, gpus)
-    assert devices == [torch.device("cuda", i) for i in range(ranks)]
-    assert backend == "nccl"
-
-
-@pytest.mark.parametrize("accelerator", ["auto", "gpu", "cuda"])
-def test_ranks_share_gpus_in_turn(accelerator: str) -> None:
-    """More ranks than GPUs: shared in turn, and gloo, since NCCL refuses to share."""
-    devices, backend = plan_devices(accelerator, 5, 2)
-    assert [device.index for device in devices] == [0, 1, 0, 1, 0]
-    assert backend == "gloo"
-
-
-@pytest.mark.parametrize("accelerator", ["gpu", "cuda"])
-def test_no_gpu_where_one_is_asked_for(accelerator: str) -> None:
-    """Training does not fall back to the CPU behind the user's back."""
-    with pytest.raises(UserError, match=f"--trainer.accelerator {accelerator}.*none"):
-        plan_devices(accelerator, 1, 0)
-
-
-def test_unknown_accelerator() -> None:
-    """The message has the choices."""
-    with pytest.raises(UserError, match="auto, gpu, cuda or cpu, but got tpu"):
-        plan_devices("tpu", 1, 1)
 
 
 @pytest.mark.parametrize("coalition", [[0.5], ["0"], [True, None]])

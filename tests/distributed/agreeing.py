@@ -1,9 +1,11 @@
-"""Ranks that meet with a backend each: ``python -m tests.distributed.agreeing BACKEND BACKEND``, one per rank."""
+"""Ranks that meet: ``python -m tests.distributed.agreeing "BACKEND CARD" BACKEND``, what each has, the card perhaps."""
 
 from __future__ import annotations
 
 import sys
+from unittest import mock
 
+import rffl_pl.strategy
 from rffl_pl import launch
 from rffl_pl.strategy import FederatedStrategy
 
@@ -17,8 +19,10 @@ class Equipped(FederatedStrategy):
 
 
 if __name__ == "__main__":
-    strategy = Equipped(sys.argv[1 + launch.rank()])
-    store = strategy._meet()
+    backend, _, card = sys.argv[1 + launch.rank()].partition(" ")
+    strategy = Equipped(backend)
+    with mock.patch.object(rffl_pl.strategy, "card_of", return_value=card):
+        store = strategy._meet()
     print(f"{launch.rank()}: {strategy._get_process_group_backend()}")
     store.set(f"{launch.rank()} has read", "")
     if launch.rank() == 0:  # which has the store in its process

@@ -9,7 +9,15 @@ from tests.ranks import forked
 pytestmark = pytest.mark.distributed
 
 NCCL, GLOO = "cpu:gloo,cuda:nccl", "gloo"
-NOTE = "Not every rank has a GPU of its own: the exchange runs on gloo instead of NCCL on all."
+NOTE = "Not every rank has a GPU of its own: the exchange runs on gloo instead of NCCL."
+
+
+def test_ranks_that_were_given_one_gpu() -> None:
+    """Each by a launcher of its own: NCCL refuses them, and the run ended as if another rank were gone."""
+    ended = forked(2, f"{NCCL} GPU-1", f"{NCCL} GPU-1", module="tests.distributed.agreeing")
+    assert ended.code == 0, ended.err
+    assert sorted(ended.out.splitlines()) == ["0: gloo", "1: gloo"]
+    assert "2 ranks share 1 GPU(s): the exchange runs on gloo instead of NCCL." in ended.err
 
 
 @pytest.mark.parametrize("offered", [(NCCL, GLOO), (GLOO, NCCL), (NCCL, NCCL), (GLOO, GLOO)])
