@@ -245,14 +245,22 @@ class FederatedModule(Configured, LightningModule):
         self.cast.rehearse_rounds(uploading, self.initial_weights().to(self.exchange.device))
 
     def _rehearse_training(self, x: Tensor, y: Tensor) -> None:
-        """One step on copies, by an objective two rounds of one, so that a misfit is told before training."""
+        """One step on copies, by an objective two rounds of one, so that a misfit is told before training.
+
+        On the device of training: what autocast makes of a network and what its optimizer needs is seen there alone.
+        """
+        device = self.exchange.device
+        network, loss = self.network, self.loss
+        if device.type != "cpu":
+            network, loss = copy.deepcopy((network, loss))
+            network, loss = network.to(device), None if loss is None else loss.to(device)
+        x, y = x.to(device), y.to(device)
         with self.trainer.precision_plugin.train_step_context():
-            trained = check_step(self.optimizer, self.network, x, y, self.loss)
-            check_training_mode(self.network, x)
+            trained = check_step(self.optimizer, network, x, y, loss)
+            check_training_mode(network, x)
             check_in_place(trained, x, y)
             if self.objective is not None:
-                loss = loss_on(x.device, self.loss)
-                check_objective(self.objective, self.optimizer, self.network, x, y, loss)
+                check_objective(self.objective, self.optimizer, network, x, y, loss_on(device, loss))
         optimizer = self.new_optimizer()
         if self.scaffold:
             check_plain_steps(optimizer)

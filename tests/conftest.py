@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # these are tests of the CPU; `make gpu` has its own
+
 from rffl_pl.cli import main
 
 ROOT = Path(__file__).parent.parent

@@ -107,6 +107,7 @@ class StandaloneReference(Callback):
         """Test accuracies of the initial network and of all participants, on rank 0."""
         data = module.data
         cohort = module.new_cohort()
+        cohort.train_in_stack_of(module.cohort)  # the examples lie on the device once
         hosted, shards = dict(enumerate(cohort.participants)), next(iter(data.train_dataloader()))
         test, schedule = data.test_dataloader(), _alone(module.schedule)
         initial = module.score(test, cohort, "initial network")["accuracy"]

@@ -29,8 +29,8 @@ class _Comparison(Metric):
 
     def _pairs(self) -> tuple[Tensor, Tensor]:
         """All standalone and all final accuracies, ``[N]`` float64 each."""
-        nobody = torch.empty(0)
-        return torch.cat([nobody, *self.standalone]).double(), torch.cat([nobody, *self.final]).double()
+        both = (torch.cat(some or [torch.empty(0)]).double() for some in (self.standalone, self.final))
+        return next(both), next(both)
 
 
 class Fairness(_Comparison):

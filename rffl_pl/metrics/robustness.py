@@ -81,8 +81,8 @@ class Detection(Metric):
 
     def compute(self) -> tuple[Tensor, Tensor, Tensor]:
         """Precision, recall and last round, three scalars."""
-        rounds = torch.cat([torch.empty(0), *self.removed])
-        adversary = torch.cat([torch.empty(0, dtype=torch.bool), *self.adversary])
+        rounds = torch.cat(self.removed or [torch.empty(0)])
+        adversary = torch.cat(self.adversary or [torch.empty(0)]).bool()
         found = rounds[adversary & rounds.isfinite()]
         hits = torch.tensor(float(len(found)))
         last = found.max() if len(found) else torch.tensor(torch.nan)
@@ -143,9 +143,9 @@ class TakeHome(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """A scalar under each name."""
-        final, alone, examples, adversary, trains = torch.cat([torch.empty(5, 0), *self.rows], 1)
+        final, alone, examples, adversary, trains = torch.cat(self.rows or [torch.empty(5, 0)], 1)
         attacks, gains = adversary.bool(), final - alone
-        initial = torch.as_tensor(self.initial, dtype=final.dtype).expand(len(final))
+        initial = torch.as_tensor(self.initial, dtype=final.dtype, device=final.device).expand(len(final))
         taken = (final - torch.where(trains.bool(), alone, initial))[attacks]
         most = taken.max() if len(taken) else torch.tensor(torch.nan)
         fewest = examples[~attacks].sort().values[:1]

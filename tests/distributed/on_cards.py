@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,9 +27,11 @@ import rffl_pl.strategy
 from rffl_pl import launch
 from rffl_pl.cli.entry import run
 from rffl_pl.exchange import Exchange, Ranks
+from rffl_pl.metrics import CollaborationGain, Detection, Fairness, RankFairness, TakeHome
 from rffl_pl.strategy import FederatedStrategy, leave_process_group
 from tests.distributed.card import CARD
 from tests.distributed.picky import calls
+from tests.metrics.test_metrics import numbers
 from tests.test_exchange import DIMENSION, model_of, payload_of, sparse
 
 CPU = torch.device("cpu")
@@ -91,6 +94,14 @@ REFUSED: dict[str, Callable[[int], Any]] = {
     "positions on a card": lambda rank: torch.zeros(4)[on_card(torch.int64)],
     "NumPy": lambda rank: on_card().numpy(),
 }
+_SHARES, _ATTACKS = (torch.tensor([0.5, 0.7, 0.6, 0.9]), torch.tensor([0.8, 0.9, 0.7, 0.95])), torch.arange(4) > 2
+MEASURED: dict[Callable[[], Any], tuple[Tensor, ...]] = {
+    Fairness: _SHARES,
+    RankFairness: _SHARES,
+    CollaborationGain: _SHARES,
+    Detection: (torch.tensor([3.0, 2.0, torch.inf, 7.0]), _ATTACKS),
+    partial(TakeHome, 0.1): (*_SHARES[::-1], torch.tensor([10, 20, 30, 40]), _ATTACKS, ~_ATTACKS),
+}
 REFUSED_ALONE: dict[str, Callable[[int], Any]] = {
     "the CPU without gloo": lambda rank: dist.all_reduce(torch.zeros(1)),
     "an object without gloo": lambda rank: dist.all_gather_object(list[Any]((None, None)), rank),
@@ -104,7 +115,17 @@ def refusals(folder: Path) -> None:
         with group(backend, f"{folder}/store {backend}"):
             for name, case in {**cases, f"right in {backend}": right}.items():
                 told[name] = outcome(case)
+    told["metrics"] = outcome(measures)
     torch.save(told, folder / f"rank_{launch.rank()}.pt")
+
+
+def measures(_: int) -> None:
+    """The package's metrics, of participants whose numbers lie on the card."""
+    for kind, given in MEASURED.items():
+        here, there = kind(), kind()
+        here.update(*given)
+        there.update(*(each.to(CARD) for each in given))
+        assert numbers(there) == numbers(here)
 
 
 def outcome(case: Callable[[int], Any]) -> str:

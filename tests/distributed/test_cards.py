@@ -66,6 +66,11 @@ def test_what_nccl_refuses_is_refused(refusals: list[dict[str, str]], case: str)
         assert rank[case].startswith(REFUSALS[case])
 
 
+def test_metrics_of_what_lies_on_a_card(refusals: list[dict[str, str]]) -> None:
+    """As on the CPU: a program may measure where its models are."""
+    assert {each["metrics"] for each in refusals} == {"passed"}
+
+
 def test_both_ranks_hear_of_a_refusal(refusals: list[dict[str, str]]) -> None:
     """With NCCL the rank whose tensor was right would hang."""
     assert [rank["another rank's tensor on the CPU"] for rank in refusals] == [
@@ -78,7 +83,7 @@ def test_what_nccl_takes_passes(refusals: list[dict[str, str]]) -> None:
     """After all refusals, and no case has been forgotten."""
     for rank in refusals:
         assert rank[f"right in {MIXED}"] == rank["right in card:picky"] == "passed"
-        assert len(rank) == len(REFUSALS) + 3
+        assert len(rank) == len(REFUSALS) + 4
 
 
 def test_two_ranks_on_one_card_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

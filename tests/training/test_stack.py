@@ -22,6 +22,7 @@ from rffl_pl.runs.checkpoint import read
 from rffl_pl.training.cohort import Cohort
 from rffl_pl.training.schedule import Examples, OptimizerFactory, Schedule
 from rffl_pl.training.stack import Loss, Stack, Turn, refusal
+from rffl_pl.training.stack.batches import Held
 from tests.cli.folders import DIGITS, Run, weights
 from tests.cohorts import CPU, Shuffled, mlp, seeded, sgd
 from tests.conftest import only_run
@@ -458,6 +459,23 @@ def test_a_card_without_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     room[0] = 0
     with pytest.warns(match="more than 1 participants at once"), pytest.raises(torch.cuda.OutOfMemoryError):
         trained(network, OPTIMIZERS["Adam"], examples, stacked=True)
+
+
+def test_a_card_without_room_for_all_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come a batch at a time then, which costs no participant its place in the stack."""
+    examples, tried = shards(NETWORKS["Perceptron"][1]()), []
+
+    def full(self: Held, tensors: tuple[Tensor, ...], prepare: Any) -> Any:
+        tried.append(tensors)
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    network = seeded(NETWORKS["Perceptron"][0])
+    one, alone = trained(network, OPTIMIZERS["Adam"], examples, stacked=True)
+    monkeypatch.setattr(Held, "first", full)
+    other, together = trained(network, OPTIMIZERS["Adam"], examples, stacked=True)
+    assert len(tried) == len({*map(id, tried)}) > 0
+    assert torch.equal(other.weights, one.weights)
+    assert together == alone
 
 
 class Noting(Perceptron):

@@ -75,6 +75,7 @@ class Stack:
         self._draws = Draws()
         self._channels_last = channels_last
         self._held: Held | None = None
+        self._too_large: list[tuple[Tensor, ...]] = []
         self._most = sys.maxsize  # turns that there is room for at once
         self._loss = loss
         self.rule = rule_of(optimizer)
@@ -223,7 +224,13 @@ class Stack:
             return None
         if self._held is None:
             self._held = Held(device, examples.prepare)
-        return self._held.first(examples.tensors, examples.prepare)
+        if any(known is examples.tensors for known in self._too_large):
+            return None
+        try:
+            return self._held.first(examples.tensors, examples.prepare)
+        except torch.cuda.OutOfMemoryError:  # they are brought over a batch at a time
+            self._too_large.append(examples.tensors)
+            return None
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Class logits ``[m, B, C]`` of models ``[m, D]`` for inputs ``[m, B, ...]``."""
