@@ -1,4 +1,4 @@
-"""Whether anybody is logged in to W&B, found out without asking it."""
+"""W&B as the environment has it: where it is, the project, and whether anybody is logged in, without importing it."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ import pytest
 import yaml
 from lightning.pytorch import Callback
 
+from rffl_pl.cli.going_on import _trained_otherwise, changed_options
 from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import Run as Options
-from rffl_pl.cli.run import _trained_otherwise, changed_options
 from rffl_pl.datamodules import ImageFolder
 from rffl_pl.errors import UserError
 from rffl_pl.launch.stopping import STOP, Stopped
