@@ -81,7 +81,7 @@ def answer(words: Sequence[str], run: Callable[[list[str]], None]) -> str:
 
 def script(run: Callable[[list[str]], None]) -> str:
     """The script; ``run`` answers ``fit --help``, where the options are read."""
-    from rffl_pl.cli.mistakes import CLASSES  # torch, which the answer needs anyway
+    from rffl_pl.cli.classes import CLASSES  # torch, which the answer needs anyway
 
     help = _said(run, "fit", "--help")
     choices = {option: " ".join(catalogue.listed(kind)) for option, kind in CHOICES.items()}

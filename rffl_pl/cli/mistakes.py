@@ -7,20 +7,16 @@ import itertools
 import os
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Any
 
-import lightning.pytorch.callbacks
-import lightning.pytorch.loggers
 import torch
-import torchmetrics
 from jsonargparse import ArgumentError
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from rffl_pl.callbacks import StandaloneReference
-from rffl_pl.cli import catalogue
+from rffl_pl.cli.classes import CLASSES
 from rffl_pl.cli.login import wandb_url
 from rffl_pl.cli.options import OUTER
 from rffl_pl.cli.own import why_not
@@ -29,27 +25,6 @@ from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.durable import why_not_written
-from rffl_pl.servers.mixing import MIXABLE
-
-# The classes that an option takes by name.
-CLASSES: dict[str, Callable[[], Iterable[str]]] = {
-    "server": lambda: catalogue.listed("servers"),
-    "server.rule": lambda: MIXABLE,
-    "FedOpt.rule": lambda: sorted({*MIXABLE, "FoolsGold"}),
-    "server.optimizer": lambda: _optimizers(),
-    "adversaries": lambda: catalogue.listed("adversaries"),
-    "data": lambda: catalogue.listed("datamodules"),
-    "data.split": lambda: catalogue.listed("splits"),
-    "data.augment": lambda: catalogue.listed("augmentations"),
-    "model.network": lambda: catalogue.listed("networks"),
-    "model.loss": lambda: [name for name in _public(torch.nn) if name.endswith("Loss")],
-    "model.objective": lambda: (),  # all are somebody's own
-    "model.optimizer": lambda: _optimizers(),
-    "model.measures": lambda: _public(torchmetrics),
-    "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
-    "trainer.logger": lambda: _public(lightning.pytorch.loggers),
-}
-
 
 # What other names of the literature are here.
 KNOWN_AS = {
@@ -504,11 +479,3 @@ def _as_typed(package: str, name: str) -> str:
     """A class as an option takes it: by its name, or one of a user's own by its path."""
     known = package.partition(".")[0] in ("rffl_pl", "torch", "torchmetrics", "lightning")
     return name if known else f"{package}.{name}"
-
-
-def _optimizers() -> list[str]:
-    return [name for name in _public(torch.optim) if name != "Optimizer"]
-
-
-def _public(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if isinstance(value, type)]

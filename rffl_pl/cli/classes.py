@@ -1,0 +1,42 @@
+"""The classes that an option takes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import ModuleType
+
+import lightning.pytorch.callbacks
+import lightning.pytorch.loggers
+import torch
+import torchmetrics
+
+from rffl_pl.cli import catalogue
+from rffl_pl.servers.mixing import MIXABLE
+
+
+def _public(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, type)]
+
+
+def _optimizers() -> list[str]:
+    return [name for name in _public(torch.optim) if name != "Optimizer"]
+
+
+CLASSES: dict[str, Callable[[], Iterable[str]]] = {
+    "server": lambda: catalogue.listed("servers"),
+    "server.rule": lambda: MIXABLE,
+    "FedOpt.rule": lambda: sorted({*MIXABLE, "FoolsGold"}),
+    "server.optimizer": _optimizers,
+    "adversaries": lambda: catalogue.listed("adversaries"),
+    "data": lambda: catalogue.listed("datamodules"),
+    "data.split": lambda: catalogue.listed("splits"),
+    "data.augment": lambda: catalogue.listed("augmentations"),
+    "model.network": lambda: catalogue.listed("networks"),
+    "model.loss": lambda: [name for name in _public(torch.nn) if name.endswith("Loss")],
+    "model.objective": lambda: (),  # all are somebody's own
+    "model.optimizer": _optimizers,
+    "model.measures": lambda: _public(torchmetrics),
+    "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
+    "trainer.logger": lambda: _public(lightning.pytorch.loggers),
+}
+"""Their names, by the option."""
