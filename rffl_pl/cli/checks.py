@@ -16,6 +16,7 @@ from jsonargparse import Namespace
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from rffl_pl.cli.classes import constructors
 from rffl_pl.cli.configurations import text_of
 from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.cli.own import why_not
@@ -54,9 +55,11 @@ def check_values(given: Any, option: str = "-") -> None:
 
 def _check_more(kind: str, more: Any, option: str) -> None:
     """See that a class that is given options beyond those that it names takes such."""
-    made = _constructors(pkgutil.resolve_name(kind))[0]
-    arguments = inspect.signature(made).parameters.values() if more and made is not object.__init__ else ()
-    if more and not any(argument.kind is argument.VAR_KEYWORD for argument in arguments):
+    if not more:
+        return
+    own = constructors(pkgutil.resolve_name(kind))[:1]
+    arguments = [argument for made in own for argument in inspect.signature(made).parameters.values()]
+    if not any(argument.kind is argument.VAR_KEYWORD for argument in arguments):
         raise UserError(
             f"Expected {option} {kind.rpartition('.')[2]} to have every option that is given, but got "
             f"{option}.dict_kwargs.{next(iter(more.keys()))}; leave it out."
@@ -65,7 +68,7 @@ def _check_more(kind: str, more: Any, option: str) -> None:
 
 def _never_null(kind: Any) -> set[str]:
     """The arguments of a class, and of those it passes others on to, that have a value and are not to be null."""
-    arguments = [argument for made in _constructors(kind) for argument in inspect.signature(made).parameters.values()]
+    arguments = [argument for made in constructors(kind) for argument in inspect.signature(made).parameters.values()]
     return {
         argument.name
         for argument in arguments
@@ -73,12 +76,6 @@ def _never_null(kind: Any) -> set[str]:
         and argument.annotation is not argument.empty
         and not re.search("None|Optional|Any", str(argument.annotation))
     }
-
-
-def _constructors(kind: Any) -> list[Any]:
-    """Those of a class and of its bases, from its own on; of a function itself."""
-    bases = kind.__mro__ if isinstance(kind, type) else ()
-    return [vars(base)["__init__"] for base in bases if "__init__" in vars(base)] or [kind]
 
 
 _CHOSEN = r"server|adversaries|data|model\.(?:network|optimizer|loss|objective)"

@@ -1,9 +1,10 @@
-"""The classes that an option takes by name."""
+"""The classes that an option takes by name, and what a class is constructed by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import ModuleType
+from typing import Any
 
 import lightning.pytorch.callbacks
 import lightning.pytorch.loggers
@@ -40,3 +41,10 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "trainer.logger": lambda: _public(lightning.pytorch.loggers),
 }
 """Their names, by the option."""
+
+
+def constructors(kind: Any) -> list[Any]:
+    """Those of a class and of its bases, from its own on, without `object`'s; of a function itself."""
+    if not isinstance(kind, type):
+        return [kind]
+    return [vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)]

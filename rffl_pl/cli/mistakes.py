@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from rffl_pl.callbacks import StandaloneReference
-from rffl_pl.cli.classes import CLASSES
+from rffl_pl.cli.classes import CLASSES, constructors
 from rffl_pl.cli.login import wandb_url
 from rffl_pl.cli.options import OUTER
 from rffl_pl.cli.own import why_not
@@ -468,9 +468,8 @@ def _given(message: str) -> str:
 
 def _options(kind: type) -> list[str]:
     """The arguments of a class and of what it passes others on to."""
-    bases = kind.__mro__[:-1] if isinstance(kind, type) else ()
-    constructors = [vars(base)["__init__"] for base in bases if "__init__" in vars(base)] or [kind]
-    parameters = [one for made in constructors for one in inspect.signature(made).parameters.values()]
+    several = constructors(kind) or [kind]  # one of a user's own may have __new__ alone
+    parameters = [one for made in several for one in inspect.signature(made).parameters.values()]
     others = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [one.name for one in parameters if one.name != "self" and one.kind not in others]
 
