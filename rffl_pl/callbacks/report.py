@@ -30,7 +30,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.checkpoint import header, sound
 from rffl_pl.runs.history import History
-from rffl_pl.runs.records import fitting, percent
+from rffl_pl.runs.shown import fitting, percent, table_of
 from rffl_pl.runs.summarise import defined, summarise
 from rffl_pl.strategy import FederatedStrategy
 
@@ -159,7 +159,7 @@ class RunReport(Callback):
         advice = self._stopwatch.advice(trainer.check_val_every_n_epoch)
         ended = cut_short(trainer, module)
         share = [*_share(data.test_sample, "test", data.apart("test")), *_limited(trainer.limit_test_batches)]
-        print("\n".join(["", *self._faults.ongoing(), summary.table(), *ended, *share, *advice]))
+        print("\n".join(["", *self._faults.ongoing(), table_of(summary), *ended, *share, *advice]))
         print(f"run folder: {self.folder.path}", flush=True)
         pictures: list[Path] = []
         if self.draw:

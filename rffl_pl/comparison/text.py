@@ -8,7 +8,7 @@ from statistics import fmean
 from rffl_pl.comparison.reading import Result, names
 from rffl_pl.comparison.settings import SEEDS, differing, ordered
 from rffl_pl.runs import Summary
-from rffl_pl.runs.records import percent
+from rffl_pl.runs.shown import percent
 from rffl_pl.studies.estimate import interval
 
 _RESULTS = ("mean", "maximum", "fairness", "gain, points", "adversaries removed", "honest removed", "taken, points")

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 SHARES = frozenset({"weight", "similarity", "reputation", "quota", "bytes_up", "bytes_down"})
 """Measures of the exchange, of which a mean over the honest says nothing; every other measure has one."""
-
-_SCREEN = 40
-"""Participants of one kind that a table has a row for each of."""
-_ROWS = 20
-"""Rows where there are more."""
 
 _QUANTILES = ("lowest", "lower_quartile", "median", "upper_quartile", "highest")
 
@@ -185,105 +180,11 @@ class Summary:
     validation: float | None = None
     measured: dict[str, list[float | None]] = field(default_factory=dict)
 
-    def table(self) -> str:
-        """A row per participant, or of some of many, then what is measured of all."""
-        head = ("participant", "examples", "standalone", "final", "reputation", "quota", "removed in round")
-        total = len(self.examples)
-        shown = [*fitting(range(self.honest)), *fitting(range(self.honest, total))]
-        rows = [
-            (
-                str(i) if i < self.honest else f"{i} (adversary)",
-                str(self.examples[i]),
-                percent(self.standalone[i]),
-                percent(self.final[i]),
-                _number(self.reputation[i]),
-                percent(self.quota[i]),
-                str(self.removed_in_round[i] or "-"),
-            )
-            for i in shown
-        ]
-        widths = [max(len(row[c]) for row in (head, *rows)) for c in range(len(head))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        if len(shown) < total:
-            lines.append(f"{len(shown)} of {total} participants; summary.json has all")
-        return "\n".join([*lines, self._of_all(), *self._gains(), *self._of_adversaries(), *self._of_ones_own()])
-
-    def _of_all(self) -> str:
-        if self.fairness is not None:
-            fairness = f"{self.fairness:.3f}"
-        else:
-            alone = "one participant" if self.honest == 1 else "constant"
-            fairness = "not measured" if self.gain is None else f"undefined ({alone})"
-        return f"mean {percent(self.mean)}  maximum {percent(self.maximum)}  fairness {fairness}"
-
-    def _gains(self) -> Iterable[str]:
-        if self.gain is not None:
-            ranks = "undefined" if self.rank_fairness is None else f"{self.rank_fairness:.3f}"
-            yield (
-                f"mean gain over training alone {points(self.gain)} (spread {100 * (self.gain_spread or 0):.1f})  "
-                f"fairness of ranks {ranks}"
-            )
-
-    def _of_adversaries(self) -> Iterable[str]:
-        count = len(self.examples) - self.honest
-        if count:
-            gone = [removed is not None for removed in self.removed_in_round]
-            yield (
-                f"removed: {sum(gone[self.honest :])} of {count} adversaries, "
-                f"{sum(gone[: self.honest])} of {self.honest} honest"
-            )
-        if self.adversary_gain is not None:
-            ends, it = ("the adversary ends", "it") if count == 1 else ("adversaries end on average", "they")
-            yield (
-                f"{ends} with {percent(self.adversary_final)}; training alone {it} would have "
-                f"{percent(self.adversary_standalone)}, the initial network has {percent(self.initial)}"
-            )
-        if self.taken is not None and self.taken_most is not None:
-            most = f", {points(self.taken_most)} at most" if count > 1 else ""
-            whose = "its" if count == 1 else "their"
-            yield f"taken: {points(self.taken)} over what {whose} own work gives{most}{self._beside_the_smallest()}"
-        if self.attack_success is not None:
-            yield (
-                f"label flips: success {percent(self.attack_success)}  target accuracy {percent(self.target_accuracy)}"
-            )
-
-    def _of_ones_own(self) -> Iterable[str]:
-        for name, values in self.measured.items():
-            honest = [value for value in values[: self.honest] if value is not None]
-            if honest:
-                yield f"{name}: mean {mean(honest):.4f} of the honest"
-
-    def _beside_the_smallest(self) -> str:
-        if self.smallest_gain is None:
-            return ""
-        if self.taken_share is None:
-            return f"; the smallest honest participant gains nothing ({points(self.smallest_gain)})"
-        return f", {self.taken_share:.0%} of what the smallest honest participant gains ({points(self.smallest_gain)})"
-
 
 def mean(values: Iterable[float]) -> float:
     """Mean of the values that are there, NaN of none."""
     known = _known(values)
     return sum(known) / len(known) if known else math.nan
-
-
-def fitting(participants: Sequence[int]) -> list[int]:
-    """All of them where a screen has room for a row each, else some, evenly spread from the first to the last."""
-    last = len(participants) - 1
-    if last < _SCREEN:
-        return list(participants)
-    return [participants[k * last // (_ROWS - 1)] for k in range(_ROWS)]
-
-
-def percent(value: float | None) -> str:
-    """A share for people, a dash for none."""
-    return "-" if value is None else f"{value:z.1%}"
-
-
-def points(difference: float) -> str:
-    """A difference of two shares for people, in percentage points."""
-    return f"{100 * difference:+z.1f} points"
 
 
 def _known(values: Iterable[float]) -> list[float]:
@@ -299,7 +200,3 @@ def _five(values: list[float]) -> list[float]:
         (ordered[place] * (4 - rest) + ordered[place + 1] * rest) / 4 if rest else ordered[place]
         for place, rest in quarters
     ]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:z.4f}"

@@ -24,7 +24,7 @@ from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import read
-from rffl_pl.runs.records import points
+from rffl_pl.runs.shown import points, table_of
 from rffl_pl.servers import FedAvg
 from rffl_pl.trainer import federated_trainer
 from tests.callbacks.own import Functional
@@ -97,7 +97,7 @@ def test_what_is_taken_home(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     old = {name: value for name, value in content.items() if name not in (*new, "first_removal", "last_removal")}
     run.summary_file.write_text(json.dumps(old))
     assert [getattr(run.summary(), name) for name in new] == [None] * len(new)
-    assert "taken" not in run.summary().table()
+    assert "taken" not in table_of(run.summary())
     assert rffl("compare", run.path, "--out", tmp_path / "page.html").code == 0
 
 

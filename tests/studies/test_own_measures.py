@@ -10,6 +10,7 @@ import pytest
 
 from rffl_pl.evaluation import OF_STUDIES
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.shown import table_of
 from rffl_pl.studies.cells import Cell
 from rffl_pl.studies.results import NAMES, PLAYED, rows_of
 from tests.conftest import Ended
@@ -42,7 +43,7 @@ def test_ones_own_measure_of_final_models(
     assert name == "multiclass_calibration_error"
     assert [value is not None and 0 < value < 1 for value in values] == [True] * 3
     mean = sum(value or 0 for value in values[:2]) / 2
-    assert f"{name}: mean {mean:.4f} of the honest" in summary.table()
+    assert f"{name}: mean {mean:.4f} of the honest" in table_of(summary)
     table = rffl("study", "own.yaml", "--root", "results", "--table", "server", "--measure", name)
     assert table.code == 0, table.err
     assert f"{name} of the honest: 1 seed" in table.out

@@ -1,0 +1,116 @@
+"""How the result of a run is shown on a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rffl_pl.runs.records import Summary, mean
+
+_SCREEN = 40
+"""Participants of one kind that a table has a row for each of."""
+_ROWS = 20
+"""Rows where there are more."""
+
+
+def table_of(summary: Summary) -> str:
+    """A row per participant, or of some of many, then what is measured of all."""
+    head = ("participant", "examples", "standalone", "final", "reputation", "quota", "removed in round")
+    total = len(summary.examples)
+    shown = [*fitting(range(summary.honest)), *fitting(range(summary.honest, total))]
+    rows = [
+        (
+            str(i) if i < summary.honest else f"{i} (adversary)",
+            str(summary.examples[i]),
+            percent(summary.standalone[i]),
+            percent(summary.final[i]),
+            _number(summary.reputation[i]),
+            percent(summary.quota[i]),
+            str(summary.removed_in_round[i] or "-"),
+        )
+        for i in shown
+    ]
+    widths = [max(len(row[c]) for row in (head, *rows)) for c in range(len(head))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    if len(shown) < total:
+        lines.append(f"{len(shown)} of {total} participants; summary.json has all")
+    return "\n".join([*lines, _of_all(summary), *_gains(summary), *_of_adversaries(summary), *_of_ones_own(summary)])
+
+
+def _of_all(summary: Summary) -> str:
+    if summary.fairness is not None:
+        fairness = f"{summary.fairness:.3f}"
+    else:
+        alone = "one participant" if summary.honest == 1 else "constant"
+        fairness = "not measured" if summary.gain is None else f"undefined ({alone})"
+    return f"mean {percent(summary.mean)}  maximum {percent(summary.maximum)}  fairness {fairness}"
+
+
+def _gains(summary: Summary) -> Iterable[str]:
+    if summary.gain is not None:
+        ranks = "undefined" if summary.rank_fairness is None else f"{summary.rank_fairness:.3f}"
+        yield (
+            f"mean gain over training alone {points(summary.gain)} (spread {100 * (summary.gain_spread or 0):.1f})  "
+            f"fairness of ranks {ranks}"
+        )
+
+
+def _of_adversaries(summary: Summary) -> Iterable[str]:
+    count = len(summary.examples) - summary.honest
+    if count:
+        gone = [removed is not None for removed in summary.removed_in_round]
+        yield (
+            f"removed: {sum(gone[summary.honest :])} of {count} adversaries, "
+            f"{sum(gone[: summary.honest])} of {summary.honest} honest"
+        )
+    if summary.adversary_gain is not None:
+        ends, it = ("the adversary ends", "it") if count == 1 else ("adversaries end on average", "they")
+        yield (
+            f"{ends} with {percent(summary.adversary_final)}; training alone {it} would have "
+            f"{percent(summary.adversary_standalone)}, the initial network has {percent(summary.initial)}"
+        )
+    if summary.taken is not None and summary.taken_most is not None:
+        most = f", {points(summary.taken_most)} at most" if count > 1 else ""
+        whose = "its" if count == 1 else "their"
+        yield f"taken: {points(summary.taken)} over what {whose} own work gives{most}{_beside_the_smallest(summary)}"
+    if summary.attack_success is not None:
+        target = percent(summary.target_accuracy)
+        yield f"label flips: success {percent(summary.attack_success)}  target accuracy {target}"
+
+
+def _of_ones_own(summary: Summary) -> Iterable[str]:
+    for name, values in summary.measured.items():
+        honest = [value for value in values[: summary.honest] if value is not None]
+        if honest:
+            yield f"{name}: mean {mean(honest):.4f} of the honest"
+
+
+def _beside_the_smallest(summary: Summary) -> str:
+    if summary.smallest_gain is None:
+        return ""
+    gain = points(summary.smallest_gain)
+    if summary.taken_share is None:
+        return f"; the smallest honest participant gains nothing ({gain})"
+    return f", {summary.taken_share:.0%} of what the smallest honest participant gains ({gain})"
+
+
+def fitting(participants: Sequence[int]) -> list[int]:
+    """All of them where a screen has room for a row each, else some, evenly spread from the first to the last."""
+    last = len(participants) - 1
+    if last < _SCREEN:
+        return list(participants)
+    return [participants[k * last // (_ROWS - 1)] for k in range(_ROWS)]
+
+
+def percent(value: float | None) -> str:
+    """A share for people, a dash for none."""
+    return "-" if value is None else f"{value:z.1%}"
+
+
+def points(difference: float) -> str:
+    """A difference of two shares for people, in percentage points."""
+    return f"{100 * difference:+z.1f} points"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:z.4f}"
