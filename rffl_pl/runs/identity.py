@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-import json
 import re
-from collections.abc import Iterable, Mapping
-from types import CodeType, FunctionType
+from collections.abc import Mapping
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from rffl_pl.configured import IMPLEMENTATIONS
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.runs.imports import imported_by
 from rffl_pl.runs.settings import optimizer_settings
-from rffl_pl.training.parameters import bytes_of
+from rffl_pl.training.parameters import raw
 
 Identity = dict[str, dict[str, str]]
 
@@ -26,9 +22,6 @@ _ALL = ("shards", "inputs", "own inputs", "validation", "token ids")
 """Of data, what hangs on all examples, and not on those that models are trained on alone."""
 _LATER = ("inputs", "own inputs", "training inputs", "validation", "shard sizes", _TRAINED)
 """Of data, what checkpoints of earlier versions do not have."""
-
-_RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
-"""Not lightning, as in `PUBLISHED`: its base of all data modules is told of, by which references are kept."""
 
 _FROZEN_ALONE = re.compile(r"model: \S+ is (\S+) frozen \w+ there and \1 frozen \w+ here")
 """A difference in the values alone of what does not train, a backbone that is read from a file say."""
@@ -90,79 +83,12 @@ def check_identity(saved: Identity, here: Identity, *, training: bool) -> bool:
     return not any(group == "data" and key in _ALL for group, key in found)
 
 
-def sources(kinds: Iterable[type]) -> dict[str, str]:
-    """Digests of how a user's own classes are written, by name, their bases and what they import among them."""
-    own = {base for kind in kinds for base in kind.__mro__ if base.__module__.partition(".")[0] not in _RELEASED}
-    written = {_name(kind): _source(kind) + _helpers(kind) for kind in sorted(own, key=_name)}
-    return {name: hashlib.sha256(source.encode()).hexdigest()[:12] for name, source in written.items()}
-
-
-def _source(kind: type) -> str:
-    """The file that a class is in, whose functions it may call; else its own lines; else, in a shell, what it runs."""
-    for written in (inspect.getmodule(kind), kind):
-        try:
-            return inspect.getsource(written)  # type: ignore[arg-type]  # of None it raises what it does of shells
-        except (OSError, TypeError):
-            continue
-    functions = [function for value in vars(kind).values() if (function := _function(value)) is not None]
-    return _name(kind) + "".join(_compiled(function, set()) for function in functions)
-
-
-def _function(value: object) -> FunctionType | None:
-    """The function behind a method or a property."""
-    inner = getattr(value, "fget", None) or getattr(value, "__func__", value)
-    return inner if isinstance(inner, FunctionType) else None
-
-
-def _compiled(function: FunctionType, seen: set[FunctionType]) -> str:
-    """What a function runs, and those of the same shell that it calls by name."""
-    if function in seen:
-        return ""
-    seen.add(function)
-    called = [function.__globals__.get(name) for name in _names(function.__code__)]
-    near = [one for one in called if isinstance(one, FunctionType) and one.__module__ == function.__module__]
-    return _told(function.__code__) + repr(function.__defaults__) + "".join(_compiled(one, seen) for one in near)
-
-
-def _names(code: CodeType) -> list[str]:
-    inner = (const for const in code.co_consts if isinstance(const, CodeType))
-    return [*code.co_names, *(name for each in inner for name in _names(each))]
-
-
-def _told(code: CodeType) -> str:
-    """Instructions, names and constants: the same in every process."""
-    consts = (
-        _told(const)
-        if isinstance(const, CodeType)
-        else repr(sorted(map(repr, const)))
-        if isinstance(const, frozenset)
-        else repr(const)
-        for const in code.co_consts
-    )
-    return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {[*consts]}"
-
-
-def _helpers(kind: type) -> str:
-    """What a class's file imports from beside it."""
-    found = imported_by(kind.__module__)
-    return json.dumps(found) if found else ""
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
 def _described(parameter: nn.Parameter) -> str:
     """A parameter's shape; of one that is frozen, which no checkpoint holds, also its values' digest."""
     shape = "x".join(map(str, parameter.shape))
     if parameter.requires_grad:
         return shape
     return f"{shape} frozen {hashlib.sha256(raw(parameter)).hexdigest()[:12]}"
-
-
-def raw(tensor: Tensor) -> bytes:
-    """A tensor's bytes, whatever its type and its place."""
-    return bytes_of(tensor.detach().cpu()).numpy().tobytes()
 
 
 def _differing(saved: Identity, here: Identity, *, training: bool) -> list[tuple[str, str]]:

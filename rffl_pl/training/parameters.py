@@ -107,3 +107,8 @@ def checksum(t: Tensor) -> int:
 def bytes_of(t: Tensor) -> Tensor:
     """A tensor's bytes, whatever its type: sums of complex numbers are none, and those of masks may be infinite."""
     return t.contiguous().view(-1).view(torch.uint8)
+
+
+def raw(t: Tensor) -> bytes:
+    """Likewise for who keeps or hashes them, wherever it lies."""
+    return bytes_of(t.detach().cpu()).numpy().tobytes()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +12,7 @@ from torch.utils.data import TensorDataset
 from rffl_pl.datamodules import Sources
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.runs.identity import Identity, check_identity, identity, sources
+from rffl_pl.runs.identity import Identity, check_identity, identity
 from tests.datamodules.small import WithValidation, ready
 
 
@@ -65,35 +62,6 @@ def test_freezing_is_a_difference() -> None:
     """What was trained there and is frozen here is not the same federation."""
     with pytest.raises(UserError, match=r"0\.weight is 4x3 there and 4x3 frozen"):
         check_identity(of(adapter(1.0, frozen=False)), of(adapter(1.0)), training=False)
-
-
-def test_a_class_is_how_its_file_and_what_that_imports_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reference is not trained again for a file beside that is not imported, but is for one that is."""
-    layer = "from torch import nn\n{}\n\n\nclass Scaled(nn.Linear):\n    pass\n"
-    (tmp_path / "inner_for_identity").mkdir()
-    written = {
-        "lone_for_identity.py": layer.format(""),
-        "helped_for_identity.py": layer.format("from helper_for_identity import SCALE"),
-        "inner_for_identity/__init__.py": "",
-        "inner_for_identity/helped.py": layer.format("from .helper import SCALE"),
-        "inner_for_identity/helper.py": "SCALE = 1\n",
-        "helper_for_identity.py": "SCALE = 1\n",
-    }
-    for name, source in written.items():
-        (tmp_path / name).write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    rooms = ("lone_for_identity", "helped_for_identity", "inner_for_identity.helped")
-    lone, helped, inner = (importlib.import_module(room).Scaled for room in rooms)
-    before = sources([lone, helped, inner])
-    assert before == sources([lone, helped, inner])
-    assert before["lone_for_identity.Scaled"] == hashlib.sha256(written[f"{rooms[0]}.py"].encode()).hexdigest()[:12]
-    (tmp_path / "helper_for_identity.py").write_text("SCALE = 2\n")
-    after = sources([lone, helped, inner])
-    assert {name for name in before if before[name] != after[name]} == {"helped_for_identity.Scaled"}
-    (tmp_path / "inner_for_identity" / "helper.py").write_text("SCALE = 2\n")
-    assert sources([inner]) != {name: after[name] for name in sources([inner])}
 
 
 def test_other_validation_examples_are_other_data() -> None:
