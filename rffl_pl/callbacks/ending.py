@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -52,19 +53,23 @@ def over(trainer: Trainer, module: FederatedModule) -> bool:
     return module.round > 0 and (trainer.should_stop or module.round == trainer.max_epochs)
 
 
-def check_not_over(trainer: Trainer, module: FederatedModule) -> None:
-    """See that a run that goes on is to have no fewer rounds than it has: it would end at once, and say nothing.
+def check_rounds(checkpoint: object, reached: int, asked: Mapping[str, int | None]) -> None:
+    """Refuse fewer rounds than there are: training would end at once, say nothing, and keep them under other settings.
+
+    Args:
+        checkpoint: What training is to go on from.
+        reached: The rounds that it has.
+        asked: How many rounds, by the options that say so; None or -1 where one says nothing.
 
     Raises:
-        UserError: If it is.
+        UserError: If it has more rounds than are asked for.
     """
-    asked = last_round(trainer.max_epochs, trainer.max_steps)
-    if -1 < asked < module.round:
-        raise UserError(
-            f"Expected --trainer.max_epochs, or max_steps, of at least {module.round}, the rounds that "
-            f"{trainer.ckpt_path} has, but got {asked}; give more than {module.round} to train on, or leave out "
-            "ckpt_path to begin anew."
-        )
+    for option, rounds in asked.items():
+        if rounds is not None and -1 < rounds < reached:
+            raise UserError(
+                f"Expected {option} of at least {reached}, the rounds that {checkpoint} has, but got {rounds}; give "
+                f"more than {reached} to train on, or leave out --ckpt_path to begin anew."
+            )
 
 
 def cut_short(trainer: Trainer, module: FederatedModule) -> list[str]:

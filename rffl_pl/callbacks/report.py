@@ -16,7 +16,7 @@ from rffl_pl import launch
 from rffl_pl.callbacks import loggers
 from rffl_pl.callbacks.checkpointing import rounds_kept
 from rffl_pl.callbacks.collecting import collected, gathered
-from rffl_pl.callbacks.ending import check_not_over, cut_short, over
+from rffl_pl.callbacks.ending import check_rounds, cut_short, over
 from rffl_pl.callbacks.every_round import RoundCallback, numbers_of
 from rffl_pl.callbacks.faults import Faults
 from rffl_pl.callbacks.find import every, find, named_alike
@@ -29,6 +29,7 @@ from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.checkpoint import header, sound
+from rffl_pl.runs.facts import last_round
 from rffl_pl.runs.history import History
 from rffl_pl.runs.shown import fitting, percent, table_of
 from rffl_pl.runs.summarise import defined, summarise
@@ -87,7 +88,8 @@ class RunReport(Callback):
         """Take over the earlier rounds of a run that goes on; end what was interrupted after its last round."""
         assert isinstance(pl_module, FederatedModule)
         self._check_empty(trainer)
-        check_not_over(trainer, pl_module)
+        limit = last_round(trainer.max_epochs, trainer.max_steps)
+        check_rounds(trainer.ckpt_path, pl_module.round, {"--trainer.max_epochs, or max_steps,": limit})
         self._before = pl_module.round
         if trainer.is_global_zero:
             loggers.begin(trainer.loggers, self.history, self._wandb_run)

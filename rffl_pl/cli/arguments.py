@@ -23,6 +23,7 @@ import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no
 from rffl_pl import launch
 from rffl_pl.adversaries import Adversary
 from rffl_pl.callbacks import Interruption, ReputationExchange, StandaloneReference
+from rffl_pl.callbacks.ending import check_rounds
 from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.cli.checks import (
     check_checkpoint,
@@ -37,7 +38,7 @@ from rffl_pl.cli.checks import (
     tell_of_rate,
     tell_of_stages,
 )
-from rffl_pl.cli.going_on import changed_options, check_no_cell, check_rounds, leave_if_complete
+from rffl_pl.cli.going_on import changed_options, check_no_cell, leave_if_complete
 from rffl_pl.cli.keeping import ConfigKeeper
 from rffl_pl.cli.limits import LimitedTrainer
 from rffl_pl.cli.mistakes import check_behind, sentence
@@ -51,6 +52,7 @@ from rffl_pl.federation import Federation
 from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.checkpoint import header, sound
 from rffl_pl.servers import Server
 from rffl_pl.trainer import DEFAULTS, check_watching, keep_in
 
@@ -234,7 +236,9 @@ class FederatedCLI(LightningCLI):
         source, trainer = self._get(self.config, "ckpt_path"), self._get(self.config, "trainer")
         if source is not None:  # a step of Lightning's is a round here
             asked = {f"--trainer.{name}": trainer[name] for name in ("max_epochs", "max_steps")}
-            check_rounds(source, asked)
+            with sound(source):
+                reached = int(header(source)["round"])
+            check_rounds(source, reached, asked)
             if self.earlier is not None:
                 leave_if_complete(self.earlier, asked, lambda run: self._changed(run, self._places()))
 

@@ -50,26 +50,6 @@ def check_no_cell(run: Run) -> None:
         )
 
 
-def check_rounds(checkpoint: str | Path, asked: Mapping[str, int | None]) -> None:
-    """Refuse a checkpoint that training does not go on from: it would keep its rounds under other settings.
-
-    Args:
-        checkpoint: What training is to go on from.
-        asked: How many rounds, by the options that say so; None or -1 where one says nothing.
-
-    Raises:
-        UserError: If it has more rounds than are asked for.
-    """
-    with sound(checkpoint):
-        reached = int(header(checkpoint)["round"])
-    for option, rounds in asked.items():
-        if rounds is not None and -1 < rounds < reached:
-            raise UserError(
-                f"Expected {option} of at least {reached}, the rounds that {checkpoint} has, but got {rounds}; give "
-                "more of them, or leave out --ckpt_path to begin anew."
-            )
-
-
 def leave_if_complete(
     run: RunFolder, asked: Mapping[str, int | None], changed: Callable[[RunFolder], Sequence[str] | None]
 ) -> None:
