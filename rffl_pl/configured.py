@@ -12,7 +12,7 @@ from os import PathLike
 from types import UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from rffl_pl.errors import UserError, nearest
+from rffl_pl.errors import UserError, is_packaged, nearest
 
 IMPLEMENTATIONS = ("fused", "foreach", "capturable")
 """Options of torch's optimizers that only say how their steps are computed."""
@@ -100,9 +100,8 @@ def _plain(cls: type) -> dict[str, _Plain]:
     for kind in reversed(cls.__mro__):
         constructor = vars(kind).get("__init__")
         if constructor is not None:
-            ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
             hints |= dict.fromkeys(inspect.signature(constructor).parameters, Any)
-            hints |= get_type_hints(constructor) if ours else {}
+            hints |= get_type_hints(constructor) if is_packaged(kind) else {}
     found = {name: _of(hint) for name, hint in hints.items()}
     return {name: plain for name, plain in found.items() if plain is not None}
 

@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
@@ -158,9 +158,14 @@ def _of_others(frame: traceback.FrameSummary) -> bool:
     return bool(re.search("(site|dist)-packages", frame.filename)) or frame.filename.startswith(_PYTHON)
 
 
-def is_packaged(one: object) -> bool:
-    """Whether an object's class is the package's, and not somebody's own."""
-    return type(one).__module__.partition(".")[0] == __name__.partition(".")[0]
+def is_packaged(kind: type) -> bool:
+    """Whether a class is the package's, and not somebody's own."""
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def path_of(kind: type | Callable[..., Any]) -> str:
+    """The path that a class or a function is imported by, ``my_package.MyClass``."""
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def lost_a_rank(error: BaseException) -> bool:
@@ -191,12 +196,9 @@ def ones_own(one: object, option: str, doing: str, remedy: str = "mend it") -> I
         raise
     except Exception as error:
         # torch's error of memory, which is not imported
-        if is_packaged(one) or lost_a_rank(error) or type(error).__name__ == "OutOfMemoryError":
+        if is_packaged(type(one)) or lost_a_rank(error) or type(error).__name__ == "OutOfMemoryError":
             raise
-        kind = type(one)
-        raise UserError(
-            f"Expected {option} {kind.__module__}.{kind.__qualname__} to {doing}, but {reason(error)}; {remedy}."
-        ) from error
+        raise UserError(f"Expected {option} {path_of(type(one))} to {doing}, but {reason(error)}; {remedy}.") from error
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.55) -> str:

@@ -89,7 +89,7 @@ class Evaluation:
         for name, (_, attack) in self.measures.items():
             if attack is None:
                 self._rehearse(name, logits, y, "give it the options that fit, or leave it")
-            elif not is_packaged(attack):
+            elif not is_packaged(type(attack)):
                 _, classes = _probed(attack, x, y)
                 rows = torch.arange(len(classes)) % len(logits)  # as many, whatever the probe leaves or adds
                 self._rehearse(name, logits[rows.to(logits.device)], classes, "mend it")

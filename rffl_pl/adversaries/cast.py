@@ -120,7 +120,7 @@ class Cast:
         theirs = {id(self.attacks[i]): i for i in participants}  # each object once: it may have no hash
         for participant in theirs.values():
             attack = self.attacks[participant]
-            if not is_packaged(attack):
+            if not is_packaged(type(attack)):
                 with _copied(attack) as tried:
                     self._rehearse_rounds(attack, tried, participant, model)
 

@@ -15,7 +15,7 @@ from rffl_pl.adversaries import Cast
 from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
-from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
+from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own, path_of
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.rehearsal.pieces import check_pieces
@@ -205,7 +205,7 @@ _TRIED = (2, 10)
 
 def _copy_of_ones_own(server: Server) -> Server | None:
     """A copy before it starts; None where all rules are the package's, and of one that cannot be copied."""
-    if not server.communicates or all(map(is_packaged, surrounded(server))):
+    if not server.communicates or all(is_packaged(type(rule)) for rule in surrounded(server)):
         return None
     try:
         return copy.deepcopy(server)
@@ -216,7 +216,7 @@ def _copy_of_ones_own(server: Server) -> Server | None:
 def _named(server: Server) -> str:
     """As users type it: a rule of the package by its name, one's own by its path."""
     kind = type(server)
-    return kind.__name__ if is_packaged(server) else f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__name__ if is_packaged(kind) else path_of(kind)
 
 
 def _check_shardable(server: Server, cast: Cast) -> None:

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.reading import Batch, Batches, Reader
-from rffl_pl.errors import UserError, check_number, ones_own
+from rffl_pl.errors import UserError, check_number, ones_own, path_of
 from rffl_pl.functional.streams import Stream
 from rffl_pl.training.fingerprints import stays
 
@@ -110,14 +110,14 @@ def changed(augment: Augmentation, x: Tensor) -> Tensor:
     Raises:
         UserError: If it fails, or what it makes are no such inputs.
     """
-    kind, shape, dtype = type(augment), x.shape, x.dtype
+    shape, dtype = x.shape, x.dtype
     with torch.no_grad(), ones_own(augment, OPTION, f"change inputs {list(shape)}"):
         found = augment(x)
     if not isinstance(found, Tensor) or found.shape != shape or found.dtype != dtype:
         got = f"{list(found.shape)} {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
         raise UserError(
-            f"Expected {OPTION} {kind.__module__}.{kind.__qualname__} to make inputs of the same shape and type, of "
-            f"{list(shape)} {dtype}, but got {got}; return such a tensor."
+            f"Expected {OPTION} {path_of(type(augment))} to make inputs of the same shape and type, of {list(shape)} "
+            f"{dtype}, but got {got}; return such a tensor."
         )
     return found
 
@@ -146,8 +146,7 @@ def check_augment(augment: Augmentation, x: Tensor) -> None:
     Raises:
         UserError: If it does not take them, or remembers what it did.
     """
-    kind = type(augment)
-    called = f"{OPTION} {kind.__module__}.{kind.__qualname__}"
+    called = f"{OPTION} {path_of(type(augment))}"
     with Stream(0):
         found = changed(augment, x)  # the first time it may prepare something for good
         with stays(called, augment, "have it draw from the surrounding streams, and keep nothing"):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, is_packaged
 from rffl_pl.functional import blocks
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.servers import Consensus, Server, Task
@@ -87,7 +87,7 @@ def check_pieces(unstarted: Server, task: Task) -> None:
 def _combines_its_own_way(rule: Server) -> bool:
     """Whether `combine` is not the package's."""
     definer = next((kind for kind in type(rule).__mro__ if "combine" in vars(kind)), Server)
-    return definer.__module__.partition(".")[0] != __name__.partition(".")[0]
+    return not is_packaged(definer)
 
 
 def _steps(rule: Server, task: Task, pieces: int) -> list[Tensor]:

@@ -65,7 +65,7 @@ class Table:
 
     def drawing_ones_own(self, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
         """Likewise where the package's own rules draw nothing, and a stream for each participant takes its time."""
-        return nullcontext() if is_packaged(innermost(self.server)) else self.drawing(purpose, *coordinates)
+        return nullcontext() if is_packaged(type(innermost(self.server))) else self.drawing(purpose, *coordinates)
 
     @property
     def hands_models(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rffl_pl.errors import path_of
 from rffl_pl.servers.base import unkept
 
 
@@ -33,6 +34,6 @@ def unreadable(checkpoint: Mapping[str, Any], *, optimizers: bool) -> str | None
             kind = type(next(unkept(state), state))
             return (
                 f"Expected the state of {owner} to hold tensors and Python's own numbers and texts, which a checkpoint "
-                f"keeps, but it has {kind.__module__}.{kind.__qualname__}; give float(...) or torch.as_tensor(...)."
+                f"keeps, but it has {path_of(kind)}; give float(...) or torch.as_tensor(...)."
             )
     return None

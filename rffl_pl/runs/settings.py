@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from rffl_pl.configured import Configured, short
+from rffl_pl.errors import path_of
 from rffl_pl.training.fingerprints import fingerprint
 
 Settings = dict[str, str]
@@ -125,7 +126,7 @@ def _told(value: object, depth: int = 0) -> str | None:
     if _is_plain(value):
         return str(value)
     if isinstance(value, FunctionType | BuiltinFunctionType):
-        return f"{value.__module__}.{value.__qualname__}"
+        return path_of(value)
     if isinstance(value, Tensor | np.ndarray):
         return None if isinstance(value, nn.Parameter) else _told_in_short(value)
     return _told_in_parts(value, depth) if depth < _DEEPEST else None

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 from types import CodeType, FunctionType
 
+from rffl_pl.errors import path_of
 from rffl_pl.runs.imports import imported_by
 
 _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
@@ -17,7 +18,7 @@ _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
 def sources(kinds: Iterable[type]) -> dict[str, str]:
     """Digests of how a user's own classes are written, by name, their bases and what they import among them."""
     own = {base for kind in kinds for base in kind.__mro__ if base.__module__.partition(".")[0] not in _RELEASED}
-    written = {_name(kind): _source(kind) + _helpers(kind) for kind in sorted(own, key=_name)}
+    written = {path_of(kind): _source(kind) + _helpers(kind) for kind in sorted(own, key=path_of)}
     return {name: hashlib.sha256(source.encode()).hexdigest()[:12] for name, source in written.items()}
 
 
@@ -29,7 +30,7 @@ def _source(kind: type) -> str:
         except (OSError, TypeError):
             continue
     functions = [function for value in vars(kind).values() if (function := _function(value)) is not None]
-    return _name(kind) + "".join(_compiled(function, set()) for function in functions)
+    return path_of(kind) + "".join(_compiled(function, set()) for function in functions)
 
 
 def _function(value: object) -> FunctionType | None:
@@ -70,7 +71,3 @@ def _helpers(kind: type) -> str:
     """What a class's file imports from beside it."""
     found = imported_by(kind.__module__)
     return json.dumps(found) if found else ""
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"

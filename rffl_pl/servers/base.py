@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.configured import Configured
-from rffl_pl.errors import GO_ON, UserError, ones_own
+from rffl_pl.errors import GO_ON, UserError, ones_own, path_of
 from rffl_pl.functional import wire
 from rffl_pl.functional.blocks import Rows
 from rffl_pl.functional.finite import all_finite
@@ -448,11 +448,10 @@ class Server(ParticipantSide, ABC):
         for name, value in state.items():
             lost = next(unkept(value), None)
             if lost is not None:
-                kind = type(lost)
                 raise UserError(
                     f"Expected state_dict of --server {type(self).__name__} to hold tensors and Python's own numbers "
-                    f"and texts, which a checkpoint keeps, but {name} has {kind.__module__}.{kind.__qualname__}; give "
-                    "float(...) or torch.as_tensor(...)."
+                    f"and texts, which a checkpoint keeps, but {name} has {path_of(type(lost))}; give float(...) "
+                    "or torch.as_tensor(...)."
                 )
 
     def _check_named(self, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rffl_pl.errors import GO_ON, UserError, ones_own
+from rffl_pl.errors import GO_ON, UserError, ones_own, path_of
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.kept import kept_apart
 from rffl_pl.functional.streams import random_stream
@@ -374,7 +374,7 @@ class Cohort:
         optimizer = apply_to_collection(self.optimizers[index].state_dict(), Tensor, lambda t: t.detach().cpu().clone())
         added = {} if self.corrections is None else {"scaffold": self.corrections.state_dict(index)}
         added |= {} if self._objective is None else {"objective": self.objective_memories[index]}
-        whose = {} if self._objective is None else {"objective_class": _path(self._objective)}
+        whose = {} if self._objective is None else {"objective_class": path_of(type(self._objective))}
         return {
             "network": {name: value for name, value in self.network_state(index).items() if name not in frozen},
             "optimizer": optimizer,
@@ -394,7 +394,8 @@ class Cohort:
         self.memories[index] = _copied(state["memory"], self.weights.device)
         self.attack_memories[index] = _copied(state["attack"], self.weights.device)
         if self._objective is not None:
-            remembered = state.get("objective", {}) if state.get("objective_class") == _path(self._objective) else {}
+            its_own = state.get("objective_class") == path_of(type(self._objective))
+            remembered = state.get("objective", {}) if its_own else {}
             self.objective_memories[index] = _copied(remembered, self.weights.device)
         if self.corrections is not None:
             self.corrections.load_state_dict(index, _copied(state.get("scaffold", {}), self.weights.device))
@@ -480,7 +481,3 @@ def _copied(memory: Mapping[str, Tensor], device: torch.device) -> dict[str, Ten
     """A memory that shares nothing with the one given; what is learnt in it goes on to be learnt."""
     copies = {name: value.detach().to(device, copy=True) for name, value in memory.items()}
     return {name: value.requires_grad_() if memory[name].requires_grad else value for name, value in copies.items()}
-
-
-def _path(objective: Objective) -> str:
-    return f"{type(objective).__module__}.{type(objective).__qualname__}"
