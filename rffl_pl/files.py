@@ -1,11 +1,16 @@
-"""Files that several processes come by: one at a time has a file to itself, and who reads one never sees half of it."""
+"""Files and folders that several processes come by.
+
+One at a time has a file to itself, and who reads one never sees half of it. A folder that was made for what then did
+not come is taken away, unless another process has put something there.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -53,3 +58,15 @@ def replaced(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def absent(folder: Path) -> list[Path]:
+    """The folder and those above it that do not exist, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those that are there and empty."""
+    for folder in folders:
+        with suppress(OSError, ValueError):
+            folder.rmdir()

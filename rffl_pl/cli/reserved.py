@@ -10,8 +10,8 @@ from pathlib import Path
 from rffl_pl import launch
 from rffl_pl.cli.mistakes import interrupted, mistake_behind
 from rffl_pl.cli.run import Run
-from rffl_pl.datamodules.files import absent, remove_empty
 from rffl_pl.errors import UserError
+from rffl_pl.files import absent, remove_empty
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.runs import RunFolder
 
@@ -56,7 +56,7 @@ class Reserved:
 
     def _take_away(self, folder: RunFolder) -> None:
         logged = folder.metrics_file.is_file() and folder.metrics_file.stat().st_size > 0
-        ended = folder.weights_file(0).parent.is_dir()
+        ended = folder.weights_files.is_dir()
         if not logged and not ended and folder.newest_checkpoint() is None:
             shutil.rmtree(folder.path, ignore_errors=True)
             remove_empty(self._above)  # unless another run has come to live there

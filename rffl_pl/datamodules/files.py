@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.error import URLError
@@ -13,6 +12,7 @@ from urllib.error import URLError
 from torchvision.datasets.utils import download_and_extract_archive
 
 from rffl_pl.errors import UserError, at_home, reason
+from rffl_pl.files import absent, remove_empty
 
 Download = Callable[[Path], object]
 """Puts a data set's files where they belong below a root."""
@@ -90,18 +90,6 @@ def _take(found: Path, file: Path, md5: str | None) -> None:
 
 def _of_network(error: BaseException) -> bool:
     return isinstance(error, URLError | ConnectionError | TimeoutError) or "Error downloading" in str(error)
-
-
-def absent(folder: Path) -> list[Path]:
-    """The folder and those above it that do not exist, the innermost first."""
-    return [path for path in (folder, *folder.parents) if not os.path.exists(path)]
-
-
-def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove those that are there and empty."""
-    for folder in folders:
-        with contextlib.suppress(OSError, ValueError):
-            folder.rmdir()
 
 
 def unpack_from(url: str, folder: Path) -> None:
