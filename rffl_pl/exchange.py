@@ -151,6 +151,11 @@ class Exchange:
         return self.rank < len(self.shards)
 
     @property
+    def sharded(self) -> bool:
+        """Whether several ranks serve."""
+        return len(self.shards) > 1
+
+    @property
     def hosted(self) -> Sequence[int]:
         """The participants of this rank."""
         return self.blocks[self.rank]
@@ -289,7 +294,7 @@ class Exchange:
         if self.rank == 0:
             for i in senders:
                 self._count(_UP, i, rows.shape[1] * rows.element_size())
-        if len(self.shards) == 1:
+        if not self.sharded:
             return senders, told
         theirs = told if self.rank == 0 else rows.new_empty(len(senders), rows.shape[1])
         return senders, self.ranks.broadcast(theirs)
@@ -327,12 +332,12 @@ class Exchange:
                 yield participant, self._unpacked(parts)
         for participant in removed if self.serves else ():
             self.active[participant] = False
-        if len(self.shards) > 1:
+        if self.sharded:
             self._bytes = self.ranks.total(self._bytes).cpu()
 
     def _unpacked(self, parts: list[Tensor]) -> Tensor:
         """The vector ``[D]`` behind the parts of a parcel, which are let go of."""
-        if len(self.shards) == 1:
+        if not self.sharded:
             return wire.unpack(parts.pop(), self.dimension).to(self.device)
         vector = torch.empty(self.dimension, device=self.device)
         for where in self.shards:

@@ -42,7 +42,7 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
     weights = hashlib.sha256(b"".join(raw(tensor) for tensor in module.network.state_dict().values()))
     facts = {
         "the versions": f"{rffl_pl.__version__}, torch {torch.__version__}, lightning {lightning.__version__}",
-        "the exchange": "sharded" if len(module.exchange.shards) > 1 else "central",
+        "the exchange": "sharded" if module.exchange.sharded else "central",
         **{option: _told(option, value) for option, value in settings.items() if option not in elsewhere},
         **_meetings(trainer),
         "the data": repr(module.data.identity()),

@@ -33,12 +33,12 @@ def judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, num
         verdict = _judged(table, table.server, uploads, heard, number)
     for rule in surrounded(table.server):  # uploads of who is hosted here are written over in the next round
         kept_apart(vars(rule), *uploads.values())
-    if len(exchange.shards) > 1:
+    if exchange.sharded:
         _check_agreement(exchange, verdict)
     if table.restored is not None:
         with warnings.catch_warnings(action="ignore"):
             differs = not _decides_the_same(table, table.restored, verdict, uploads, heard, number)
-        if len(exchange.shards) > 1:
+        if exchange.sharded:
             differs = exchange.anybody(differs)
         if differs and exchange.rank == 0:
             warn_of_lost_state(table.server, table.restored)
