@@ -314,8 +314,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     def own_examples(self, participant: int, count: int = 1) -> dict[str, Batch]:
         """Of the examples that are a hosted participant's own so many evenly spread of each kind, as a batch."""
-        held = {which: own.readers[participant] for which, own in self._own.items()}
-        return {which: reader.batch(spread(len(reader.dataset), count)) for which, reader in held.items()}  # type: ignore[arg-type]  # map-style
+        readers = {which: own.readers[participant] for which, own in self._own.items()}
+        return {which: reader.batch(spread(len(reader.dataset), count)) for which, reader in readers.items()}  # type: ignore[arg-type]  # map-style
 
     @property
     def padded(self) -> bool:
@@ -413,7 +413,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def _end_workers(self) -> None:
         if not hasattr(self, "_readers"):
             return  # one's own without a call of super().__init__()
-        own = (reader for held in self._own.values() for reader in held.readers.values())
+        own = (reader for holdings in self._own.values() for reader in holdings.readers.values())
         for reader in (*self._readers.values(), *own, *filter(None, [self._asked_for])):
             reader.close()
 
@@ -479,8 +479,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"Expected {owner} to bring validation examples with --data.split OWN, which holds out nobody's, but "
                 f"there are none; {self.validation_remedy}give --data.validation 0 and --data.watch test."
             )
-        held = partial(Holdings, owner=owner, num_classes=self.num_classes, num_workers=self.num_workers)
-        self._own = {which: held(read, self.hosted, which=which) for which, read in own.items()}
+        holdings = partial(Holdings, owner=owner, num_classes=self.num_classes, num_workers=self.num_workers)
+        self._own = {which: holdings(read, self.hosted, which=which) for which, read in own.items()}
 
     def _divide(self, groups: Tensor | None) -> None:
         """Hold examples out, and have the rest be the participants' shards."""

@@ -46,7 +46,7 @@ class CheckpointNotWrittenError(UserError):
     """A checkpoint could not be written; the one before is whole."""
 
 
-class Version(NamedTuple):
+class Stamp(NamedTuple):
     """What tells a checkpoint from another one: the same on every disk that has parts of it.
 
     Attributes:
@@ -162,7 +162,7 @@ def _put(partial: Path, target: Path, expected: Iterable[int], trusted: bool) ->
 def _take_back(partial: Path, target: Path, mark: str) -> None:
     """Let the checkpoint before be the last one again where another disk could not put its part in place."""
     _remove(partial)
-    if os.path.lexists(target) and version_of(target).mark == mark:
+    if os.path.lexists(target) and stamp_of(target).mark == mark:
         _remove(target)
     if not os.path.lexists(target) and _previous(target).exists():
         _previous(target).rename(target)
@@ -210,7 +210,7 @@ def _load(target: Path, hosted: Iterable[int] | None, server: bool) -> State:
         parts = {i: _read(target / participant_file(i)) for i in mine}
         judged = _read(target / SERVER) if server else {}
         named = {participant_file(i): part for i, part in parts.items()} | ({SERVER: judged} if server else {})
-        _check_versions(target, run, named)
+        _check_stamps(target, run, named)
         members = {i: part["member"] for i, part in parts.items()} | judged.get("members", {})
         participants = {i: part["state"] for i, part in parts.items()}
         run["federation"] = {**federation, "members": members, "participants": participants}
@@ -292,27 +292,27 @@ def _inside(path: Path) -> list[Path]:
     return [folder for folder in path.glob("*.ckpt") if (folder / RUN).is_file()]
 
 
-def versions(path: Path) -> tuple[dict[Version, Path], list[str]]:
+def stamps(path: Path) -> tuple[dict[Stamp, Path], list[str]]:
     """The checkpoints that a path stands for, newest first, and what is wrong with newer ones that cannot be read."""
-    found: dict[Version, Path] = {}
+    found: dict[Stamp, Path] = {}
     wrong = []
     for folder in choices(path):
         try:
-            found.setdefault(version_of(folder), folder)
+            found.setdefault(stamp_of(folder), folder)
         except UserError as error:
             if not found:
                 wrong.append(str(error))
     return found, wrong
 
 
-def common(everybodys: Sequence[Sequence[Version]]) -> list[Version]:
+def common(everybodys: Sequence[Sequence[Stamp]]) -> list[Stamp]:
     """The checkpoints that every rank has its part of, rank 0's newest first.
 
     Raises:
         UserError: If there is none.
     """
     first = everybodys[0]
-    found = [version for version in first if all(version in theirs for theirs in everybodys)]
+    found = [stamp for stamp in first if all(stamp in theirs for theirs in everybodys)]
     if not found:
         rank, theirs = min(enumerate(everybodys), key=lambda one: len(set(first).intersection(one[1])))
         raise UserError(
@@ -323,11 +323,11 @@ def common(everybodys: Sequence[Sequence[Version]]) -> list[Version]:
     return found
 
 
-def _rounds(versions: Sequence[Version]) -> str:
-    return ", ".join(str(version.round) for version in versions)
+def _rounds(given: Sequence[Stamp]) -> str:
+    return ", ".join(str(stamp.round) for stamp in given)
 
 
-def version_of(path: Path) -> Version:
+def stamp_of(path: Path) -> Stamp:
     """What tells this checkpoint from another one.
 
     Raises:
@@ -335,17 +335,17 @@ def version_of(path: Path) -> Version:
     """
     run = _read_run(path)
     with sound(path):
-        return _version(run)
+        return _stamp(run)
 
 
-def _version(part: State) -> Version:
-    return Version(part["round"], part.get("mark"))
+def _stamp(part: State) -> Stamp:
+    return Stamp(part["round"], part.get("mark"))
 
 
-def _check_versions(target: Path, run: State, parts: Mapping[str, State]) -> None:
-    whole = _version(run)
+def _check_stamps(target: Path, run: State, parts: Mapping[str, State]) -> None:
+    whole = _stamp(run)
     for name, part in parts.items():
-        if (own := _version(part)) != whole:
+        if (own := _stamp(part)) != whole:
             of = f"of round {own.round}" if own.round != whole.round else "was written with another one"
             raise UserError(
                 f"Expected all files of --ckpt_path {target} to be of one checkpoint, but {RUN} is of round "

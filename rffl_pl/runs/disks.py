@@ -13,7 +13,7 @@ from rffl_pl.errors import UserError
 T = TypeVar("T")
 
 
-class Ranks(Protocol):
+class Agreement(Protocol):
     """How ranks come to agree: all of them ask the same, and each waits for the others."""
 
     @property
@@ -53,7 +53,7 @@ class Disks:
         mark: What this launch has in common on all ranks, and with no other.
     """
 
-    def __init__(self, ranks: Ranks, mark: str) -> None:
+    def __init__(self, ranks: Agreement, mark: str) -> None:
         self._ranks, self._mark = ranks, mark
         self._theirs: list[Path] = []  # rank 0's names of the run's folder
         self._mine = Path()

@@ -26,7 +26,7 @@ from torch import Tensor
 from rffl_pl import launch
 from rffl_pl.errors import UserError
 from rffl_pl.files import locked
-from rffl_pl.runs.checkpoint import RUN, Version, choices, participant_file, version_of
+from rffl_pl.runs.checkpoint import RUN, Stamp, choices, participant_file, stamp_of
 from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.runs.durable import put
 from rffl_pl.runs.kinds import of_kind
@@ -254,7 +254,7 @@ class RunFolder:
             return False
         return self._left_after(newest, range(len(summary.examples)), result=True)
 
-    def ended(self, rounds: int, participants: Sequence[int], *, result: bool) -> Version | None:
+    def ended(self, rounds: int, participants: Sequence[int], *, result: bool) -> Stamp | None:
         """The checkpoint of the last round, if what one rank leaves at the end of a run is here and is of it.
 
         Args:
@@ -266,11 +266,11 @@ class RunFolder:
         if newest is None:
             return None
         try:
-            version = version_of(newest)
-            reached = {version.round, self.summary().rounds} if result else {version.round}
+            stamp = stamp_of(newest)
+            reached = {stamp.round, self.summary().rounds} if result else {stamp.round}
         except UserError:  # none, or one that is damaged
             return None
-        return version if reached == {rounds} and self._left_after(newest, participants, result=result) else None
+        return stamp if reached == {rounds} and self._left_after(newest, participants, result=result) else None
 
     def _left_after(self, checkpoint: Path, participants: Sequence[int], *, result: bool) -> bool:
         """Whether a checkpoint has participants' parts, and their weights, and the result, were written after it."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.errors import UserError
-from rffl_pl.runs.checkpoint import CheckpointNotWrittenError, Version, common, load, versions, write
-from rffl_pl.runs.disks import Disk, Disks, Ranks
+from rffl_pl.runs.checkpoint import CheckpointNotWrittenError, Stamp, common, load, stamps, write
+from rffl_pl.runs.disks import Agreement, Disk, Disks
 from rffl_pl.runs.readable import unreadable
 
 
@@ -23,7 +23,7 @@ class Keeper:
         all_serve: Whether every rank reads the server's part.
     """
 
-    def __init__(self, ranks: Ranks, disks: Disks, mark: str, *, all_serve: bool) -> None:
+    def __init__(self, ranks: Agreement, disks: Disks, mark: str, *, all_serve: bool) -> None:
         self._ranks, self._disks, self._mark, self._all_serve = ranks, disks, mark, all_serve
         self._writes = 0
         self._whole: set[Path] = set()  # checkpoints that are, on every disk
@@ -98,12 +98,12 @@ class Keeper:
             UserError: On every rank, if one of them finds no whole checkpoint of this package.
         """
         hosted = list(hosted)
-        found = self._versions(self._disks.here(path))
-        *newer, oldest = common([[Version(*one) for one in theirs] for theirs in self._ranks.everybodys(list(found))])
+        found = self._stamps(self._disks.here(path))
+        *newer, oldest = common([[Stamp(*one) for one in theirs] for theirs in self._ranks.everybodys(list(found))])
         mistakes: list[UserError] = []
-        for version in newer:
+        for stamp in newer:
             try:
-                loaded = self._load(found[version], hosted, server)
+                loaded = self._load(found[stamp], hosted, server)
                 break
             except UserError as error:
                 mistakes.append(error)
@@ -119,9 +119,9 @@ class Keeper:
             return None
         return f"Expected checkpoints to lie in the run's folder, but rank 0 names {path}; leave dirpath out."
 
-    def _versions(self, path: Path) -> dict[Version, Path]:
+    def _stamps(self, path: Path) -> dict[Stamp, Path]:
         """The checkpoints that a path stands for on this rank, newest first; at least one."""
-        found, wrong = versions(path)
+        found, wrong = stamps(path)
         if (word := self._ranks.first_word(None if found else wrong[-1])) is not None:
             raise UserError(word)
         if (word := self._ranks.first_word(wrong[0] if wrong else None)) is not None:

@@ -22,7 +22,9 @@ def unreadable(checkpoint: Mapping[str, Any], *, optimizers: bool) -> str | None
     """
     callbacks = (checkpoint.get("callbacks") or {}).items()
     states = {f"--trainer.callbacks {key.partition('{')[0]}": state for key, state in callbacks}
-    for make in [*checkpoint.get("federation", {}).get("participants", {}).values()][:optimizers]:  # one: all are alike
+    participants = checkpoint.get("federation", {}).get("participants", {})
+    if optimizers and participants:
+        make = next(iter(participants.values()))  # one: all are alike
         states["--model.optimizer"] = make()["optimizer"]
     for owner, state in states.items():
         buffer = io.BytesIO()

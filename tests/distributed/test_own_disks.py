@@ -12,7 +12,7 @@ import torch
 
 from rffl_pl.federation import Federation
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import versions
+from rffl_pl.runs.checkpoint import stamps
 from tests.cli.folders import DIGITS, assert_same_bits, rows
 from tests.conftest import QUICK, ROOT, Ended, only_run
 from tests.ranks import forked
@@ -88,7 +88,7 @@ def of(participants: list[int]) -> set[str]:
 
 def kept(run: RunFolder) -> list[int]:
     """The rounds of the checkpoints on a disk."""
-    return [version.round for version in versions(run.checkpoints)[0]]
+    return [stamp.round for stamp in stamps(run.checkpoints)[0]]
 
 
 def ended_as(whole: Path, here: RunFolder, there: RunFolder) -> None:

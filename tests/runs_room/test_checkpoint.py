@@ -27,8 +27,8 @@ from rffl_pl.runs.checkpoint import (
     header,
     load,
     read,
-    version_of,
-    versions,
+    stamp_of,
+    stamps,
     wandb_run,
     write,
 )
@@ -293,19 +293,19 @@ def test_a_write_that_one_disk_alone_came_to(tmp_path: Path, monkeypatch: pytest
             put.set()
         return done
 
-    before = version_of(there / "last.ckpt")
+    before = stamp_of(there / "last.ckpt")
     for round_ in (7, 5, 9):  # as SIGTERM between two rounds of a cadence has it
         put = threading.Event()
         with monkeypatch.context() as patch:
             patch.setattr(Path, "rename", killed)
             with pytest.raises(KeyboardInterrupt):
                 written(here, round_, other=there, ranks=ranks if round_ == 7 else None)
-        assert version_of(here / "last.ckpt").round == round_
-        assert before in versions(here)[0]
-        assert before in versions(there)[0]
+        assert stamp_of(here / "last.ckpt").round == round_
+        assert before in stamps(here)[0]
+        assert before in stamps(there)[0]
     written(here, 8, other=there)
-    assert list(versions(here)[0]) == list(versions(there)[0])
-    assert [version.round for version in versions(here)[0]] == [8, 4]
+    assert list(stamps(here)[0]) == list(stamps(there)[0])
+    assert [stamp.round for stamp in stamps(here)[0]] == [8, 4]
 
 
 def test_a_disk_that_cannot_put_its_part_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,11 +325,11 @@ def test_a_disk_that_cannot_put_its_part_in_place(tmp_path: Path, monkeypatch: p
         for round_ in (5, 6, 7):
             with pytest.raises(CheckpointNotWrittenError, match="Input/output error"):
                 written(here, round_, other=there, ranks=ranks)
-            assert version_of(here / "last.ckpt") == version_of(there / "last.ckpt")
-            assert version_of(here / "last.ckpt").round == 4
+            assert stamp_of(here / "last.ckpt") == stamp_of(there / "last.ckpt")
+            assert stamp_of(here / "last.ckpt").round == 4
             assert not list(tmp_path.rglob(".last.ckpt.partial"))
     written(here, 8, other=there, ranks=ranks)
-    assert [[version.round for version in versions(disk)[0]] for disk in (here, there)] == [[8, 4], [8, 4]]
+    assert [[stamp.round for stamp in stamps(disk)[0]] for disk in (here, there)] == [[8, 4], [8, 4]]
 
 
 def test_a_disk_without_room_for_parts(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_a_disk_without_room_for_parts(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotWrittenError, match="File exists"):
         written(tmp_path, 5, ranks=ranks)
     written(tmp_path, 6, ranks=ranks)
-    assert [version.round for version in versions(tmp_path)[0]] == [6, 4]
+    assert [stamp.round for stamp in stamps(tmp_path)[0]] == [6, 4]
 
 
 def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
