@@ -181,3 +181,13 @@ class Federation(Configured):
         """
         text = "/".join(map(str, (self.seed, purpose, *coordinates)))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def check_federation(given: object) -> None:
+    """See that what data and module are given is a federation.
+
+    Raises:
+        UserError: If it is none, the class itself for instance.
+    """
+    if not isinstance(given, Federation):
+        raise UserError(f"Expected the federation to be one that is made, Federation(), but got {given}.")

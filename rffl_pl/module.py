@@ -26,7 +26,7 @@ from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.evaluation import Evaluation, Scores, Validation, how_many, limited
 from rffl_pl.exchange import Exchange
-from rffl_pl.federation import Federation
+from rffl_pl.federation import Federation, check_federation
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.rehearsal.checks import check_memory, check_same_federation, check_trainer
 from rffl_pl.rehearsal.first_step import (
@@ -131,8 +131,7 @@ class FederatedModule(Configured, LightningModule):
         measures: list[Metric] | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(federation, Federation):
-            raise UserError(f"Expected the federation to be one that is made, Federation(), but got {federation}.")
+        check_federation(federation)
         if not isinstance(measures or [], list) or not all(isinstance(measure, Metric) for measure in measures or []):
             raise UserError(f"Expected measures to be a list of metrics that are made, but got {measures}.")
         if not isinstance(network, nn.Module):

@@ -33,7 +33,7 @@ from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import DIR, OWN, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
 from rffl_pl.errors import UserError, check_number
-from rffl_pl.federation import Federation
+from rffl_pl.federation import Federation, check_federation
 from rffl_pl.functional.streams import Stream
 from rffl_pl.launch import words
 from rffl_pl.training.fingerprints import fingerprints
@@ -117,8 +117,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         num_workers: int = 0,
     ) -> None:
         super().__init__()
-        if not isinstance(federation, Federation):
-            raise UserError(f"Expected the federation to be one that is made, Federation(), but got {federation}.")
+        check_federation(federation)
         for name, value in (
             ("examples_per_participant", 1 if examples_per_participant is None else examples_per_participant),
             ("adversary_examples", adversary_examples),
