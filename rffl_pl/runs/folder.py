@@ -110,10 +110,7 @@ class RunFolder:
     def sign(self) -> None:
         """Leave the launch's name in the folder, if this thread has taken it: from now on the launch writes there."""
         if (file := _taken.files.get(self._place)) is not None:
-            file.seek(0)
-            if file.read()[-1:] not in ("", "\n"):  # earlier releases ended no line
-                file.write("\n")
-            file.write(f"{launch.identity() or ''}\n")
+            _append(file, launch.identity() or "")
             file.flush()
 
     @property
@@ -186,9 +183,7 @@ class RunFolder:
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         line = json.dumps({"at": at, "rounds": rounds, "ranks": ranks, **circumstances(), "own": dict(own)})
         with self.starts_file.open("a+", encoding="utf-8", errors="replace") as file:
-            file.seek(0)
-            cut_off = file.read()[-1:] not in ("", "\n")  # as a process that is killed leaves it
-            file.write("\n" * cut_off + f"{line}\n")
+            _append(file, line)
         self.sign()
 
     def launch(self) -> str | None:
@@ -448,6 +443,13 @@ def _round(row: dict[str, str], before: list[bool] | None, honest: int | None) -
 def _kinds() -> dict[str, Any]:
     """Of what kind everything in a result is: to resolve that takes as long as to read one."""
     return get_type_hints(Summary)
+
+
+def _append(file: TextIO, line: str) -> None:
+    """Add a line to a file whose last one may be cut off, as earlier releases and killed processes leave it."""
+    file.seek(0)
+    cut_off = file.read()[-1:] not in ("", "\n")
+    file.write("\n" * cut_off + f"{line}\n")
 
 
 def _make_parents(path: Path) -> None:
