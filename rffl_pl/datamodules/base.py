@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import astuple
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -39,6 +39,7 @@ from rffl_pl.launch import words
 from rffl_pl.training.fingerprints import fingerprints
 
 Watch = Literal["validation", "test"]
+T = TypeVar("T")
 
 MOST_WORKERS = 4096
 """More processes than a machine starts."""
@@ -153,7 +154,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.held_out = torch.empty(0, dtype=torch.int64)
         self._parts_read: dict[str, Part] | None = None
         self._readers: dict[str, Reader] = {}
-        self._asked_for: Reader | None = None
+        self._asked: dict[object, Reader] = {}
         self._own: dict[str, Holdings] = {}
         self._told: dict[str, list[Holding]] = {}
 
@@ -330,9 +331,13 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def extremes(self) -> Iterator[tuple[str, Batch]]:
         """Of the examples of each kind that are whole numbers in memory those with the smallest and the largest.
 
-        Of sentences the longest, and one with the largest id. As a batch.
+        Of sentences the longest, and one with the largest id. As a batch; where a trainer predicts also of what it is
+        asked for.
         """
-        for which, reader in self._every_reader():
+        readers = [*self._every_reader()]
+        if self.trainer is not None and self.trainer.predicting and (asked := self.asked) is not None:
+            readers.append(("predicted", asked))
+        for which, reader in readers:
             if isinstance(reader.dataset, Sentences):
                 yield which, reader.batch(reader.dataset.extremes())
             elif (tensors := tensors_of(reader.dataset)) is not None and tensors[0].dtype in (torch.int64, torch.int32):
@@ -367,16 +372,25 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             return self._measuring.sample(self._sizes("validation"), part=2)
         return self._measuring.sample([len(self.held_out)] * self.federation.total, part=2)
 
-    def _to_predict(self) -> Dataset[Any] | None:
-        """Examples that are predicted in place of the test set; None where nobody asks for any."""
+    @property
+    def asked(self) -> Reader | None:
+        """Reads examples that are predicted in place of the test set; None where nobody asks for any."""
         return None
+
+    def _read_once(self, place: T | None, read: Callable[[T], Dataset[Any]]) -> Reader | None:
+        """As `asked`, of what a user names for it, which is read when it is first asked for."""
+        if place is None:
+            return None
+        if place not in self._asked:
+            self._asked = {place: Reader(read(place), self.num_workers)}
+        return self._asked[place]
 
     def predict_dataloader(self) -> Evaluated:
         """The examples that classes are asked for, else the test set, or each participant's own; in its order."""
         parts = self._parts  # which are there once they are read
         warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
-        if (asked := self._to_predict()) is not None:
-            return self.all_of(asked)
+        if (asked := self.asked) is not None:
+            return asked.batches(torch.arange(len(asked.dataset)), self.eval_batch_size)  # type: ignore[arg-type]  # map-style
         if self.apart("test"):
             return self._measuring.all_apart(self._own["test"].readers, self._sizes("test"))
         count = len(parts["test"])
@@ -413,14 +427,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         if not hasattr(self, "_readers"):
             return  # one's own without a call of super().__init__()
         own = (reader for holdings in self._own.values() for reader in holdings.readers.values())
-        for reader in (*self._readers.values(), *own, *filter(None, [self._asked_for])):
+        for reader in (*self._readers.values(), *own, *self._asked.values()):
             reader.close()
-
-    def all_of(self, asked: Dataset[Any]) -> Evaluated:
-        """All examples of a dataset that is predicted in the test set's place, in their order, for everybody."""
-        if self._asked_for is None or self._asked_for.dataset is not asked:
-            self._asked_for = Reader(asked, self.num_workers)
-        return self._asked_for.batches(torch.arange(len(asked)), self.eval_batch_size)  # type: ignore[arg-type]  # map-style
 
     @property
     def _measuring(self) -> Measuring:

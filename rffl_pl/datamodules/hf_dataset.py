@@ -19,6 +19,7 @@ from rffl_pl.datamodules.hugging_face import HuggingFaceData, places_of
 from rffl_pl.datamodules.inputs import spread
 from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.telling import LOOKED_AT, beginning_of, fingerprint_of
 from rffl_pl.errors import UserError, in_a_line
@@ -90,18 +91,14 @@ class HFDataset(HuggingFaceData):
             groups=train.groups,
         )
 
-    def _to_predict(self) -> Images | Placed | None:
-        return None if self.split_names["predict"] is None else self._asked
+    @property
+    def asked(self) -> Reader | None:
+        return self._read_once(self.split_names["predict"], self._rows_of)
 
-    @cached_property
-    def _asked(self) -> Images | Placed:
-        """The rows of the split `predict`."""
+    def _rows_of(self, split: str) -> Images | Placed:
         rows = self._split(self._found(), "predict")
         if not len(rows):
-            raise UserError(
-                f"Expected rows in split {self.split_names['predict']} of --data.predict, but it has none; name "
-                "another."
-            )
+            raise UserError(f"Expected rows in split {split} of --data.predict, but it has none; name another.")
         part = Labelled(rows=rows, labels=[0] * len(rows), places=range(len(rows)))
         if self._scale is not None:
             return self._standardised(part, "predict", self._numbers(part, "predict"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_folders import FORMATS, ClassFolders, Unlabelled
 from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.sources import HARM, Sources
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError, in_a_line, words_of
@@ -110,15 +111,13 @@ class ImageFolder(FederatedDataModule):
         warn = warnings.warn if isinstance(self.split, OWN) else rank_zero_warn
         warn(message, stacklevel=3)
 
-    def _to_predict(self) -> Unlabelled | None:
-        return None if self.predict_folder is None else self._asked
+    @property
+    def asked(self) -> Reader | None:
+        return self._read_once(self.predict_folder, self._images_in)
 
-    @cached_property
-    def _asked(self) -> Unlabelled:
-        """The images of `predict_folder`."""
-        assert self.predict_folder is not None
+    def _images_in(self, folder: Path) -> Unlabelled:
         option = "--data.predict_folder"
-        asked = Unlabelled(self.predict_folder, partial(_input, self.pixels, option=option), option)
+        asked = Unlabelled(folder, partial(_input, self.pixels, option=option), option)
         if asked.unread:
             self._warn(
                 f"{len(asked.unread)} files below {option} are not read, {asked.unread[0]} for one; images are those "

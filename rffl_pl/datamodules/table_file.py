@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rffl_pl.datamodules.class_names import column_names, listed
 from rffl_pl.datamodules.columns import Columns, Row, text_of
 from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.row_files import Record, check_characters, columns_of, records
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import OWN
@@ -112,14 +113,12 @@ class TableFile(LabelledFile):
         """As for any data, and how its rows are read: with other means a model would read other numbers."""
         return super().identity() | {"columns": self.columns_read.digest}
 
-    def _to_predict(self) -> Placed | None:
-        return None if self.predict_file is None else self._asked
+    @property
+    def asked(self) -> Reader | None:
+        return self._read_once(self.predict_file, self._rows_in)
 
-    @cached_property
-    def _asked(self) -> Placed:
-        """The rows of `predict_file`."""
-        assert self.predict_file is not None
-        found = self._unlabelled(self.predict_file, "--data.predict_file")
+    def _rows_in(self, file: str) -> Placed:
+        found = self._unlabelled(file, "--data.predict_file")
         x = self.columns_read.encode([*found.values()], rank_zero_warn)
         return Placed(x, torch.zeros(len(x), dtype=torch.int64), places=[*found])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.labelled import Lines
 from rffl_pl.datamodules.own import Own
-from rffl_pl.datamodules.reading import Batch, Reader
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.row_files import COLUMNS, read_lines
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.sources import Sources
@@ -165,19 +165,12 @@ class TextDataModule(FederatedDataModule):
             "everybody's own sentences."
         )
 
-    def extremes(self) -> Iterator[tuple[str, Batch]]:
-        yield from super().extremes()
-        if self.predict_file is not None and self.trainer is not None and self.trainer.predicting:
-            yield "predicted", Reader(self._asked).batch(self._asked.extremes())
+    @property
+    def asked(self) -> Reader | None:
+        return self._read_once(self.predict_file, self._sentences_in)
 
-    def _to_predict(self) -> Sentences | None:
-        return None if self.predict_file is None else self._asked
-
-    @cached_property
-    def _asked(self) -> Sentences:
-        """The sentences of `predict_file`."""
-        assert self.predict_file is not None
-        return self._encoded(self.asked_in(Path(self.predict_file)), "sentences of --data.predict_file")
+    def _sentences_in(self, file: str) -> Sentences:
+        return self._encoded(self.asked_in(Path(file)), "sentences of --data.predict_file")
 
     def asked_in(self, path: Path) -> Texts:
         """The sentences of a file that classes are asked for, whatever their labels.

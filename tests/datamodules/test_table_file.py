@@ -535,5 +535,8 @@ def test_rows_that_are_asked_for_later(tmp_path: Path) -> None:
     data.predict_file = write(tmp_path / "b.csv", patients(2))
     (batch,) = data.predict_dataloader()
     assert len(batch[0]) == 2
+    data.predict_file = write(tmp_path / "c.csv", patients(3))
+    (batch,) = data.predict_dataloader()
+    assert len(batch[0]) == 3
     data.predict_file = None
     assert len(data.predict_dataloader()) == tested
