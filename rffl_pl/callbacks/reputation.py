@@ -11,7 +11,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from rffl_pl.adversaries import Cast
 from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
@@ -19,12 +18,18 @@ from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own, path_of
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.rehearsal.pieces import check_pieces
-from rffl_pl.round.handing import own_entries
+from rffl_pl.rehearsal.server import (
+    check_coalition,
+    check_corrections,
+    check_shardable,
+    check_shared,
+    check_sharing,
+)
 from rffl_pl.round.play import bring_up_to_date, play
 from rffl_pl.round.table import Table
 from rffl_pl.runs.checkpoint import sound
-from rffl_pl.servers import RFFL, Consensus, Server, Verdict
-from rffl_pl.servers.around import innermost, surrounded
+from rffl_pl.servers import Server, Verdict
+from rffl_pl.servers.around import surrounded
 from rffl_pl.strategy import FederatedStrategy
 
 Memories = dict[int, dict[str, Tensor]]
@@ -64,16 +69,12 @@ class ReputationExchange(Callback):
             return
         count_in_epochs(trainer)
         if isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.sharded:
-            _check_shardable(self.server, pl_module.cast)
-        sharing = {"--model.personal": pl_module.pull, "--model.scaffold": pl_module.scaffold}
-        for option in [option for option, asked in sharing.items() if asked and not self.server.communicates]:
-            raise UserError(
-                f"Expected a --server that gives participants something to share with {option}, but got "
-                f"{type(self.server).__name__}, where everybody's model is its own; leave one."
-            )
+            check_shardable(self.server, pl_module.cast)
+        check_sharing(self.server, {"--model.personal": pl_module.pull > 0, "--model.scaffold": pl_module.scaffold})
         if pl_module.scaffold:
-            _check_corrections(self.server)
-        _check_coalition(self.server, pl_module)
+            check_corrections(self.server)
+        if pl_module.federation.coalition is not None:
+            check_coalition(self.server, pl_module.pull)
         self._unstarted = _copy_of_ones_own(self.server)
         with ones_own(self.server, "--server", "start"), warnings.catch_warnings():
             if not trainer.is_global_zero:
@@ -84,7 +85,8 @@ class ReputationExchange(Callback):
                 f"Expected start of --server {type(self.server).__name__} to call super().start(task), but it does "
                 "not; have it do so first."
             )
-        _check_shared(self.server, pl_module)
+        if pl_module.federation.coalition is not None:
+            check_shared(self.server, pl_module.initial_weights())
         if self._unstarted is not None:
             check_pieces(self._unstarted, pl_module.task())
         self._colluders, self._behind = {}, False
@@ -219,83 +221,5 @@ def _named(server: Server) -> str:
     return kind.__name__ if is_packaged(kind) else path_of(kind)
 
 
-def _check_shardable(server: Server, cast: Cast) -> None:
-    """See that nobody needs whole uploads on one rank.
-
-    Raises:
-        UserError: If somebody does.
-    """
-    *around, rule = surrounded(server)
-    option = "--server" + ".rule" * len(around)
-    whole = isinstance(rule, Consensus) and rule.whole
-    if server.communicates and (rule.by_coordinate is None or whole):
-        raise UserError(
-            f"Expected {option} to be one that works on a part of the coordinates under --exchange sharded, but got "
-            f"{type(rule).__name__}, whose {'whole is True' if whole else 'by_coordinate is None'}; give --exchange "
-            "central."
-        )
-    if cast.omniscient:
-        names = ", ".join(sorted({type(attack).__name__ for attack in cast.omniscient.values()}))
-        raise UserError(
-            f"Expected --adversaries to go by what they have themselves under --exchange sharded, but got {names}, "
-            "shown whole honest uploads on the server; give --exchange central."
-        )
-
-
 def _copied(memories: Memories, device: torch.device | str) -> Memories:
     return {i: {name: value.to(device, copy=True) for name, value in memory.items()} for i, memory in memories.items()}
-
-
-def _check_corrections(server: Server) -> None:
-    """See that what participants download tells where their updates went.
-
-    Raises:
-        UserError: If it does not.
-    """
-    others = [rule for rule in surrounded(server) if not rule.steps_by_updates]
-    if others:
-        remedy = "give --server.subtract_own false, or leave one" if isinstance(others[0], RFFL) else "leave one"
-        raise UserError(
-            "Expected a --server whose steps are means of updates with --model.scaffold, which reads the mean gradient "
-            f"off them, but got {type(others[0]).__name__}, with whose steps models get worse or diverge; {remedy}."
-        )
-
-
-def _check_coalition(server: Server, module: FederatedModule) -> None:
-    """See that a coalition's model is what everybody is measured with.
-
-    Where models are each one's own, and reputations those of all, it would be no federation without the others.
-
-    Raises:
-        UserError: If it is not.
-    """
-    if module.federation.coalition is None:
-        return
-    rule = innermost(server)
-    own = isinstance(rule, Consensus) and rule.own_models
-    if own or not isinstance(server, Consensus):
-        each = ", under which everybody's model is its own" if own else ""
-        raise UserError(
-            f"Expected a --server with one shared model, such as FedAvg, with --federation.coalition, but got "
-            f"{type(rule).__name__}{each}; leave one."
-        )
-    if module.pull:
-        raise UserError(
-            f"Expected --model.personal to be 0 with --federation.coalition, but got {module.pull:g}; the others would "
-            "be measured with models of their own."
-        )
-
-
-def _check_shared(server: Server, module: FederatedModule) -> None:
-    """Likewise see that the others would not be measured with layers of their own, which they never train.
-
-    Raises:
-        UserError: If they would.
-    """
-    if module.federation.coalition is None:
-        return
-    if own_entries(server, module.initial_weights()).any():
-        raise UserError(
-            "Expected a --server with one shared model with --federation.coalition, but "
-            f"{type(innermost(server)).__name__} has participants keep entries that they do not send; leave one."
-        )

@@ -1,0 +1,117 @@
+"""Whether a server fits what is asked for beside it: how ranks serve, what participants train with, who takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from rffl_pl.adversaries import Cast
+from rffl_pl.errors import UserError
+from rffl_pl.round.handing import own_entries
+from rffl_pl.servers import RFFL, Consensus, Server
+from rffl_pl.servers.around import innermost, surrounded
+
+
+def check_shardable(server: Server, cast: Cast) -> None:
+    """See that nobody needs whole uploads on one rank.
+
+    Args:
+        server: The rule.
+        cast: Who attacks.
+
+    Raises:
+        UserError: If somebody does.
+    """
+    *around, rule = surrounded(server)
+    option = "--server" + ".rule" * len(around)
+    whole = isinstance(rule, Consensus) and rule.whole
+    if server.communicates and (rule.by_coordinate is None or whole):
+        raise UserError(
+            f"Expected {option} to be one that works on a part of the coordinates under --exchange sharded, but got "
+            f"{type(rule).__name__}, whose {'whole is True' if whole else 'by_coordinate is None'}; give --exchange "
+            "central."
+        )
+    if cast.omniscient:
+        names = ", ".join(sorted({type(attack).__name__ for attack in cast.omniscient.values()}))
+        raise UserError(
+            f"Expected --adversaries to go by what they have themselves under --exchange sharded, but got {names}, "
+            "shown whole honest uploads on the server; give --exchange central."
+        )
+
+
+def check_sharing(server: Server, asked: Mapping[str, bool]) -> None:
+    """See that participants are given something to share, where they train with it.
+
+    Args:
+        server: The rule.
+        asked: By option that goes by what is shared, whether somebody asks for it.
+
+    Raises:
+        UserError: If they are not.
+    """
+    option = next((option for option, so in asked.items() if so), None)
+    if option is not None and not server.communicates:
+        raise UserError(
+            f"Expected a --server that gives participants something to share with {option}, but got "
+            f"{type(server).__name__}, where everybody's model is its own; leave one."
+        )
+
+
+def check_corrections(server: Server) -> None:
+    """See that what participants download tells where their updates went.
+
+    Raises:
+        UserError: If it does not.
+    """
+    others = [rule for rule in surrounded(server) if not rule.steps_by_updates]
+    if others:
+        remedy = "give --server.subtract_own false, or leave one" if isinstance(others[0], RFFL) else "leave one"
+        raise UserError(
+            "Expected a --server whose steps are means of updates with --model.scaffold, which reads the mean gradient "
+            f"off them, but got {type(others[0]).__name__}, with whose steps models get worse or diverge; {remedy}."
+        )
+
+
+def check_coalition(server: Server, pull: float) -> None:
+    """See that a coalition's model is what everybody is measured with.
+
+    Where models are each one's own, and reputations those of all, it would be no federation without the others.
+
+    Args:
+        server: The rule.
+        pull: How strongly models of their own are drawn to the shared one; 0 where there are none.
+
+    Raises:
+        UserError: If it is not.
+    """
+    rule = innermost(server)
+    own = isinstance(rule, Consensus) and rule.own_models
+    if own or not isinstance(server, Consensus):
+        each = ", under which everybody's model is its own" if own else ""
+        raise UserError(
+            f"Expected a --server with one shared model, such as FedAvg, with --federation.coalition, but got "
+            f"{type(rule).__name__}{each}; leave one."
+        )
+    if pull:
+        raise UserError(
+            f"Expected --model.personal to be 0 with --federation.coalition, but got {pull:g}; the others would "
+            "be measured with models of their own."
+        )
+
+
+def check_shared(server: Server, initial: Tensor) -> None:
+    """See that those outside of a coalition would not be measured with layers of their own, which they never train.
+
+    Args:
+        server: The rule; started.
+        initial: The weights ``[D]`` that everybody starts from.
+
+    Raises:
+        UserError: If they would.
+    """
+    if own_entries(server, initial).any():
+        raise UserError(
+            "Expected a --server with one shared model with --federation.coalition, but "
+            f"{type(innermost(server)).__name__} has participants keep entries that they do not send; leave one."
+        )
