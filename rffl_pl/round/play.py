@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -11,15 +11,14 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Traffic
 from rffl_pl.functional.finite import all_finite
-from rffl_pl.functional.kept import check_tensors, kept_apart
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.round.given import checked_model, kept, packed, sent, unpacked
 from rffl_pl.round.handing import own_entries, shares_model
 from rffl_pl.round.judging import judge
 from rffl_pl.round.running import RunningStatistics
-from rffl_pl.round.table import Table, of_server
-from rffl_pl.servers import Server, Verdict
+from rffl_pl.round.table import Table
+from rffl_pl.servers import Verdict
 from rffl_pl.training.cohort import Cohort
-from rffl_pl.training.fingerprints import left_alone
 from rffl_pl.training.schedule import Examples, Schedule
 
 
@@ -96,7 +95,7 @@ def _ask(table: Table, number: int, beside: int) -> None:
     def model_for(participant: int) -> Tensor | None:
         model = table.model_for(table.server, participant, number)
         if model is not None and not any(model is one for one in checked):
-            checked[:] = [_checked_model(table.server, model, number)]
+            checked[:] = [checked_model(table.server, model, number)]
         return model
 
     _hand_models(table, exchange.ask(asked, model_for if exchange.serves else None, beside))
@@ -110,24 +109,6 @@ def _hand_models(table: Table, models: Iterable[tuple[int, Tensor]]) -> None:
         if own is None and shares_model(table.server):
             own = own_entries(table.server, row)
         row.copy_(model if own is None else torch.where(own, row, model))
-
-
-def _checked_model(server: Server, model: object, number: int) -> Tensor:
-    """A model that a participant can start from.
-
-    Raises:
-        UserError: If it has not every entry, is not float32, or cannot be computed with.
-    """
-    where = server.coordinates.where
-    _check_shape("model_for", server, model, (where.stop - where.start,))
-    assert isinstance(model, Tensor)
-    if model.dtype != torch.float32:
-        raise UserError(
-            f"Expected model_for of --server {type(server).__name__} to give float32, but got {model.dtype}; give "
-            "model.float()."
-        )
-    server.check_finite("the model_for a participant", model, number + 1)
-    return model
 
 
 def bring_up_to_date(table: Table) -> None:
@@ -189,54 +170,17 @@ def _trained(
 
 def _forge(table: Table, trained: Container[int], number: int) -> None:
     """Leave everybody with what it keeps of its update, and its row of `Cohort.updates` with what it sends."""
-    cohort, server = table.cohort, table.server
+    cohort = table.cohort
     for index, participant in table.up():
         update = cohort.withdraw(index) if participant in trained else cohort.idle(index)
-        own = update
-        if table.exchange.active[participant]:  # whoever has been removed keeps all of it
-            keeping = of_server(server, "keep what is a participant's own of its update", number)
-            given = left_alone(f"kept of --server {type(server).__name__} to leave updates as they are", update)
-            with table.drawing_ones_own("kept", participant, number), keeping, given:
-                own = server.kept(update)
-            _check_shape("kept", server, own, update.shape)
-        sent = update
+        # Whoever has been removed keeps all of it.
+        own = kept(table, participant, update, number) if table.exchange.active[participant] else update
+        upload = update
         if participant in table.exchange.asked:
             forged = _forged(table, index, update, number)
-            sent = _sent(table, participant, forged, cohort.memories[index], cohort.weights[index], number)
+            upload = sent(table, participant, forged, cohort.memories[index], cohort.weights[index], number)
         cohort.integrate(index, own)  # which may be the very update: before it makes room
-        update.copy_(sent)
-
-
-def _sent(
-    table: Table, participant: int, upload: Tensor, memory: dict[str, Tensor], model: Tensor, number: int
-) -> Tensor:
-    """What a participant sends of an upload ``[D]``; noise that a rule adds is the participant's own.
-
-    Raises:
-        UserError: If the server's class has it send another number of entries, remember what no checkpoint keeps, or
-            changes what it is given in place.
-    """
-    server, seed = table.server, table.federation.seed_for("upload", participant, number)
-    given = left_alone(f"outgoing of --server {type(server).__name__} to leave updates as they are", upload, model)
-    with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number), given:
-        sent = server.outgoing(upload, memory, model)
-    _check_shape("outgoing", server, sent, upload.shape)
-    check_tensors(f"outgoing of --server {type(server).__name__}", memory)
-    kept_apart(memory, upload, model)
-    return sent
-
-
-def _check_shape(method: str, server: Server, given: object, shape: Sequence[int]) -> None:
-    """See that something has an entry for every entry of an update.
-
-    Raises:
-        UserError: If not.
-    """
-    if not isinstance(given, Tensor) or given.shape != torch.Size(shape):
-        got = f"shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
-        raise UserError(
-            f"Expected {method} of --server {type(server).__name__} to give shape {list(shape)}, but got {got}."
-        )
+        update.copy_(upload)
 
 
 def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:
@@ -254,53 +198,19 @@ def _upload(table: Table, number: int) -> dict[int, Tensor]:
     rows = {i: cohort.updates[k] for k, i in table.hosted()}
     uploads: dict[int, Tensor] = {}
 
-    def packed(participant: int, where: slice) -> Tensor:
+    def payload_of(participant: int, where: slice) -> Tensor:
         with table.drawing_ones_own("pack", participant, number, where.start):
-            return _packed(server, rows[participant][where], number)
+            return packed(server, rows[participant][where], number)
 
     def arrived(participant: int, payload: Tensor) -> None:
         where = server.coordinates.where
         with table.drawing_ones_own("unpack", participant, number, where.start):
-            upload = _unpacked(server, payload, where.stop - where.start, number)
+            upload = unpacked(server, payload, where.stop - where.start, number)
         # What comes back to where it was sent from takes no second place.
         uploads[participant] = rows[participant][where].copy_(upload) if participant in rows else upload
 
-    table.exchange.gather_uploads(packed, arrived)
+    table.exchange.gather_uploads(payload_of, arrived)
     return dict(sorted(uploads.items()))
-
-
-def _packed(server: Server, upload: Tensor, number: int) -> Tensor:
-    """The payload of an upload.
-
-    Raises:
-        UserError: If it is none that travels.
-    """
-    with of_server(server, "pack an upload", number):
-        payload: object = server.pack(upload)
-    if not isinstance(payload, Tensor) or payload.dim() != 1 or payload.dtype != torch.uint8:
-        got = (
-            f"{payload.dtype} of shape {list(payload.shape)}" if isinstance(payload, Tensor) else type(payload).__name__
-        )
-        raise UserError(
-            f"Expected pack of --server {type(server).__name__} to give bytes, a tensor [K] of uint8, but got {got}; a "
-            "tensor of another type has them as flatten().view(torch.uint8)."
-        )
-    return payload
-
-
-def _unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> Tensor:
-    """The upload ``[dimension]`` behind a payload; NaN, which is set aside, behind one that nobody packs so.
-
-    Raises:
-        UserError: If it is none.
-    """
-    with of_server(server, "unpack an upload", number):
-        try:
-            upload = server.unpack(payload, dimension)
-        except ValueError:
-            return torch.full((dimension,), torch.nan, device=payload.device)
-    _check_shape("unpack", server, upload, (dimension,))
-    return upload
 
 
 def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
@@ -311,21 +221,21 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
         return
     known, adversaries = torch.stack(honest), sum(not table.federation.is_honest(i) for i in uploads)
     for participant in colluding:
-        sent, memory = uploads[participant], table.colluders.setdefault(participant, {})
-        nowhere = torch.zeros_like(sent)
+        upload, memory = uploads[participant], table.colluders.setdefault(participant, {})
+        nowhere = torch.zeros_like(upload)
         situation = table.cast.situation(
             participant,
             number,
             memory=memory,
-            update=sent,
+            update=upload,
             model=nowhere,
             honest=known.clone(),
             adversaries=adversaries,
         )
         # The adversary has no way around the form in which uploads travel.
-        outgoing = _sent(table, participant, table.cast.collude(situation), {}, nowhere, number)
+        outgoing = sent(table, participant, table.cast.collude(situation), {}, nowhere, number)
         with table.drawing_ones_own("colluder's form", participant, number):
-            uploads[participant] = _unpacked(table.server, _packed(table.server, outgoing, number), len(sent), number)
+            uploads[participant] = unpacked(table.server, packed(table.server, outgoing, number), len(upload), number)
 
 
 def _integrate(table: Table, verdict: Verdict | None) -> None:

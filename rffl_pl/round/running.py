@@ -10,6 +10,7 @@ from torch import Tensor
 from rffl_pl.exchange import Exchange
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.round.given import keeping
 from rffl_pl.round.handing import shares_model
 from rffl_pl.round.table import of_server
 from rffl_pl.servers import Consensus, Server, Verdict
@@ -101,6 +102,5 @@ class RunningStatistics:
         server, ones = self.server, torch.ones_like(self.cohort.updates[0])
         if not shares_model(server):
             return False
-        keeping = of_server(server, "keep what is a participant's own of its update", self.number)
-        with random_stream(0, ones.device), keeping:
+        with random_stream(0, ones.device), keeping(server, self.number):
             return not server.kept(ones).any()

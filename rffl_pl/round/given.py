@@ -1,0 +1,119 @@
+"""What a server's class gives in a round, maybe a user's own: seen to be something that the round goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.functional.kept import check_tensors, kept_apart
+from rffl_pl.functional.streams import random_stream
+from rffl_pl.round.table import Table, of_server
+from rffl_pl.servers import Server
+from rffl_pl.training.fingerprints import left_alone
+
+
+def checked_model(server: Server, model: object, number: int) -> Tensor:
+    """A model that a participant can start from.
+
+    Raises:
+        UserError: If it has not every entry, is not float32, or cannot be computed with.
+    """
+    where = server.coordinates.where
+    _check_shape("model_for", server, model, (where.stop - where.start,))
+    assert isinstance(model, Tensor)
+    if model.dtype != torch.float32:
+        raise UserError(
+            f"Expected model_for of --server {type(server).__name__} to give float32, but got {model.dtype}; give "
+            "model.float()."
+        )
+    server.check_finite("the model_for a participant", model, number + 1)
+    return model
+
+
+def keeping(server: Server, number: int) -> AbstractContextManager[None]:
+    """Where a server says what of an update is a participant's own."""
+    return of_server(server, "keep what is a participant's own of its update", number)
+
+
+def kept(table: Table, participant: int, update: Tensor, number: int) -> Tensor:
+    """What a participant keeps of its update ``[D]``, with zeros for what it does not.
+
+    Raises:
+        UserError: If the server's class has it keep another number of entries, or changes the update in place.
+    """
+    server = table.server
+    left = left_alone(f"kept of --server {type(server).__name__} to leave updates as they are", update)
+    with table.drawing_ones_own("kept", participant, number), keeping(server, number), left:
+        own = server.kept(update)
+    _check_shape("kept", server, own, update.shape)
+    return own
+
+
+def sent(
+    table: Table, participant: int, upload: Tensor, memory: dict[str, Tensor], model: Tensor, number: int
+) -> Tensor:
+    """What a participant sends of an upload ``[D]``; noise that a rule adds is the participant's own.
+
+    Raises:
+        UserError: If the server's class has it send another number of entries, remember what no checkpoint keeps, or
+            changes what it is given in place.
+    """
+    server, seed = table.server, table.federation.seed_for("upload", participant, number)
+    given = left_alone(f"outgoing of --server {type(server).__name__} to leave updates as they are", upload, model)
+    with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number), given:
+        outgoing = server.outgoing(upload, memory, model)
+    _check_shape("outgoing", server, outgoing, upload.shape)
+    check_tensors(f"outgoing of --server {type(server).__name__}", memory)
+    kept_apart(memory, upload, model)
+    return outgoing
+
+
+def packed(server: Server, upload: Tensor, number: int) -> Tensor:
+    """The payload of an upload.
+
+    Raises:
+        UserError: If it is none that travels.
+    """
+    with of_server(server, "pack an upload", number):
+        payload: object = server.pack(upload)
+    if not isinstance(payload, Tensor) or payload.dim() != 1 or payload.dtype != torch.uint8:
+        got = (
+            f"{payload.dtype} of shape {list(payload.shape)}" if isinstance(payload, Tensor) else type(payload).__name__
+        )
+        raise UserError(
+            f"Expected pack of --server {type(server).__name__} to give bytes, a tensor [K] of uint8, but got {got}; a "
+            "tensor of another type has them as flatten().view(torch.uint8)."
+        )
+    return payload
+
+
+def unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> Tensor:
+    """The upload ``[dimension]`` behind a payload; NaN, which is set aside, behind one that nobody packs so.
+
+    Raises:
+        UserError: If it is none.
+    """
+    with of_server(server, "unpack an upload", number):
+        try:
+            upload = server.unpack(payload, dimension)
+        except ValueError:
+            return torch.full((dimension,), torch.nan, device=payload.device)
+    _check_shape("unpack", server, upload, (dimension,))
+    return upload
+
+
+def _check_shape(method: str, server: Server, given: object, shape: Sequence[int]) -> None:
+    """See that something has an entry for every entry of an update.
+
+    Raises:
+        UserError: If not.
+    """
+    if not isinstance(given, Tensor) or given.shape != torch.Size(shape):
+        got = f"shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+        raise UserError(
+            f"Expected {method} of --server {type(server).__name__} to give shape {list(shape)}, but got {got}."
+        )
