@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
 from rffl_pl.training.cohort import Cohort
@@ -58,7 +59,7 @@ def compared(name: str, count: int, examples: int, repeats: int, device: torch.d
         else torch.randn(size, generator=generator)
     )
     dataset = TensorDataset(x, torch.randint(0, 2, size[:1], generator=generator))
-    shards = {i: Shard(dataset, own, batch) for i, own in enumerate(torch.arange(len(x)).split(examples))}
+    shards = {i: Shard(Reader(dataset), own, batch) for i, own in enumerate(torch.arange(len(x)).split(examples))}
     torch.manual_seed(0)
     network = make()
     cohorts = [Cohort(network, range(count), optimizer, device, stacked=stacked) for stacked in (False, True)]

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries import Cast
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
@@ -217,7 +218,8 @@ def seated(job: Job, examples: int, engine: str, precision: str) -> tuple[Table,
         schedule=Schedule(epochs=job.epochs),
         precision=Precision(precision),
     )
-    return table, {i: Shard(dataset, own, job.batch) for i, own in enumerate(torch.arange(len(x)).split(examples))}
+    owned = enumerate(torch.arange(len(x)).split(examples))
+    return table, {i: Shard(Reader(dataset), own, job.batch) for i, own in owned}
 
 
 def _now() -> float:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import MNISTCNN, Perceptron
 from rffl_pl.training.cohort import Cohort
@@ -30,7 +31,7 @@ def main() -> None:
     for name, (make, shape, examples) in TASKS.items():
         torch.manual_seed(0)
         data = TensorDataset(torch.randn(examples, *shape), torch.randint(10, (examples,)))
-        shard, network = Shard(data, torch.arange(examples), 16), make()
+        shard, network = Shard(Reader(data), torch.arange(examples), 16), make()
         cohorts = [Cohort(network, [0], _sgd, torch.device("cpu"), scaffold=asked) for asked in (False, True)]
         taken = [[_round(cohort, shard, number) for cohort in cohorts] for number in range(ROUNDS)][WARM:]
         plain, corrected = (1000 * statistics.median(times) for times in zip(*taken, strict=True))

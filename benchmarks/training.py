@@ -23,6 +23,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from rffl_pl.cli.process import keep_freed_memory
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.models import MNISTCNN, onednn, windows
 from rffl_pl.training.cohort import Cohort
@@ -76,7 +77,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.15)
     loader = DataLoader(data, batch_size=BATCH, shuffle=True)
     cohort = Cohort(MNISTCNN(), [0], lambda p: torch.optim.SGD(p, lr=0.15), torch.device("cpu"))
-    shard = Shard(data, torch.arange(EXAMPLES), BATCH)
+    shard = Shard(Reader(data), torch.arange(EXAMPLES), BATCH)
     schedule = Schedule(epochs=1)
 
     def train_newcomer() -> None:

@@ -170,7 +170,7 @@ class Exchange:
         self._begin(self.members)
 
     def ask(
-        self, asked: Sequence[int], model: Callable[[int], Tensor | None] | None, beside: int = 0
+        self, asked: Sequence[int], model: Callable[[int], Tensor | None] | None, beside: int
     ) -> Iterator[tuple[int, Tensor]]:
         """Begin a round in which some members take part, and bring those who need it the model they start from.
 

@@ -395,7 +395,7 @@ class FederatedModule(Configured, LightningModule):
         self.round += 1
         self.losses, self.personal_losses, self.watched = losses, personal_losses, {}
 
-    def score(self, batches: Evaluated, cohort: Cohort, title: str = "evaluation") -> Scores:
+    def score(self, batches: Evaluated, cohort: Cohort, title: str) -> Scores:
         """Scores of a cohort on the test set outside Lightning's test loop, limited as there.
 
         Who waits for seconds sees a progress bar of that title.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,9 +20,13 @@ from rffl_pl.federation import Federation
 from rffl_pl.functional.blocks import Rows
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs.checkpoint import load
 from rffl_pl.servers import CFFL, FedAvg, Server
 from rffl_pl.servers.base import Task, Verdict
 from rffl_pl.strategy import FederatedStrategy, leave_process_group
+
+MOST_HERE = 10_000
+"""More participants than a run of the tests has."""
 
 
 class Recorded(Server):
@@ -113,6 +118,11 @@ def federate(
         finally:
             leave_process_group()
     return module
+
+
+def kept_in(path: str | Path) -> dict[str, Any]:
+    """Every participant's part and the server's."""
+    return load(Path(path), range(MOST_HERE), server=True)
 
 
 def digits(federation: Federation, **options: Any) -> Digits:

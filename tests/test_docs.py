@@ -19,10 +19,10 @@ import rffl_pl
 from rffl_pl import RunFolder, adversaries, servers
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.cli.study import parser, study_file
-from rffl_pl.runs import checkpoint
 from rffl_pl.studies import Study
 from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, ROOT, Ended, only_run
+from tests.runs import kept_in
 
 DOCS = ROOT / "docs"
 OWN = [path.stem for path in sorted((DOCS / "own").glob("*.md")) if path.stem != "index"]
@@ -127,7 +127,7 @@ def check_own(page: str, name: str, run: RunFolder) -> None:
         trained, measured = (last.measures[which][: summary.honest] for which in ("train_loss", "loss"))
         assert all(own < 0.8 * entropy for own, entropy in zip(trained, measured, strict=True))
     elif page == "objective":
-        kept = checkpoint.read(run.path / "checkpoints" / "last.ckpt")["federation"]["participants"][0]["objective"]
+        kept = kept_in(run.path / "checkpoints" / "last.ckpt")["federation"]["participants"][0]["objective"]
         assert not torch.equal(kept["downloaded 1.weight"], kept["trained 1.weight"])
     elif page == "data":
         assert summary.mean is not None

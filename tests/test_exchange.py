@@ -78,7 +78,7 @@ def exchanged(
     if asked is None:
         exchange.ask_all()
     else:
-        models = dict(exchange.ask(asked if server else (), model_of if server else None))
+        models = dict(exchange.ask(asked if server else (), model_of if server else None, 0))
     uploads: dict[int, Tensor] = {}
     exchange.gather_uploads(whole, uploads.__setitem__)
     senders = sorted(uploads)

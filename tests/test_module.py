@@ -134,7 +134,7 @@ def test_losses_are_not_asked_for_in_vain() -> None:
 def test_scores(flips: bool) -> None:
     """Accuracy, loss and, with a label flip, its two rates are scikit-learn's of every hosted model."""
     module = federate(Standalone(), [LabelFlip(source=3, target=8) if flips else FreeRider()], rounds=2)
-    scores = module.score(module.data.test_dataloader(), module.cohort)
+    scores = module.score(module.data.test_dataloader(), module.cohort, "evaluation")
     assert list(scores) == ["accuracy", "loss", *(["target_accuracy", "attack_success"] if flips else [])]
     x, y = whole(module.data.test_dataloader())
     for index, weights in enumerate(module.cohort.weights):
@@ -151,7 +151,7 @@ def test_scores(flips: bool) -> None:
 def test_scores_of_equal_models() -> None:
     """Under a consensus all have one model: it is measured once and its scores are everybody's."""
     module = federate(FedAvg(), [LabelFlip()], rounds=1)
-    for values in module.score(module.data.test_dataloader(), module.cohort).values():
+    for values in module.score(module.data.test_dataloader(), module.cohort, "evaluation").values():
         assert values.shape == (6,)
         assert len(values.unique()) == 1
         assert values.isfinite().all()

@@ -87,7 +87,7 @@ def exchanged(exchange: Exchange) -> list[Any]:
     where = exchange.shards[exchange.rank]
     model = torch.arange(1000.0)
     asked = [i for i in range(PARTICIPANTS) if i != 3]
-    started = dict(exchange.ask(asked, lambda i: model[where] if i == 5 else None))
+    started = dict(exchange.ask(asked, lambda i: model[where] if i == 5 else None, 0))
     arrived: dict[int, Tensor] = {}
     exchange.gather_uploads(
         payload_of, lambda i, payload: arrived.update({i: wire.unpack_blocks(payload, where.stop - where.start)})

@@ -191,7 +191,7 @@ def _kind(example: Any) -> str:
     return f"of shape {list(x.shape)}" if isinstance(x, Tensor | np.ndarray) else f"of type {type(x).__name__}"
 
 
-def labels_of(dataset: Dataset[Any], which: str = "example", owner: str | None = None) -> Tensor:
+def labels_of(dataset: Dataset[Any], which: str, owner: str) -> Tensor:
     """The class of every example, ``[n]`` int64: from ``targets`` or ``labels`` if the dataset has them.
 
     Where they are not what examples come with, or there are none, all examples are read. A dataset that says
@@ -200,8 +200,7 @@ def labels_of(dataset: Dataset[Any], which: str = "example", owner: str | None =
     Raises:
         UserError: If there is none, or one that is no whole number; ``which`` and ``owner`` are how it is called.
     """
-    owner = owner or type(dataset).__name__
-    count = _length(dataset)
+    count = len(dataset)  # type: ignore[arg-type]  # map-style
     tensors = tensors_of(dataset)
     if tensors is not None and tensors[1].shape == (count,):
         return whole(tensors[1], which, owner)
@@ -295,7 +294,7 @@ def _number(label: Any) -> int | float:
     return value
 
 
-def _length(dataset: Dataset[Any] | None, what: str = "what is given") -> int:
+def _length(dataset: Dataset[Any] | None, what: str) -> int:
     kind = type(dataset).__name__
     if dataset is None:
         raise UserError(f"Expected {what} to be a map-style dataset, but got none; give one.")

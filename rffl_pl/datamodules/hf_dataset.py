@@ -182,7 +182,7 @@ class Images(Dataset[tuple[Tensor, int]]):
     exact_targets = True
     """None need be decoded to see it."""
 
-    def __init__(self, part: Labelled, column: str, pixels: Pixels, option: str = "--data.train") -> None:
+    def __init__(self, part: Labelled, column: str, pixels: Pixels, option: str) -> None:
         decoded = replace(part.rows.features[column], decode=True)
         rows = part.rows.select_columns([column]).with_format(None)
         self.rows = rows.cast_column(column, decoded)

@@ -28,7 +28,7 @@ class Shard:
     """One participant's private examples.
 
     Args:
-        source: A map-style dataset of (x, y), or a reader of one that shards share.
+        reader: Reads what shards share.
         indices: The participant's examples in it.
         batch_size: Examples per mini-batch.
         augment: Changes them whenever they are trained on.
@@ -36,13 +36,12 @@ class Shard:
 
     def __init__(
         self,
-        source: Dataset[Any] | Reader,
+        reader: Reader,
         indices: Tensor,
         batch_size: int,
         augment: Augmentation | None = None,
     ) -> None:
-        self.reader = source if isinstance(source, Reader) else Reader(source)
-        self.indices, self.batch_size, self.augment = indices, batch_size, augment
+        self.reader, self.indices, self.batch_size, self.augment = reader, indices, batch_size, augment
 
     def __len__(self) -> int:
         return len(self.indices)

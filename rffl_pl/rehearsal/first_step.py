@@ -24,7 +24,7 @@ from rffl_pl.training.stack import Loss
 
 
 def check_step(
-    factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tensor, loss: nn.Module | None = None
+    factory: OptimizerFactory, network: nn.Module, x: Tensor, y: Tensor, loss: nn.Module | None
 ) -> nn.Module:
     """Train a copy of a network for one step, so that what cannot be trained is told before a run.
 
@@ -33,7 +33,7 @@ def check_step(
         network: It is left as it is.
         x: Inputs ``[B, ...]``, two at least: batch normalisation has no variance of a single example.
         y: Classes ``[B]``.
-        loss: By default cross-entropy.
+        loss: None is cross-entropy.
 
     Returns:
         The copy, after its step.

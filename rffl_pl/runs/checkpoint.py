@@ -184,12 +184,12 @@ def _failure(target: Path, work: Callable[[], None]) -> str | None:
     return None
 
 
-def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> State:
+def load(target: Path, hosted: Iterable[int], *, server: bool) -> State:
     """Read what a rank may have.
 
     Args:
         target: The checkpoint's folder.
-        hosted: The participants that the rank hosts; all if None.
+        hosted: The participants that the rank hosts.
         server: Whether it serves: then it reads the server's part and knows every membership.
 
     Returns:
@@ -201,12 +201,12 @@ def load(target: Path, hosted: Iterable[int] | None = None, *, server: bool) -> 
     return _at_rest(target, lambda folder: _load(folder, hosted, server))
 
 
-def _load(target: Path, hosted: Iterable[int] | None, server: bool) -> State:
+def _load(target: Path, hosted: Iterable[int], server: bool) -> State:
     with sound(target):
         run = _read(target / RUN)
         federation = dict(run["federation"])
         everyone: Sequence[int] = federation["participants"]
-        mine = [i for i in (everyone if hosted is None else hosted) if i in everyone]
+        mine = [i for i in hosted if i in everyone]
         parts = {i: _read(target / participant_file(i)) for i in mine}
         judged = _read(target / SERVER) if server else {}
         named = {participant_file(i): part for i, part in parts.items()} | ({SERVER: judged} if server else {})
@@ -351,15 +351,6 @@ def _check_stamps(target: Path, run: State, parts: Mapping[str, State]) -> None:
                 f"Expected all files of --ckpt_path {target} to be of one checkpoint, but {RUN} is of round "
                 f"{whole.round} and {name} {of}; copy checkpoints as whole folders."
             )
-
-
-def read(path: str | Path) -> State:
-    """A whole checkpoint, for tools: every participant's part and the server's.
-
-    Raises:
-        UserError: If there is no whole checkpoint of this format and version.
-    """
-    return load(Path(path), server=True)
 
 
 def header(path: str | Path) -> State:

@@ -31,6 +31,7 @@ from rffl_pl.adversaries import (
     Sybil,
     ValueInvert,
 )
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -305,7 +306,7 @@ def test_numbers_that_mean_nothing(make: Callable[[], Adversary], named: str) ->
 def test_who_poisons_nothing_has_its_shard() -> None:
     """Examples that lie in memory are made anew, batch by batch, for whoever leaves them as they are."""
     cast = Cast(Federation(participants=2, adversaries=3), [Rescale(), LabelFlip(source=1, target=7), Backdoor()])
-    shard = Shard(TensorDataset(torch.rand(9, 1, 8, 8), torch.arange(9)), torch.arange(9), 4)
+    shard = Shard(Reader(TensorDataset(torch.rand(9, 1, 8, 8), torch.arange(9))), torch.arange(9), 4)
     taken = [cast.examples(i, shard) for i in range(5)]
     assert [given is shard for given in taken] == [True, True, True, False, False]
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from rffl_pl import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.bad_input.refusal import assert_refused
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import only_run
 from tests.ranks import forked
+from tests.runs import kept_in
 
 ENDED = "training ended after 3 of 9 rounds: a callback asked for it\n"
 
@@ -91,7 +91,7 @@ def test_mistakes_of_ones_own(rffl: Run, tmp_path: Path, mistake: str) -> None:
     ended = rffl(*DIGITS, "--trainer.max_epochs", 3, *words)
     assert_refused(ended, sentence)
     kept = [*only_run(tmp_path / "runs").glob("checkpoints/last.ckpt")]
-    assert [read(path)["federation"]["round"] for path in kept] == [rounds] * bool(rounds)
+    assert [kept_in(path)["federation"]["round"] for path in kept] == [rounds] * bool(rounds)
 
 
 def test_a_number_that_has_a_name(rffl: Run) -> None:

@@ -23,14 +23,13 @@ from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from rffl_pl.runs.shown import points, table_of
 from rffl_pl.servers import FedAvg
 from rffl_pl.trainer import federated_trainer
 from tests.callbacks.own import Functional
 from tests.conftest import QUICK, Ended
 from tests.own_data import Augmented
-from tests.runs import federate
+from tests.runs import federate, kept_in
 
 DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.max_epochs", 3)
 
@@ -110,7 +109,7 @@ def test_the_initial_network(rffl: Callable[..., Ended], tmp_path: Path) -> None
     x, test = x.float(), torch.arange(len(y)) % 5 == 4
     x = (x - x[~test].mean()) / x[~test].std()
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 10))
-    start = read(run.checkpoints / "last.ckpt")["state_dict"]
+    start = kept_in(run.checkpoints / "last.ckpt")["state_dict"]
     network.load_state_dict({name.removeprefix("network."): value for name, value in start.items()})
     accuracy = (network(x[test]).argmax(1) == y[test]).float().mean().item()
     assert json.loads(run.summary_file.read_text())["initial"] == pytest.approx(accuracy)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import QUICK, ROOT, only_run
+from tests.runs import kept_in
 
 BLOCKED = """\
 import sys
@@ -161,6 +161,6 @@ def test_the_seed_is_the_federations(rffl: Run, tmp_path: Path) -> None:
     ended = rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 1, "--seed_everything", 7)
     assert ended.code == 0, ended.err
     folder = only_run(tmp_path / "runs")
-    identity = read(folder / "checkpoints" / "last.ckpt")["federation"]["identity"]
+    identity = kept_in(folder / "checkpoints" / "last.ckpt")["federation"]["identity"]
     assert identity["federation"]["seed"] == "7"
     assert yaml.safe_load((folder / "config.yaml").read_text())["seed_everything"] == 7

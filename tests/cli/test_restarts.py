@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, assert_same_bits
+from tests.runs import kept_in
 
 
 def test_a_restarted_job_goes_on_with_the_run_of_its_options(
@@ -51,7 +51,8 @@ def test_a_seed_that_is_drawn(rffl: Run, tmp_path: Path, monkeypatch: pytest.Mon
     def seed(name: str) -> int:
         (folder,) = (tmp_path / "runs" / name).iterdir()
         drawn = RunFolder(folder).config()["seed_everything"]
-        assert read(folder / "checkpoints" / "last.ckpt")["federation"]["identity"]["federation"]["seed"] == str(drawn)
+        identity = kept_in(folder / "checkpoints" / "last.ckpt")["federation"]["identity"]
+        assert identity["federation"]["seed"] == str(drawn)
         return int(drawn)
 
     assert rffl(*args, 1, "--run.name", "a").code == 0

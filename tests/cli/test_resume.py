@@ -14,9 +14,9 @@ import yaml
 
 from rffl_pl.callbacks import loggers
 from rffl_pl.models import Perceptron
-from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, assert_same_bits
 from tests.conftest import QUICK
+from tests.runs import kept_in
 
 
 def test_resume_continues_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) 
     (cut,) = (tmp_path / "runs" / "cut").iterdir()
     assert sorted(path.name for path in (cut / "checkpoints").iterdir()) == ["last.ckpt", "last.previous.ckpt"]
     checkpoint = cut / "checkpoints" / "last.ckpt"
-    assert read(checkpoint)["federation"]["round"] == 2
+    assert kept_in(checkpoint)["federation"]["round"] == 2
     resume = ("--ckpt_path", checkpoint, "--trainer.max_epochs", 4, "--run.name", "resumed")
     assert rffl(*DIGITS, *QUICK, *resume).code == 0
     assert checkpoint.is_dir()
@@ -232,7 +232,7 @@ def test_checkpoints_hold_nothing_but_tensors_and_plain_values(trained: Path) ->
     assert [json.loads(line)["number"] for line in files.pop("rounds.jsonl").read_text().splitlines()] == [1, 2]
     for path in files.values():
         torch.load(path, weights_only=True)
-    checkpoint = read(trained / "checkpoints" / "last.ckpt")
+    checkpoint = kept_in(trained / "checkpoints" / "last.ckpt")
     assert checkpoint["federation"]["round"] == checkpoint["global_step"] == 2
     assert sorted(checkpoint["federation"]["participants"]) == list(range(6))
 

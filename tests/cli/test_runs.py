@@ -17,9 +17,9 @@ from rffl_pl.cli.checks import tell_of_overlaid
 from rffl_pl.cli.resolve import OnlyParsed
 from rffl_pl.launch.fork import take_ranks
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import QUICK, only_run
+from tests.runs import kept_in
 
 BARE = (
     "fit", "--data", "Digits", "--model.network", "Perceptron", "--model.network.inputs", 64,
@@ -88,7 +88,7 @@ def test_callbacks_watch_the_mean_accuracy(rffl: Run, tmp_path: Path) -> None:
     rows = csv.DictReader((folder / "metrics.csv").open())
     accuracies = [float(row["accuracy/mean"]) for row in rows]
     best = accuracies.index(max(accuracies)) + 1
-    assert read(kept)["federation"]["round"] == best
+    assert kept_in(kept)["federation"]["round"] == best
     assert len(accuracies) == best + 2 < 30
     why = f"EarlyStopping watches accuracy/mean, at best {max(accuracies):.4f}"
     assert f"training ended after {best + 2} of 30 rounds: {why}\n" in ended.out
@@ -103,7 +103,7 @@ def test_only_rounds_that_are_measured_are_kept_by_their_accuracy(rffl: Run, tmp
     )  # fmt: skip
     assert ended.code == 0, ended.err
     kept = only_run(tmp_path / "runs").glob("checkpoints/epoch*")
-    assert sorted(read(checkpoint)["federation"]["round"] for checkpoint in kept) == [3, 6]
+    assert sorted(kept_in(checkpoint)["federation"]["round"] for checkpoint in kept) == [3, 6]
 
 
 @pytest.mark.parametrize("counted", ["step", "epoch"])

@@ -27,9 +27,9 @@ from rffl_pl.datamodules import ImageFolder
 from rffl_pl.errors import UserError
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, Run, assert_same_bits, rows, weights
 from tests.conftest import QUICK, only_run
+from tests.runs import kept_in
 
 TERMINATED = "--trainer.callbacks+=tests.interruption.Signalled"
 
@@ -52,7 +52,7 @@ def test_sigterm_ends_a_run_at_the_end_of_its_round(rffl: Run, tmp_path: Path) -
     assert "Traceback" not in ended.err
     (stopped,) = (tmp_path / "runs" / "stopped").iterdir()
     assert not (stopped / "summary.json").exists()
-    assert read(stopped / "checkpoints" / "last.ckpt")["federation"]["round"] == 3
+    assert kept_in(stopped / "checkpoints" / "last.ckpt")["federation"]["round"] == 3
     again = rffl(*DIGITS, "--trainer.max_epochs", 4, "--run.name", "stopped", "--ckpt_path", "last")
     assert again.code == 0, again.err
     assert list((tmp_path / "runs" / "stopped").iterdir()) == [stopped]
@@ -288,7 +288,7 @@ def test_a_damaged_last_checkpoint_costs_a_round(rffl: Run, tmp_path: Path) -> N
     assert "participant_0.pt to be a whole checkpoint" in ended.err
     assert "Going on from the one before." in ended.err
     assert_same_bits(whole(rffl, tmp_path, 4), run)
-    assert read(run / "checkpoints" / "last.previous.ckpt")["federation"]["round"] == 2  # not the damaged one
+    assert kept_in(run / "checkpoints" / "last.previous.ckpt")["federation"]["round"] == 2  # not the damaged one
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -431,7 +431,7 @@ def test_a_full_disk(rffl: Run, small_disk: Path, errors: str) -> None:
     assert "Traceback" not in ended.err
     (run,) = (small_disk / "digits").iterdir()
     assert not list((run / "checkpoints").glob(".*"))
-    kept = read(run / "checkpoints" / "last.ckpt")["federation"]["round"]
+    kept = kept_in(run / "checkpoints" / "last.ckpt")["federation"]["round"]
     assert len(rows(run / "metrics.csv")) == (kept + 1 if errors == "stop" else 8)
 
 
@@ -462,7 +462,7 @@ def test_a_checkpoint_that_fails_leaves_the_one_before(rffl: Run, tmp_path: Path
     (run,) = (tmp_path / "runs" / "run").iterdir()
     with files_of_at_most(12_000):
         assert rffl(*args, "--trainer.max_epochs", 4, "--ckpt_path", "last").code == 2
-    assert read(run / "checkpoints" / "last.ckpt")["federation"]["round"] == 2
+    assert kept_in(run / "checkpoints" / "last.ckpt")["federation"]["round"] == 2
     assert rffl(*args, "--trainer.max_epochs", 4, "--ckpt_path", "last").code == 0
     assert_same_bits(whole(rffl, tmp_path, 4), run)
 

@@ -22,6 +22,7 @@ from rffl_pl.adversaries import LabelFlip
 from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.callbacks import StandaloneReference
 from rffl_pl.datamodules import Augmentation, CropFlip, Digits
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.federation import Federation
 from rffl_pl.servers import FedAvg
@@ -149,7 +150,7 @@ def test_a_stack_trains_as_the_loop_does(augment: Augmentation, steps: int | Non
         for i, n in sizes.items():
             generator = torch.Generator().manual_seed(i)
             x, y = torch.randn(n, 1, 8, 8, generator=generator), torch.arange(n) % 3
-            shards[i] = Shard(TensorDataset(x, y), torch.arange(n), 8, changes if i else None)
+            shards[i] = Shard(Reader(TensorDataset(x, y)), torch.arange(n), 8, changes if i else None)
         shards[2] = Poisoned(shards[2], lambda x, y: (x, 2 - y))
         made = Cohort(network(), list(sizes), sgd, CPU, stacked=stacked)
         for number in range(3):

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import IterableDataset, Subset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from rffl_pl.datamodules import FederatedDataModule, Sources
 from rffl_pl.datamodules.border import labels_of
@@ -22,6 +22,11 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended
 from tests.datamodules.small import CLASSES, TEST, TRAIN, Plain, tensors
+
+
+def labels(dataset: Dataset[Any]) -> Tensor:
+    """As a data module has them."""
+    return labels_of(dataset, "example", type(dataset).__name__)
 
 
 class Mislabelled(FederatedDataModule):
@@ -35,7 +40,7 @@ class Mislabelled(FederatedDataModule):
 
     def load(self) -> Sources:
         sources = Sources(train=tensors(TRAIN), test=tensors(TEST))
-        labels_of(getattr(sources, self.where))[self.index] = self.label
+        labels(getattr(sources, self.where))[self.index] = self.label
         return sources
 
 
@@ -57,8 +62,8 @@ def test_labels_of_every_kind_of_data_set() -> None:
     labelled.labels = expected.int()  # type: ignore[attr-defined]
     in_memory = TensorDataset(torch.zeros(9, 1), expected.to(torch.uint8))
     for dataset in (listed, array, labelled, in_memory, tensors(9), Plain(9), Subset(tensors(20), range(9))):
-        assert torch.equal(labels_of(dataset), expected)
-        assert labels_of(dataset).dtype == torch.int64
+        assert torch.equal(labels(dataset), expected)
+        assert labels(dataset).dtype == torch.int64
 
 
 class Counted(Plain):
@@ -77,11 +82,11 @@ def test_targets_save_reading_every_example() -> None:
     """With `targets`, few examples are read for their labels: else images on a disk are all decoded before a run."""
     dataset = Counted(1000)
     dataset.targets = torch.arange(1000) % CLASSES  # type: ignore[attr-defined]
-    assert torch.equal(labels_of(dataset), torch.arange(1000) % CLASSES)
+    assert torch.equal(labels(dataset), torch.arange(1000) % CLASSES)
     assert dataset.read <= 32
     dataset.exact_targets = True  # type: ignore[attr-defined]
     before = dataset.read
-    labels_of(dataset)
+    labels(dataset)
     assert dataset.read == before
 
 
@@ -94,7 +99,7 @@ def test_targets_of_examples_that_cannot_be_read() -> None:
         def __getitem__(self, index: int) -> tuple[Tensor, int]:
             raise AssertionError(index)
 
-    assert labels_of(Unreadable(3)).tolist() == [3, 1, 2]
+    assert labels(Unreadable(3)).tolist() == [3, 1, 2]
 
 
 class Mapped(Plain):
@@ -126,9 +131,9 @@ def test_labels_are_those_that_training_sees() -> None:
 def test_a_target_transform_has_every_label_read() -> None:
     """A class that is rare and mapped to another is among none of a few examples."""
     dataset = Mapped(1000, lambda i: 0 if i == 7 else i % CLASSES, target_transform=None)
-    assert labels_of(dataset)[7] == 7 % CLASSES
+    assert labels(dataset)[7] == 7 % CLASSES
     dataset.target_transform = int  # type: ignore[attr-defined]
-    assert labels_of(dataset)[7] == 0
+    assert labels(dataset)[7] == 0
 
 
 class Halved(TensorDataset):

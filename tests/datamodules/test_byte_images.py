@@ -69,7 +69,7 @@ def test_trained_as_numbers_are(stacked: bool) -> None:
     found = []
     for dataset in (ByteImages(pixels, classes, standardise), TensorDataset(standardise(pixels), classes)):
         cohort = Cohort(seeded(lambda: Perceptron(16, 8, 3)), range(2), sgd, CPU, stacked=stacked)
-        shards = {i: Shard(dataset, torch.arange(20) + 20 * i, 8) for i in range(2)}
+        shards = {i: Shard(Reader(dataset), torch.arange(20) + 20 * i, 8) for i in range(2)}
         cohort.train_all(shards, Schedule(epochs=2, decay=0.9), 0, {0: 1, 1: 2})
         found.append(torch.stack([cohort.weights[0], cohort.weights[1]]))
     assert torch.equal(found[0], found[1])

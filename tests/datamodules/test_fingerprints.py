@@ -237,9 +237,10 @@ def test_images_of_hugging_face_in_files(tmp_path: Path) -> None:
     part = Labelled(
         rows=rows.cast_column("image", datasets.Image()), labels=[i % 2 for i in range(60)], places=range(60)
     )
-    found = Images(part, "image", Pixels(4, "rgb"))
+    found = Images(part, "image", Pixels(4, "rgb"), "--data.train")
     kept = datasets.load_from_disk(str(tmp_path / "a"))["train"]
-    expected = Images(Labelled(rows=kept, labels=part.labels, places=range(60)), "image", Pixels(4, "rgb"))
+    among = Labelled(rows=kept, labels=part.labels, places=range(60))
+    expected = Images(among, "image", Pixels(4, "rgb"), "--data.train")
     assert found.fingerprint == expected.fingerprint
     shutil.rmtree(tmp_path / "files")
-    assert Images(part, "image", Pixels(4, "rgb")).fingerprint != expected.fingerprint
+    assert Images(part, "image", Pixels(4, "rgb"), "--data.train").fingerprint != expected.fingerprint

@@ -161,8 +161,8 @@ def test_targets_of_torchvision(folder: Path) -> None:
     """Its `targets` stay what they were before a `target_transform`."""
     plain: Any = TorchvisionImageFolder(str(folder / "train"))
     turned: Any = TorchvisionImageFolder(str(folder / "train"), target_transform=lambda label: 1 - label)
-    assert labels_of(plain).tolist() == [0] * 30 + [1] * 30
-    assert labels_of(turned).tolist() == [1] * 30 + [0] * 30
+    assert labels_of(plain, "example", "Plain").tolist() == [0] * 30 + [1] * 30
+    assert labels_of(turned, "example", "Turned").tolist() == [1] * 30 + [0] * 30
 
 
 def test_no_images_to_watch(divided: Path) -> None:

@@ -17,7 +17,6 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, Ended, only_run
 from tests.datamodules.apart import Groups, MeasuredApart
 from tests.datamodules.small import ready
@@ -25,6 +24,7 @@ from tests.datamodules.test_own_shards import OWN, RUN, result
 from tests.datamodules.test_reading import Noisy
 from tests.own_data import Broken, Halves
 from tests.ranks import forked
+from tests.runs import kept_in
 
 FedAvg = ("--server", "FedAvg")
 
@@ -130,7 +130,7 @@ def test_what_was_taken_is_over_each_ones_own_start(
     assert rffl(*run, "--run.root", tmp_path / "first").code == 0
     folder = RunFolder.open(only_run(tmp_path / "first"))
     summary = folder.summary()
-    saved = read(folder.checkpoints / "last.ckpt")["state_dict"]
+    saved = kept_in(folder.checkpoints / "last.ckpt")["state_dict"]
     start = {name.removeprefix("network."): value for name, value in saved.items()}
     assert data.sources is not None
     assert callable(data.sources.test)

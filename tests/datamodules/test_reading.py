@@ -43,7 +43,7 @@ def test_batches_come_in_the_given_order(dataset: Dataset[Any]) -> None:
 
 def test_epochs_of_a_shard_follow_the_random_stream() -> None:
     """An epoch is a permutation of the shard, new each time, and the same again from the same seed."""
-    shard = Shard(tensors(100), torch.arange(10, 60), batch_size=16)
+    shard = Shard(Reader(tensors(100)), torch.arange(10, 60), batch_size=16)
     assert len(shard) == 50
     torch.manual_seed(3)
     first, second = contents(shard.epoch()), contents(shard.epoch())
@@ -54,14 +54,14 @@ def test_epochs_of_a_shard_follow_the_random_stream() -> None:
 
 def test_round_loader_can_be_walked_again() -> None:
     """Every epoch of Lightning gets the same one item."""
-    loader = RoundLoader({4: Shard(tensors(10), torch.arange(3), 2)})
+    loader = RoundLoader({4: Shard(Reader(tensors(10)), torch.arange(3), 2)})
     assert [list(item) for item in loader] == [list(item) for item in loader] == [[4]]
 
 
 @pytest.mark.parametrize("dataset", [tensors(100), Plain(100)], ids=["tensors", "plain"])
 def test_poisoned_shards(dataset: Dataset[Any]) -> None:
     """The same batches in the same order from the same stream, which ends where the shard's does; other labels."""
-    shard = Shard(dataset, torch.arange(10, 60).flip(0), batch_size=16)
+    shard = Shard(Reader(dataset), torch.arange(10, 60).flip(0), batch_size=16)
     pretended = Poisoned(shard, lambda x, y: (x, torch.where(y == 1, 3, y)))
     for walk in ("epoch", "epoch", "in_order"):
         torch.manual_seed(3)
@@ -79,7 +79,7 @@ def test_poisoned_shards(dataset: Dataset[Any]) -> None:
 def test_a_shard_in_order() -> None:
     """Its examples as they were dealt, every time, without a draw from the random stream that training uses."""
     order = torch.tensor([5, 3, 29, 0, 1])
-    shard = Shard(tensors(30), order, batch_size=2)
+    shard = Shard(Reader(tensors(30)), order, batch_size=2)
     assert contents(shard.in_order()) == contents(shard.in_order()) == order.tolist()
     assert [len(y) for _, y in shard.in_order()] == [2, 2, 1]
 

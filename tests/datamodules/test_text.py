@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from rffl_pl.datamodules import MR, SST, Texts
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.reviews import sentence_of
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.datamodules.row_files import read_lines
@@ -141,7 +142,7 @@ def test_a_batch_is_padded_behind() -> None:
 def test_batches_hold_sentences_of_like_length_in_a_seeded_order() -> None:
     """Every sentence once, hardly any padding, the order that of the random stream and another in the next epoch."""
     data = some_sentences()
-    shard = Shard(data, torch.arange(3, 103), 16)
+    shard = Shard(Reader(data), torch.arange(3, 103), 16)
 
     def epoch() -> list[list[int]]:
         return [(x[:, 0] - 1).tolist() for x, _ in shard.epoch()]

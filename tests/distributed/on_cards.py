@@ -207,7 +207,7 @@ def one_round(
     if asked is None:
         exchange.ask_all()
     else:
-        models = dict(exchange.ask(asked if server else (), model if server else None))
+        models = dict(exchange.ask(asked if server else (), model if server else None, 0))
     uploads: dict[int, Tensor] = {}
     exchange.gather_uploads(lambda i, where: payload_of(i).to(device), uploads.__setitem__)
     mine = {i: value for i, value in (reports or {}).items() if i in exchange.hosted}

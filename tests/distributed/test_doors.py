@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from rffl_pl.runs import checkpoint
 from tests.conftest import QUICK, only_run
 from tests.ranks import forked
+from tests.runs import kept_in
 
 pytestmark = pytest.mark.distributed
 HERE = "tests.extensions"
@@ -39,7 +39,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def history(folder: Path) -> list[dict[str, Any]]:
     """The rounds in the checkpoint."""
-    rounds: list[dict[str, Any]] = checkpoint.read(folder / "checkpoints" / "last.ckpt")["server"]["history"]
+    rounds: list[dict[str, Any]] = kept_in(folder / "checkpoints" / "last.ckpt")["server"]["history"]
     return rounds
 
 
@@ -63,7 +63,7 @@ def test_the_attacks_remember(folders: list[Path]) -> None:
     """Similarity shows that the replay sends what came last; what attacks keep is in their part of a checkpoint."""
     similarities = [entry["measures"]["similarity"] for entry in history(folders[0])]
     assert similarities[0][5] < 0.3 < min(similarity[5] for similarity in similarities[1:])
-    saved = checkpoint.read(folders[0] / "checkpoints" / "last.ckpt")["federation"]["participants"]
+    saved = kept_in(folders[0] / "checkpoints" / "last.ckpt")["federation"]["participants"]
     assert list(saved[5]["attack"]) == ["download"]
     assert list(saved[6]["attack"]) == ["sum"]
     assert [list(saved[i]["attack"]) for i in (0, 7)] == [[], []]
@@ -79,7 +79,7 @@ def test_the_split_is_the_users(folders: list[Path]) -> None:
 
 def test_ranks_do_not_matter(folders: list[Path]) -> None:
     """Two ranks give the bits of one."""
-    one, two = (checkpoint.read(folder / "checkpoints" / "last.ckpt") for folder in folders)
+    one, two = (kept_in(folder / "checkpoints" / "last.ckpt") for folder in folders)
     assert repr(one["server"]["history"]) == repr(two["server"]["history"])
     for i, mine in one["federation"]["participants"].items():
         for part in ("network", "attack"):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, only_run
 from tests.ranks import forked
+from tests.runs import kept_in
 
 pytestmark = pytest.mark.distributed
 
@@ -23,4 +23,4 @@ def test_one_rank_that_stops_ends_all(tmp_path: Path, at: str) -> None:
     ended = forked(2, "fit", "--config", "configs/digits.yaml", *QUICK, *rare, *stops, root=tmp_path)
     assert ended.code == 0, ended.err
     run = RunFolder(only_run(tmp_path))
-    assert run.summary().rounds == read(run.checkpoints / "last.ckpt")["federation"]["round"] == 2
+    assert run.summary().rounds == kept_in(run.checkpoints / "last.ckpt")["federation"]["round"] == 2

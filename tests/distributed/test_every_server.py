@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, ROOT
 from tests.ranks import forked
+from tests.runs import kept_in
 
 pytestmark = pytest.mark.distributed
 # Variants that differ in numbers alone are left out, for time.
@@ -57,7 +57,7 @@ def run_all(ranks: int, lines: list[str], root: Path) -> None:
 def result(root: Path, name: str) -> tuple[dict[str, Any], Path]:
     """The last checkpoint of the run of that name, and its path."""
     (path,) = root.glob(f"{name}/*/checkpoints/last.ckpt")
-    return read(path), path
+    return kept_in(path), path
 
 
 def assert_same_bits(a: dict[str, Any], b: dict[str, Any], where: str) -> None:

@@ -12,10 +12,10 @@ import pytest
 from rffl_pl.errors import UserError
 from rffl_pl.launch.fork import take_ranks
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, assert_same_bits
 from tests.conftest import Ended, only_run
 from tests.ranks import forked
+from tests.runs import kept_in
 
 SIGNALLED = ("--trainer.callbacks+=tests.interruption.Signalled", "--trainer.callbacks.rank", 1)
 
@@ -94,7 +94,7 @@ def test_asked_to_end(tmp_path: Path, launcher: str) -> None:
     run = RunFolder.open(only_run(tmp_path))
     assert ended.err.count("Stopped by SIGTERM after round") == 1
     assert f"; go on with: rffl fit --config {run.config_file} --ckpt_path last --ranks 2\n" in ended.err
-    assert 3 <= read(run.checkpoints / "last.ckpt")["federation"]["round"] < 100
+    assert 3 <= kept_in(run.checkpoints / "last.ckpt")["federation"]["round"] < 100
     assert not run.summary_file.exists()
 
 
@@ -129,7 +129,7 @@ def test_a_rank_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert ended.code == 128 + signal.SIGKILL, ended.err
     assert "was ended by SIGKILL, as where memory is short; go on with --ckpt_path last." in ended.err
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
-    assert read(RunFolder.open(only_run(tmp_path / "runs")).checkpoints / "last.ckpt")["federation"]["round"] == 2
+    assert kept_in(RunFolder.open(only_run(tmp_path / "runs")).checkpoints / "last.ckpt")["federation"]["round"] == 2
 
 
 @pytest.mark.slow

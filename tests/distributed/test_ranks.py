@@ -14,10 +14,10 @@ import torch
 
 from rffl_pl.models import Perceptron
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.conftest import QUICK, Ended, only_run, torchrun
 from tests.distributed.test_every_server import assert_same_bits
 from tests.ranks import forked
+from tests.runs import kept_in
 
 pytestmark = pytest.mark.distributed
 DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK, "--trainer.max_epochs", 8, "--server.removal_from", 4)
@@ -37,7 +37,7 @@ def test_ranks_give_the_bits_of_one_process(one_process: Path, tmp_path: Path) -
     ended = torchrun(2, *DIGITS, root=tmp_path)
     assert ended.code == 0, ended.err
     folder = only_run(tmp_path)
-    alone, together = (read(path / "checkpoints" / "last.ckpt") for path in (one_process, folder))
+    alone, together = (kept_in(path / "checkpoints" / "last.ckpt") for path in (one_process, folder))
     assert torch.equal(alone["server"]["rule"]["reputations"], together["server"]["rule"]["reputations"])
     assert alone["server"]["rule"]["members"].tolist() == [True] * 5 + [False]
     assert repr(alone["server"]["history"]) == repr(together["server"]["history"])
@@ -58,7 +58,7 @@ def test_ranks_take_over_from_one_another(one_process: Path, tmp_path: Path) -> 
         ended = forked(ranks, *DIGITS, *relay, root=tmp_path)
         assert ended.code == 0, ended.err
     (folder,) = (tmp_path / "relay").iterdir()
-    alone, together = (read(path / "checkpoints" / "last.ckpt") for path in (one_process, folder))
+    alone, together = (kept_in(path / "checkpoints" / "last.ckpt") for path in (one_process, folder))
     assert_same_bits(alone, together, "relay")
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS
 from tests.conftest import only_run
 from tests.ranks import forked
+from tests.runs import kept_in
 
 pytestmark = pytest.mark.distributed
 
@@ -23,4 +23,4 @@ def test_who_waits_for_others_hears_it_too(tmp_path: Path) -> None:
     ended = forked(1, *DIGITS, *words, root=tmp_path)
     assert ended.code == 128 + signal.SIGTERM, ended.err
     assert ended.err.count("Stopped by SIGTERM: the round did not end within 1 s and is given up") == 1
-    assert read(RunFolder.open(only_run(tmp_path)).checkpoints / "last.ckpt")["federation"]["round"] == 2
+    assert kept_in(RunFolder.open(only_run(tmp_path)).checkpoints / "last.ckpt")["federation"]["round"] == 2

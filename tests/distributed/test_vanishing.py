@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from tests.cli.folders import DIGITS, assert_same_bits
 from tests.conftest import ROOT, Ended, only_run
 from tests.processes import living
 from tests.ranks import forked
+from tests.runs import kept_in
 from tests.wandb.test_wandb import history, of_kind, records
 
 pytestmark = pytest.mark.distributed
@@ -35,7 +35,7 @@ def test_one_rank_that_is_asked_to_end_ends_all(tmp_path: Path) -> None:
     how = "go on with: torchrun --nproc_per_node=2 -m rffl_pl fit"
     assert ended.err.count(f"Stopped by SIGTERM after round 3; {how}") == 1
     run = RunFolder.open(only_run(tmp_path))
-    assert read(run.checkpoints / "last.ckpt")["federation"]["round"] == 3
+    assert kept_in(run.checkpoints / "last.ckpt")["federation"]["round"] == 3
     assert not run.summary_file.exists()
 
 
@@ -46,7 +46,7 @@ def test_a_rank_that_is_stopped_is_given_up(tmp_path: Path) -> None:
     ended = forked(2, *DIGITS, "--trainer.max_epochs", 9, *stopped, root=tmp_path, grace=1)
     assert ended.code == 9  # what is stopped has to be killed
     assert "Error: Rank 1 has not been heard of for 10 s, in round 3: its process is stopped" in ended.err
-    assert read(RunFolder.open(only_run(tmp_path)).checkpoints / "last.ckpt")["federation"]["round"] == 2
+    assert kept_in(RunFolder.open(only_run(tmp_path)).checkpoints / "last.ckpt")["federation"]["round"] == 2
 
 
 class Torchrun:

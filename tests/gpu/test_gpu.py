@@ -15,14 +15,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, TextCNN
-from rffl_pl.runs.checkpoint import read
 from rffl_pl.strategy import leave_process_group
 from rffl_pl.training.cohort import Cohort
 from rffl_pl.training.schedule import Schedule
 from tests.gpu.program import SERVERS, play
+from tests.runs import kept_in
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine shows no GPU")]
 ROOT = Path(__file__).parent.parent.parent
@@ -73,7 +74,7 @@ def cohort(name: str, device: str, *, stacked: bool, optimizer: str = "SGD") -> 
     torch.manual_seed(0)
     made = Cohort(make(), range(4), OPTIMIZERS[optimizer], torch.device(device), stacked=stacked)
     dataset = TensorDataset(x, torch.arange(200) * 7 // 3 % 10)
-    return made, {i: Shard(dataset, own, 16) for i, own in enumerate(torch.arange(200).split([20, 80, 33, 67]))}
+    return made, {i: Shard(Reader(dataset), own, 16) for i, own in enumerate(torch.arange(200).split([20, 80, 33, 67]))}
 
 
 def trained(name: str, device: str, *, stacked: bool) -> Tensor:
@@ -131,7 +132,7 @@ def test_every_server_agrees_with_the_cpu(server: str, engine: str, tmp_path: Pa
         leave_process_group()
         runs.append(play(kind, server, tmp_path / kind, 3, how))
     assert "nccl" in dist.get_backend_config()
-    cpu, gpu = (read(run / "checkpoints" / "last.ckpt") for run in runs)
+    cpu, gpu = (kept_in(run / "checkpoints" / "last.ckpt") for run in runs)
     assert cpu["federation"]["members"] == gpu["federation"]["members"]
     for i, mine in cpu["federation"]["participants"].items():
         theirs = gpu["federation"]["participants"][i]["network"]
@@ -158,7 +159,7 @@ def test_a_run_goes_on_elsewhere(first: str, second: str, tmp_path: Path) -> Non
     leave_process_group()
     ended = play(second, "RFFL", tmp_path / "ended", 4, "auto", str(begun / "checkpoints" / "last.ckpt"))
     whole = play("cpu", "RFFL", tmp_path / "whole", 4, "auto")
-    one, other = (read(run / "checkpoints" / "last.ckpt")["federation"] for run in (whole, ended))
+    one, other = (kept_in(run / "checkpoints" / "last.ckpt")["federation"] for run in (whole, ended))
     for i, mine in one["participants"].items():
         torch.testing.assert_close(other["participants"][i]["network"], mine["network"], rtol=1e-3, atol=1e-3)
 
@@ -176,7 +177,7 @@ def test_ranks_share_a_card(ranks: int, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"{ranks} ranks share" in done.stderr or torch.cuda.device_count() >= ranks
     alone = play("gpu", "RFFL", tmp_path / "one", 3, "loop")
-    one, many = (read(folder / "checkpoints" / "last.ckpt")["federation"] for folder in (alone, tmp_path / "many"))
+    one, many = (kept_in(folder / "checkpoints" / "last.ckpt")["federation"] for folder in (alone, tmp_path / "many"))
     for i, mine in one["participants"].items():
         torch.testing.assert_close(many["participants"][i]["network"], mine["network"], rtol=1e-3, atol=1e-3)
 

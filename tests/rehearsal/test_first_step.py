@@ -153,7 +153,7 @@ def hooked() -> nn.Module:
 def tried(network: nn.Module, optimizer: OptimizerFactory = SGD) -> None:
     """As a run begins."""
     check_state(network)
-    trained = check_step(optimizer, network, X, Y)
+    trained = check_step(optimizer, network, X, Y, None)
     check_training_mode(network, X)
     check_in_place(trained, X, Y)
 

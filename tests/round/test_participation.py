@@ -20,12 +20,12 @@ from rffl_pl.callbacks import ReputationExchange
 from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
-from rffl_pl.runs import RunFolder, checkpoint
+from rffl_pl.runs import RunFolder
 from rffl_pl.servers import RFFL, Bucketing, Consensus, Evidence, FedAvg, Server, SignSGD, Verdict
 from tests.cli.folders import assert_same_bits, weights
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
-from tests.runs import Recorded, RecordedFedAvg, federate
+from tests.runs import Recorded, RecordedFedAvg, federate, kept_in
 from tests.training.test_scaffold import OwnHead
 
 
@@ -211,8 +211,7 @@ def test_a_run_by_halves(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     again = rffl(*args, "--trainer.max_epochs", 14, "--run.name", "resumed", "--ckpt_path", half)
     assert again.code == 0, again.err
     whole, resumed = (
-        checkpoint.read(only_run(tmp_path / "runs", name) / "checkpoints" / "last.ckpt")
-        for name in ("whole", "resumed")
+        kept_in(only_run(tmp_path / "runs", name) / "checkpoints" / "last.ckpt") for name in ("whole", "resumed")
     )
     assert repr(whole["server"]["history"]) == repr(resumed["server"]["history"])
     for entry in whole["server"]["history"]:
@@ -322,7 +321,7 @@ def test_the_model_that_all_share_is_measured(rffl: Callable[..., Ended], tmp_pa
     assert_same_bits(one.path, two.path)
     first, *others = weights(one.path).values()
     assert all(torch.equal(state[name], first[name]) for state in others for name in first)
-    kept = checkpoint.read(one.path / "checkpoints" / "last.ckpt")["federation"]["participants"]
+    kept = kept_in(one.path / "checkpoints" / "last.ckpt")["federation"]["participants"]
     assert all(torch.equal(kept[i]["network"][name], first[name]) for i in kept for name in first)
 
 

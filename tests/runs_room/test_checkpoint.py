@@ -26,7 +26,6 @@ from rffl_pl.runs.checkpoint import (
     choices,
     header,
     load,
-    read,
     stamp_of,
     stamps,
     wandb_run,
@@ -35,6 +34,7 @@ from rffl_pl.runs.checkpoint import (
 from rffl_pl.runs.disks import Disk
 from rffl_pl.runs.history import History
 from rffl_pl.runs.identity import check_identity, identity
+from tests.runs import kept_in
 
 MEMBERS = {0: True, 1: True, 2: False}
 
@@ -134,7 +134,7 @@ def target(tmp_path: Path) -> Path:
 
 def test_everything_comes_back(target: Path) -> None:
     """All participants, the server's part and Lightning's; nothing beside the checkpoint stays."""
-    whole = read(target)
+    whole = kept_in(target)
     assert whole["federation"]["members"] == MEMBERS
     assert whole["federation"]["round"] == whole["epoch"] == 4
     assert repr(whole["federation"]["participants"]) == repr({i: state(i, 4) for i in range(3)})
@@ -165,12 +165,12 @@ def test_the_server_knows_all_memberships(target: Path) -> None:
 
 def test_a_new_checkpoint_takes_the_place_of_the_old(target: Path) -> None:
     """As a whole, and the one before is kept; also where a file of that name was."""
-    assert read(written(target.parent, 5))["epoch"] == 5
+    assert kept_in(written(target.parent, 5))["epoch"] == 5
     assert sorted(path.name for path in target.parent.glob("*.ckpt")) == ["last.ckpt", "last.previous.ckpt"]
-    assert read(target.with_name("last.previous.ckpt"))["epoch"] == 4
+    assert kept_in(target.with_name("last.previous.ckpt"))["epoch"] == 4
     shutil.rmtree(target)
     target.write_text("a file of an earlier release")
-    assert read(written(target.parent, 6))["epoch"] == 6
+    assert kept_in(written(target.parent, 6))["epoch"] == 6
 
 
 def test_what_is_left_of_a_checkpoint_that_cannot_be_written(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_checkpoints_share_the_rounds_and_keep_their_own(tmp_path: Path, file_sy
     assert shared == (file_system == "hard links")
 
     def kept() -> list[int]:
-        return [entry["number"] for entry in read(tmp_path / "four.ckpt")["server"]["history"]]
+        return [entry["number"] for entry in kept_in(tmp_path / "four.ckpt")["server"]["history"]]
 
     history.append(Round(number=5, honest=2, members=[True] * 3))
     assert ([entry.number for entry in history], history.last, len(history)) == (
@@ -239,9 +239,9 @@ def test_an_interrupted_write_leaves_the_one_before(target: Path, moment: str, m
         agree = fail if moment == "meeting" else alone
         with pytest.raises(KeyboardInterrupt):
             write(broken, target, first=True, mark="0", disk=ALONE, whole=set(), agree=agree)
-    assert read(target)["epoch"] == 4
+    assert kept_in(target)["epoch"] == 4
     assert choices(target.parent)[0] == (target if target.exists() else target.with_name("last.previous.ckpt"))
-    assert read(written(target.parent, 6))["epoch"] == 6
+    assert kept_in(written(target.parent, 6))["epoch"] == 6
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -259,7 +259,7 @@ def test_a_rank_that_cannot_write_ends_the_write_of_all(target: Path, rank: int)
     with pytest.raises(CheckpointNotWrittenError, match="File exists" if rank == 0 else "No space left on device"):
         write(broken, target, first=True, mark="0", disk=ALONE, whole=set(), agree=agree)
     assert len(words) == 1
-    assert read(target)["epoch"] == 4
+    assert kept_in(target)["epoch"] == 4
 
 
 def test_every_disk_has_its_own_part(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
     everywhere["federation"]["members"] = MEMBERS
     with pytest.raises(CheckpointNotWrittenError, match=r"participant_1\.pt of another rank is not in"):
         write(everywhere, before, first=True, mark="0", disk=ALONE, whole=set(), agree=alone)
-    assert read(before)["epoch"] == 4
+    assert kept_in(before)["epoch"] == 4
 
 
 def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
 
     def refused(path: Path) -> str:
         with pytest.raises(UserError) as error:
-            read(path)
+            kept_in(path)
         return str(error.value)
 
     assert "no such file" in refused(tmp_path / "nowhere.ckpt")
@@ -371,7 +371,7 @@ def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
     assert "holds no federation" in refused(tmp_path / "weights.pt")
     torch.save({"federation": {}, "server": {}}, tmp_path / "old.ckpt")
     assert "is a file of version 1; go on with the release" in refused(tmp_path / "old.ckpt")
-    assert read(target / "run.pt")["epoch"] == 4  # a slip that harms nobody
+    assert kept_in(target / "run.pt")["epoch"] == 4  # a slip that harms nobody
 
     def spoilt(name: str, content: Any) -> str:
         whole = tmp_path / "spoilt"
@@ -411,10 +411,10 @@ def test_a_run_that_is_going_on_is_read_whole(target: Path, monkeypatch: pytest.
         return read_part(path, mmap)
 
     monkeypatch.setattr(checkpoint, "_read", overtaken)
-    assert read(target)["epoch"] == 6
+    assert kept_in(target)["epoch"] == 6
     newer = iter(range(7, 99))
     with pytest.raises(UserError, match="to stay the same while it is read, but a run writes newer ones there; wait"):
-        read(target)
+        kept_in(target)
 
 
 def test_two_flipped_bytes_are_seen(target: Path) -> None:
@@ -429,14 +429,14 @@ def test_two_flipped_bytes_are_seen(target: Path) -> None:
             spoilt[place] ^= generator.randrange(1, 256)
         path.write_bytes(spoilt)
         try:
-            assert repr(read(target)["federation"]["participants"][1]) == repr(state(1, 4))
+            assert repr(kept_in(target)["federation"]["participants"][1]) == repr(state(1, 4))
         except UserError:
             refused += 1
     assert refused > 30
     values = whole.index(torch.tensor([1.0, 4.0]).numpy().tobytes())
     path.write_bytes(whole[:values] + b"\1\1" + whole[values + 2 :])
     with pytest.raises(UserError, match="damaged"):
-        read(target)
+        kept_in(target)
 
 
 def test_a_folder_of_checkpoints_stands_for_the_newest(target: Path) -> None:
@@ -455,7 +455,7 @@ def test_content_of_other_types(target: Path, content: dict[str, Any]) -> None:
     """A checkpoint that somebody changed is refused in a sentence."""
     torch.save(torch.load(target / "run.pt", weights_only=True) | content, target / "run.pt")
     with pytest.raises(UserError, match=r"Expected (all files of )?--ckpt_path"):
-        read(target)
+        kept_in(target)
 
 
 def test_nothing_in_a_checkpoint_can_run_code(target: Path) -> None:
@@ -469,7 +469,7 @@ def test_nothing_in_a_checkpoint_can_run_code(target: Path) -> None:
         {"format": "rffl_pl", "version": VERSION, "round": 4, "participant": Call()}, target / "participant_0.pt"
     )
     with pytest.raises(UserError, match="damaged"):
-        read(target)
+        kept_in(target)
     assert not (target.parent / "ran").exists()
 
 

@@ -16,10 +16,10 @@ import torch
 from rffl_pl import __version__
 from rffl_pl.errors import UserError
 from rffl_pl.runs import Round, RunFolder
-from rffl_pl.runs.checkpoint import read
 from rffl_pl.runs.history import History
 from rffl_pl.runs.summarise import defined, summarise
 from tests.conftest import QUICK, Ended, only_run
+from tests.runs import kept_in
 
 
 def test_runs_of_one_moment_never_share_a_folder(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_run_is_read_back(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     run = RunFolder.open(only_run(tmp_path / "runs"))
     assert run.config()["server"]["init_args"]["gamma"] == 0.5
     assert run.newest_checkpoint() == run.checkpoints / "last.ckpt"
-    saved = read(run.checkpoints / "last.ckpt")
+    saved = kept_in(run.checkpoints / "last.ckpt")
     for entry, kept in zip(run.rounds(), saved["server"]["history"], strict=True):
         assert (entry.number, entry.honest, entry.members) == (kept["number"], 5, kept["members"])
         assert entry.removed == kept["removed"] == ([5] if entry.number == 11 else [])

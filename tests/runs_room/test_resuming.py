@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import header, read
+from rffl_pl.runs.checkpoint import header
 from tests.conftest import QUICK, Ended
+from tests.runs import kept_in
 
 Run = Callable[..., Ended]
 DIGITS = ("fit", "--config", "configs/digits.yaml", *QUICK)
@@ -47,7 +48,7 @@ def test_a_resumed_run_has_all_rounds(rffl: Run, half: RunFolder, tmp_path: Path
     assert "Warning" not in ended.err
     whole, resumed = run_of(tmp_path, "whole"), run_of(tmp_path, "resumed")
     assert resumed.metrics_file.read_text() == whole.metrics_file.read_text()
-    histories = [read(run.checkpoints / "last.ckpt")["server"]["history"] for run in (whole, resumed)]
+    histories = [kept_in(run.checkpoints / "last.ckpt")["server"]["history"] for run in (whole, resumed)]
     assert repr(histories[0]) == repr(histories[1])
     assert [entry.number for entry in resumed.rounds()] == [1, 2, 3, 4]
 
@@ -106,7 +107,7 @@ def test_a_measure_that_appears_late(rffl: Run, tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert rows[0]["length/participant_3"] == ""
     assert all(float(row["length/participant_3"]) > 0 for row in rows[1:])
-    history = read(own.checkpoints / "last.ckpt")["server"]["history"]
+    history = kept_in(own.checkpoints / "last.ckpt")["server"]["history"]
     assert [entry["measures"]["length"][3] for entry in history[1:]] == pytest.approx(
         [float(row["length/participant_3"]) for row in rows[1:]]
     )

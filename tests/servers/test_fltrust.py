@@ -139,7 +139,7 @@ def test_a_run() -> None:
     module = federate(server, [FreeRider(), LabelFlip()], rounds=8)
     assert server.round == 8
     assert server.measured["trust"][5] < 0.05
-    scores = module.score(module.data.test_dataloader(), module.cohort)
+    scores = module.score(module.data.test_dataloader(), module.cohort, "evaluation")
     assert len(scores["accuracy"].unique()) == 1
     assert scores["accuracy"][0] > 0.85
 

@@ -19,7 +19,6 @@ from torchmetrics.classification import MulticlassAccuracy
 from rffl_pl.adversaries import Adversary, OmniscientAdversary, Situation
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from rffl_pl.servers import NNM, Consensus, Evidence, FedAvg, Server, Verdict
 from rffl_pl.servers.coordinates import Coordinates
 from tests.bad_input.refusal import FIT, assert_refused
@@ -27,7 +26,7 @@ from tests.cli.folders import Run, assert_same_bits
 from tests.conftest import QUICK, only_run
 from tests.functional.reference import uploads
 from tests.ranks import forked
-from tests.runs import federate
+from tests.runs import federate, kept_in
 from tests.servers.tasks import shards, task
 from tests.servers.test_consensus import one_round, started, step_of
 
@@ -568,7 +567,7 @@ def test_state_that_no_checkpoint_gives_back(rffl: Run, tmp_path: Path) -> None:
     """Checkpoints are written that nobody can read, and called damaged; the one before stays, on both ranks."""
     run = (*FIT, "--server", f"{HERE}.Averaging", "--trainer.max_epochs", 3)
     assert_refused(rffl(*run, "--run.root", tmp_path / "one"), SENTENCE)
-    assert read(only_run(tmp_path / "one") / "checkpoints" / "last.ckpt")["federation"]["round"] == 1
+    assert kept_in(only_run(tmp_path / "one") / "checkpoints" / "last.ckpt")["federation"]["round"] == 1
     ended = forked(2, *run, root=tmp_path / "two", grace=2)
     assert ended.code != 0  # that of the other rank, which is ended
     assert " ".join(ended.err.split()).count(SENTENCE) == 1

@@ -28,6 +28,7 @@ from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.cli.resolve import Resolver
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.studies import Study
@@ -279,7 +280,7 @@ def trained(
     random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(examples)
     data = TensorDataset(torch.randn(63, 6, generator=generator).double(), torch.arange(63) * 7 // 3 % 3)
-    shards: list[Any] = [Shard(data, own, batch) for own in torch.arange(63).split(SIZES)]
+    shards: list[Any] = [Shard(Reader(data), own, batch) for own in torch.arange(63).split(SIZES)]
     done = [0]
 
     def poison(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -415,7 +416,7 @@ def small_turn() -> tuple[Stack, Turn]:
     network = nn.Linear(6, 3)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     row = torch.cat([p.detach().flatten() for p in network.parameters()])
-    shard = Shard(TensorDataset(torch.randn(9, 6), torch.arange(9) % 3), torch.arange(9), 4)
+    shard = Shard(Reader(TensorDataset(torch.randn(9, 6), torch.arange(9) % 3)), torch.arange(9), 4)
     return Stack(network, optimizer), Turn(row, optimizer, shard, 1)
 
 

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries.cast import Poisoned
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -126,7 +127,7 @@ def test_company_does_not_matter_to_real_shards() -> None:
     """The same with the shards of the data modules, whose loaders draw from the random stream themselves."""
     x = torch.randn(90, 6, generator=torch.Generator().manual_seed(0))
     dataset = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
-    shards = {i: Shard(dataset, torch.arange(30 * i, 30 * i + 30), 8) for i in range(3)}
+    shards = {i: Shard(Reader(dataset), torch.arange(30 * i, 30 * i + 30), 8) for i in range(3)}
     weights = []
     for hosted in ([1], [0, 1, 2]):
         cohort = Cohort(dropout(), hosted, sgd, CPU)
@@ -448,7 +449,7 @@ def test_evaluation_uses_no_dropout() -> None:
 def test_a_shard_under_other_labels() -> None:
     """Training on a shard whose labels are mapped to themselves is training on the shard, bit by bit."""
     x = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
-    shard = Shard(TensorDataset(x, (x[:, 0] > 0).long()), torch.arange(5, 45), 8)
+    shard = Shard(Reader(TensorDataset(x, (x[:, 0] > 0).long())), torch.arange(5, 45), 8)
     cohorts = [Cohort(dropout(), [1], sgd, CPU) for _ in range(3)]
     taken: list[Examples] = [shard, Poisoned(shard, lambda x, y: (x, y)), Poisoned(shard, lambda x, y: (x, 1 - y))]
     for cohort, shards in zip(cohorts, taken, strict=True):
@@ -571,7 +572,7 @@ def test_lower_precision_sees_every_step() -> None:
     x = torch.randn(64, 1, 8, 8)
     data = TensorDataset(x, (x.flatten(1)[:, 0] > 0).long())
     cohort = Cohort(Perceptron(64, 16, 2), [0], lambda p: torch.optim.SGD(p, lr=0.5), CPU)
-    shard, federation = Shard(data, torch.arange(64), 16), Federation(participants=1)
+    shard, federation = Shard(Reader(data), torch.arange(64), 16), Federation(participants=1)
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=True):
         losses = [train_round(cohort, {0: shard}, Schedule(), federation, r)[0] for r in range(5)]
     assert losses[-1] < 0.5 * losses[0]

@@ -16,6 +16,7 @@ from torch.utils.data import TensorDataset
 from rffl_pl.adversaries import LabelFlip
 from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.callbacks import StandaloneReference
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.servers import FedAvg
 from rffl_pl.training.cohort import Cohort
@@ -59,7 +60,7 @@ def newcomer(network: nn.Module, participant: int, optimizer: Any, steps: int, r
 def of_memory(participant: int) -> Shard:
     """The same examples as a shard of a data set."""
     own = examples(participant)
-    return Shard(TensorDataset(own.x, own.y), torch.arange(len(own)), own.batch_size)
+    return Shard(Reader(TensorDataset(own.x, own.y)), torch.arange(len(own)), own.batch_size)
 
 
 @pytest.mark.parametrize("network", [mlp, dropout, batchnorm])
@@ -79,7 +80,7 @@ def test_training_is_what_a_newcomer_would_write(network: Any, optimizer: Any, s
 
 def test_passes_follow_one_another() -> None:
     """Every pass has every example once, in another order; what is left of the last one is left out."""
-    shard = Shard(TensorDataset(torch.arange(20.0), torch.zeros(20)), torch.arange(5, 15), 4)
+    shard = Shard(Reader(TensorDataset(torch.arange(20.0), torch.zeros(20))), torch.arange(5, 15), 4)
     torch.manual_seed(0)
     order = shard.steps(7).order
     assert [len(part) for part in order] == [4, 4, 2, 4, 4, 2, 4]
@@ -98,7 +99,7 @@ def test_a_stack_trains_as_the_loop_does(steps: int, scaffold: bool) -> None:
 
     def cohort(stacked: bool) -> Cohort:
         shards: dict[int, Examples] = {
-            i: Shard(TensorDataset(own.x, own.y), torch.arange(n), 8)
+            i: Shard(Reader(TensorDataset(own.x, own.y)), torch.arange(n), 8)
             for i, n in sizes.items()
             for own in [examples(i, n)]
         }

@@ -20,7 +20,7 @@ from rffl_pl.federation import Federation
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 from rffl_pl.rehearsal.first_step import check_objective
-from rffl_pl.runs import RunFolder, checkpoint
+from rffl_pl.runs import RunFolder
 from rffl_pl.training.cohort import Cohort
 from rffl_pl.training.fingerprints import fingerprints
 from rffl_pl.training.objective import LocalRound, Objective
@@ -30,6 +30,7 @@ from tests.cli.folders import assert_same_bits
 from tests.cohorts import CPU, FEDERATION, Shuffled, adam, batchnorm, dropout, examples, mlp, momentum, sgd, train_round
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
+from tests.runs import kept_in
 
 HERE = "tests.training.test_objective"
 RUN = (
@@ -419,7 +420,7 @@ def test_runs(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     assert_same_bits(whole, only_run(tmp_path / "on"))
     states = [
-        checkpoint.read(folder / "checkpoints" / "last.ckpt")["federation"]["participants"]
+        kept_in(folder / "checkpoints" / "last.ckpt")["federation"]["participants"]
         for folder in (whole, only_run(tmp_path / "on"))
     ]
     for participant in range(4):  # the label-flipper, which trains, too
@@ -470,7 +471,7 @@ def test_what_it_learns_and_the_mode_of_the_network(rffl: Callable[..., Ended], 
     ended = forked(2, *run, "--ckpt_path", last, "--trainer.check_val_every_n_epoch", 2, root=tmp_path / "on")
     assert ended.code == 0, ended.err
     folders = [only_run(tmp_path / name) for name in ("begun", "whole", "on")]
-    states = [checkpoint.read(folder / "checkpoints" / "last.ckpt")["federation"]["participants"] for folder in folders]
+    states = [kept_in(folder / "checkpoints" / "last.ckpt")["federation"]["participants"] for folder in folders]
     for i in range(4):
         early, one, other = (state[i]["objective"] for state in states)
         assert torch.equal(one["heat"], other["heat"])
@@ -508,7 +509,7 @@ def test_what_trains_without(rffl: Callable[..., Ended], tmp_path: Path, monkeyp
         found.append(only_run(tmp_path / name))
     plain, own = (RunFolder.open(folder).summary() for folder in found)
     assert plain.standalone == own.standalone
-    state = checkpoint.read(found[1] / "checkpoints" / "last.ckpt")["federation"]["participants"][0]
+    state = kept_in(found[1] / "checkpoints" / "last.ckpt")["federation"]["participants"][0]
     models = [torch.load(folder / "weights" / "participant_3.pt")["1.weight"] for folder in found]  # a shared one
     assert "objective" in state
     assert "objective" not in state["personal"]

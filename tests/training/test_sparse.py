@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.training.cohort import Cohort
 from rffl_pl.training.schedule import Examples, Schedule
@@ -23,7 +24,7 @@ def network() -> nn.Module:
 def test_sparse_gradients(proximal: float, scaffold: bool) -> None:
     """To what is sparse nothing can be added in place."""
     x = torch.randint(0, 30, (40, 3), generator=torch.Generator().manual_seed(0))
-    examples: dict[int, Examples] = {0: Shard(TensorDataset(x, x.sum(1) % 3), torch.arange(40), 8)}
+    examples: dict[int, Examples] = {0: Shard(Reader(TensorDataset(x, x.sum(1) % 3)), torch.arange(40), 8)}
     sparse = seeded(network)
     dense = copy.deepcopy(sparse)
     dense[0].sparse = False  # type: ignore[index]  # the layers of a Sequential

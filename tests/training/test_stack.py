@@ -18,7 +18,6 @@ from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.functional.streams import others_state, random_stream, untouched
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import read
 from rffl_pl.training.cohort import Cohort
 from rffl_pl.training.schedule import Examples, OptimizerFactory, Schedule
 from rffl_pl.training.stack import Loss, Stack, Turn, refusal
@@ -27,6 +26,7 @@ from tests.cli.folders import DIGITS, Run, weights
 from tests.cohorts import CPU, Shuffled, mlp, seeded, sgd
 from tests.conftest import only_run
 from tests.own_data import Jittered
+from tests.runs import kept_in
 
 SIZES = (5, 37, 64, 20, 1)
 
@@ -63,7 +63,7 @@ def shards(x: Tensor) -> dict[int, Examples]:
     """Everybody's, in mini-batches of eight: different numbers of batches, the last ones smaller."""
     y = torch.arange(len(x)) * 7 // 3 % 3
     dataset = TensorDataset(x, y)
-    return {i: Shard(dataset, own, 8) for i, own in enumerate(torch.arange(len(x)).split(list(SIZES)))}
+    return {i: Shard(Reader(dataset), own, 8) for i, own in enumerate(torch.arange(len(x)).split(list(SIZES)))}
 
 
 def trained(
@@ -265,7 +265,7 @@ def test_what_fills_up_is_ones_own(held: bool) -> None:
 
     def shard(first: int, count: int) -> Examples:
         if held:
-            return Shard(TensorDataset(x, y), torch.arange(first, first + count), 8)
+            return Shard(Reader(TensorDataset(x, y)), torch.arange(first, first + count), 8)
         return Shuffled(x[first:][:count], y[first:][:count])
 
     examples = {i: shard(*part) for i, part in enumerate(zip(starts, SIZES, strict=True))}
@@ -365,7 +365,7 @@ def test_a_run_with_either_engine(rffl: Run, tmp_path: Path) -> None:
     on = ("--ckpt_path", other / "checkpoints" / "last.ckpt", "--trainer.max_epochs", 4, "--run.root", tmp_path / "on")
     ended = rffl(*args[:-2], *on)
     assert ended.code == 0, ended.err
-    assert read(only_run(tmp_path / "on") / "checkpoints" / "last.ckpt")["federation"]["round"] == 4
+    assert kept_in(only_run(tmp_path / "on") / "checkpoints" / "last.ckpt")["federation"]["round"] == 4
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -124,7 +124,8 @@ def test_a_layer_that_stands_in_two_places() -> None:
     drop = nn.Dropout(0.5)
     network = seeded(lambda: nn.Sequential(nn.Linear(4, 8), drop, nn.Tanh(), nn.Linear(8, 8), drop, nn.Linear(8, 3)))
     assert refusal(network, sgd(network.parameters()), torch.randn(2, 4)) is None
-    examples: dict[int, Examples] = {i: Shard(series(20 + 9 * i, 4), torch.arange(20 + 9 * i), 8) for i in range(3)}
+    readers = {i: Reader(series(20 + 9 * i, 4)) for i in range(3)}
+    examples: dict[int, Examples] = {i: Shard(reader, torch.arange(20 + 9 * i), 8) for i, reader in readers.items()}
     cohorts = [Cohort(network, range(3), sgd, CPU, stacked=stacked) for stacked in (False, True)]
     for cohort in cohorts:
         cohort.train_all(examples, Schedule(epochs=2), 0, {i: i for i in range(3)})
