@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from rffl_pl.adversaries import FreeRider
+from rffl_pl.adversaries import FreeRider, OmniscientAdversary, Situation
 from rffl_pl.callbacks import ReputationExchange
 from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
@@ -25,7 +25,7 @@ from rffl_pl.servers import RFFL, Bucketing, Consensus, Evidence, FedAvg, Server
 from tests.cli.folders import assert_same_bits, weights
 from tests.conftest import QUICK, Ended, only_run
 from tests.ranks import forked
-from tests.runs import Recorded, RecordedFedAvg, federate, kept_in
+from tests.runs import Diary, Recorded, RecordedFedAvg, federate, kept_in
 from tests.training.test_scaffold import OwnHead
 
 
@@ -44,6 +44,20 @@ class Expelling(Consensus):
         members = self.members.clone()
         members[2] = False
         return replace(super().rule(evidence), members=members)
+
+
+class Recalling(OmniscientAdversary):
+    """Writes down the step that it received last."""
+
+    keeps_download = True
+
+    def __init__(self) -> None:
+        self.diary = Diary()
+
+    def collude(self, situation: Situation) -> Tensor:
+        assert situation.honest is not None
+        self.diary.lines.append(situation.download)
+        return situation.honest.mean(0)
 
 
 class Watch(Callback):
@@ -153,6 +167,22 @@ def test_fedavg_is_that_of_whoever_was_asked() -> None:
         model = model + (sizes / sizes.sum()) @ uploads.double()
     assert server.model is not None
     torch.testing.assert_close(server.model.double(), model, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Simulation")
+def test_who_colludes_recalls_no_step_that_it_missed() -> None:
+    """Of a round in which it was not asked it knows nothing: its last download is that of when it was."""
+    server, attack = RecordedFedAvg(), Recalling()
+    module = federate(server, [attack], rounds=8, participation=0.5)
+    steps = []
+    for uploads, senders in server.seen:
+        sizes = torch.tensor([float(module.data.shard_sizes[i]) for i in senders])
+        steps += [sizes @ uploads / sizes.sum()] if 5 in senders else []
+    missed = [5 not in senders for _, senders in server.seen]
+    assert any(not one and other for one, other in itertools.pairwise(missed))
+    first, *later = attack.diary.lines
+    assert first is None
+    torch.testing.assert_close(torch.stack(later), torch.stack(steps[:-1]))
 
 
 def test_everybody_is_nothing_else_than_today() -> None:

@@ -49,9 +49,14 @@ def test_the_same_run_has_the_same_digest_however_it_is_said() -> None:
 
 
 def test_another_run_has_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options, seeds, rounds and the code make it another one."""
+    """Options, of the trainer and the reference too, seeds, rounds, the code and torch make it another one."""
     base = "--config digits.yaml --server FedAvg"
-    different = [digest(base), digest(base, seed=2), digest(base, rounds=3), digest(f"{base} --model.local_epochs 2")]
+    options = ("model.local_epochs 2", "trainer.precision bf16-mixed", "standalone.enabled false", "data.watch test")
+    different = [digest(base), digest(base, seed=2), digest(base, rounds=3)]
+    different += [digest(f"{base} --{option}") for option in options]
+    with monkeypatch.context() as other:
+        other.setattr("torch.__version__", "9.9")
+        different.append(digest(base))
     monkeypatch.setattr(cells, "code", lambda: "another")
     different.append(digest(base))
     assert len(set(different)) == len(different)

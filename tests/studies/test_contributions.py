@@ -98,8 +98,8 @@ def made(tmp_path: Path) -> tuple[Path, Games]:
                 for measure, what in (("accuracy_mean", value), ("rounds_played", float(played))):
                     table.writerow(row | {"role": "all", "measure": measure, "value": what})
                 for participant, role in enumerate(("honest", "honest", "adversary")):
-                    one = {"participant": participant, "role": role, "measure": "loss", "value": value + participant}
-                    table.writerow(row | one)
+                    one = {"participant": participant, "role": role, "measure": "loss"}
+                    table.writerow(row | one | {"value": value * (1 + 2 * participant)})
     return told, games
 
 
@@ -125,7 +125,7 @@ def test_a_table_of_what_everybody_adds(rffl: Run, tmp_path: Path, made: tuple[P
     assert text[4].startswith(f"| 0 | {100 * float(found['0', 'UNI']['mean']):.1f} ± ")
     lost = rffl(*words, "leave_one_out", "--measure", "loss", "--only", "split=POW", "--format", "csv").out
     values = [float(row["mean"]) for row in csv.DictReader(lost.splitlines())]
-    assert values == pytest.approx([leave_one_out(games["POW", 1], player) for player in range(3)])
+    assert values == pytest.approx([2 * leave_one_out(games["POW", 1], player) for player in range(3)])  # of both
 
 
 MISTAKES = {

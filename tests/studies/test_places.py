@@ -245,7 +245,7 @@ def test_results_that_are_compressed(tmp_path: Path) -> None:
     first = file.read_bytes()
     results.keep(read, file, [row("RFFL", "UNI", "0.1")])
     assert file.read_bytes() == first
-    assert first[:2] == b"\x1f\x8b"
+    assert (first[:2], first[4:8]) == (b"\x1f\x8b", bytes(4))  # where gzip has the time, in whole seconds
     (again,) = results.read(read, file)
     assert (again["server"], again["rounds"], again["value"]) == ("RFFL", "2", "0.1")
     file.write_bytes(first[:20])
@@ -302,6 +302,21 @@ def test_a_label_that_means_another_cell_now(tmp_path: Path) -> None:
             ("RFFL", "POW", "b"),
             ("FedAvg", "POW", "a"),
         ]
+
+
+def test_results_without_a_folder_lie_where_their_cell_does_now(tmp_path: Path) -> None:
+    """What a renamed label has is told at the old one, or with the words that this had; or what never moved is told."""
+    read = Study.read(study(tmp_path, TEXT))
+    file = tmp_path / "results.csv"
+    results.keep(read, file, [row("RFFL", "UNI", "0.1") | {"cell": "a"}, row("RFFL", "POW", "0.2") | {"cell": "b"}])
+    cells = [
+        Cell(place={"server": server, "split": "POW"}, seed=1, rounds=2, words=[], settings="today", digest=digest)
+        for server, digest in (("FedAvg", "a"), ("RFFL", "b"))
+    ]
+    (found,) = results.moved(read, file, cells)
+    assert [found[name] for name in ("server", "split", "settings", "cell", "value")] == [
+        "FedAvg", "POW", "today", "a", "0.1",
+    ]  # fmt: skip
 
 
 def test_results_of_an_axis_that_is_gone(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from scipy import stats
 from rffl_pl.errors import UserError
 from rffl_pl.studies import tables
 from rffl_pl.studies.estimate import Estimate, interval, mean_difference
-from rffl_pl.studies.results import keep, read
+from rffl_pl.studies.results import PLAYED, keep, read
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import COLUMNS, Study
+from rffl_pl.studies.within import widened
 from rffl_pl.studies.written import latex, markdown
 from tests.cli.folders import Run
 from tests.conftest import ROOT
@@ -94,6 +95,30 @@ def test_a_table_for_every_place_on_the_other_axes(rffl: Run, tmp_path: Path, ma
     assert lines[-1].endswith(f"| {shown(values, 'Fed_Avg', 'POW', 'flip')} (n=2) |")
 
 
+def test_who_ended_early_is_told_where_it_is_shown(tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """A table of whole runs says that they had at most so many rounds, or one of a run that broke off does not."""
+    study_ = Study.read(made[0])
+    known = read(study_, tmp_path / "studies" / "made" / "results.csv")
+    rows = [row | {"cell": " ".join(row[name] for name in (*study_.axes, "seed"))} for row in known]
+    of_all = [row for row in rows if row["measure"] == "accuracy_mean"]
+    played = {row["cell"]: "3" if row["cell"] == "RFFL UNI flip 1" else "5" for row in of_all}
+    rows += [row | {"measure": PLAYED, "value": played[row["cell"]]} for row in of_all]
+    whole, early = tables.tables(study_, rows, ["server", "split"], "accuracy_mean", None)
+    assert whole.caption().endswith("after the last round, 5; attack=none.")
+    assert early.caption().endswith("after the last round, at most 5; attack=flip.")
+    wide, within = widened(study_, rows, ["participant", "server"], "accuracy")
+    shown = tables.tables(wide, within, ["participant", "server"], "accuracy", None)
+    assert [table.rest for table in shown if "at most" in table.caption()] == [{"split": "UNI", "attack": "flip"}]
+
+
+@pytest.mark.parametrize(("measure", "told"), [("accuracy", True), ("loss", True), ("reputation", False)])
+def test_rounds_say_on_which_examples(measure: str, told: bool) -> None:
+    """Reputations pass for something that hangs on held-out examples, or accuracies of rounds for those of the end."""
+    entries = {("1", measure): Estimate(0.5, 0.1, 3, 5)}
+    one = tables.Table(measure=measure, rest={}, rows=["1"], columns=[measure], entries=entries, by_round=True)
+    assert ("in every round of 5, of held-out examples unless --data.watch is test" in one.caption()) == told
+
+
 def test_results_that_were_compressed(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
     """The same table is drawn of results.csv.gz where there is one."""
     file, _ = made
@@ -160,6 +185,7 @@ def test_differences_that_are_alike_but_for_rounding() -> None:
 
     assert mean_difference(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.2)).effect is None
     assert mean_difference(by_seed(0.9, 0.8, 0.3), by_seed(0.8, 0.7, 0.1)).effect is not None
+    assert mean_difference(by_seed(3e9, 3e9 + 1, 3e9), by_seed(2e9, 2e9, 2e9)).effect is None  # of bytes nine digits
     assert Estimate(-0.0001, 0.001, 3, 5, -0.01).text(100, 1, "+") == "+0.0 ± 0.1, d_z = 0.0"
 
 
@@ -337,6 +363,8 @@ def test_results_of_other_words_are_not_mixed(rffl: Run, tmp_path: Path, made: t
         ("value", "0,9", "a number in every row's column value, but got '0,9'"),
         ("value", "", "a number in every row's column value, but got ''"),
         ("value", "nan", "a number in every row's column value, but got 'nan'"),
+        ("value", "-inf", "a number in every row's column value, but got '-inf'"),
+        ("participant", "inf", "a whole number in every row's column participant, but got 'inf'"),
     ],
 )
 def test_a_number_that_is_none_is_told(

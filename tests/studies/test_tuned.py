@@ -206,6 +206,8 @@ def test_what_lies_at_an_end_is_told(made: Made) -> None:
         assert ended.code == 0, ended.err
         sentence = f"Chosen at an end of rate, try beyond it: server=RFFL rate={highest}.\n"
         assert (sentence in ended.err) is told, ended.err
+    made.write(row for row in made.rows if row["rate"] == "0.1")
+    assert "Chosen at an end" not in made.table("server", "attack", "--tuned", "rate").err  # of one there is none
 
 
 def test_who_lacks_a_seed_is_not_chosen(made: Made) -> None:
