@@ -143,7 +143,7 @@ def test_many_damaged_runs_beside_a_sound_one(
     assert len(content(results, list(left_out.values()))["runs"]) == 1
 
 
-@pytest.mark.parametrize("kept", [0, 2])
+@pytest.mark.parametrize("kept", [0, 2, 3])
 def test_rounds_cut_short_among_whole_ones(rffl: object, folders: list[Path], tmp_path: Path, kept: int) -> None:
     """Curves of the first rounds stand in the page as if they were all."""
     assert callable(rffl)
@@ -412,6 +412,10 @@ def test_options_over_the_rounds(folders: list[Path], tmp_path: Path) -> None:
     assert read(again).options == read(first).options
     lost = copy(folders[0], tmp_path / "lost" / "x", ckpt_path="/nowhere/checkpoints")
     assert read(lost).options["--ckpt_path"] == "/nowhere/checkpoints"
+    ring = [tmp_path / one / "x" for one in ("ring", "back")]
+    for run, source in zip(ring, reversed(ring), strict=True):
+        copy(folders[0], run, ckpt_path=str(source / "checkpoints"))
+    assert str(ring[0]) in read(ring[0]).options["--ckpt_path"]  # which asked for its own, and so on
 
 
 def test_runs_of_one_name(folders: list[Path], tmp_path: Path) -> None:
@@ -465,6 +469,11 @@ def test_seconds_are_known_or_not(folders: list[Path], tmp_path: Path) -> None:
     assert found is not None
     assert 0 < found < 60
     assert seconds(copy(folders[0], tmp_path / "2020-01-01_00-00-00")) is None
+    assert seconds(Path(shutil.copytree(folders[0], tmp_path / "2020-01-01_00-00-01"))) is None
+    mended = Path(shutil.copytree(folders[0], tmp_path / folders[0].name))
+    began = (mended / "config.yaml").stat().st_mtime
+    os.utime(mended / "summary.json", (began - 1, began - 1))
+    assert seconds(mended) is None
 
 
 def test_seconds_of_a_run_that_went_on(folders: list[Path], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rffl_pl.comparison.own import own_of
 from rffl_pl.comparison.page import content
 from rffl_pl.comparison.rounds import played
 from rffl_pl.runs import RunFolder
+from rffl_pl.studies.own import files_in
 from tests.cli.folders import QUICK
 from tests.comparison.runs import copy
 from tests.conftest import Ended, only_run
@@ -130,6 +131,12 @@ def test_a_folder_of_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     os.utime(tmp_path / "copied" / "cat" / "1.png", (1, 1))
     (tmp_path / "copied" / "cat" / ".hidden").unlink()
     assert digest("copied") == first
+    shutil.copy(room / "1.png", room / "2.png")
+    two = digest()
+    with monkeypatch.context() as listed:  # in the order that the disk has
+        listed.setattr(own, "files_in", lambda path: reversed([*files_in(path)]))
+        assert digest() == two
+    (room / "2.png").unlink()
     (room / "1.png").write_bytes(b"two")
     assert digest() != first
     monkeypatch.setattr(own, "_MOST", 2)

@@ -135,6 +135,17 @@ def test_who_is_not_asked_is_not_removed() -> None:
     assert server.members.tolist() == [True, True, False, True, True]
 
 
+def test_who_has_been_removed_is_not_brought_up_to_date() -> None:
+    """It would be measured and exported with the model of those who removed it."""
+    federation = Federation(participants=5, participation=0.6, seed=2)
+    assert 2 in federation.asked(range(5), 0)
+    server = Expelling()
+    module = federate(server, rounds=4, participation=0.6, seed=2)
+    assert server.model is not None
+    shared = [torch.equal(row, server.model) for row in module.cohort.weights]
+    assert shared == [True, True, False, True, True]
+
+
 def test_who_has_been_removed_trains_on_alone() -> None:
     """Under a rule that has everybody keep nothing of its update: then it trains in every round and never moves."""
     watch = Watch()

@@ -21,6 +21,7 @@ def test_honest_and_adversaries_apart() -> None:
     assert found.maximum == pytest.approx(0.7)
     assert found.attack_success == pytest.approx(0.3)
     assert found.adversary_standalone == pytest.approx(0.2)
+    assert found.initial == pytest.approx(0.15)  # where everybody is measured on examples of its own
     assert (found.first_removal, found.last_removal, found.honest_removed) == (2, 3, 1)
 
 
