@@ -44,6 +44,19 @@ def test_what_is_drawn_in_evaluation() -> None:
     assert not federate(FedAvg()).draws
 
 
+class Seldom(Sampling):
+    """Drops where there are many examples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = super().forward(x) if len(x) > 2 else self.head(self.hidden(x.flatten(1)).relu())
+        return logits
+
+
+def test_what_is_drawn_of_some_batches_alone() -> None:
+    """The last batch that a network is tried on, two training examples, decided for all before it."""
+    assert federate(FedAvg(), network=Seldom, rounds=1).draws
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_accuracies_on_several_ranks(rffl: Run, tmp_path: Path) -> None:
@@ -129,6 +142,15 @@ def test_trying_a_network_leaves_its_modes() -> None:
     check_logits(network, torch.zeros(2, 64), classes=10, owner="Digits", whose="the test set's")
     assert [layer.training for layer in network.modules()] == modes
     assert len({*modes}) == 2
+
+
+@pytest.mark.parametrize("hook", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_that_copies_do_not_have(hook: str) -> None:
+    """Bounds on gradients, say, hold for nobody, and nothing tells."""
+    network = nn.Linear(4, 3)
+    getattr(network.bias, hook)(lambda found: None)
+    with pytest.raises(UserError, match=r"Linear to have no hooks on its parameters, .* but bias has one"):
+        check_state(network)
 
 
 class Returning(Frozen):
