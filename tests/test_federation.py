@@ -139,8 +139,8 @@ def test_random_streams_never_change() -> None:
     assert Federation(participants=1, seed=1).seed_for("training", 3, 14) == 4734495564816719912
 
 
-@pytest.mark.parametrize("coalition", [[0.5], ["0"], [True, None]])
+@pytest.mark.parametrize("coalition", [[0.5], ["0"], [True, None], [3], [-1], [0, 0]])
 def test_a_coalition_that_is_of_no_participants(coalition: Any) -> None:
-    """Half of a participant was participant 0; a text ended in a traceback."""
+    """Half of a participant was participant 0, and a text a traceback; a stranger changes what a group is worth."""
     with pytest.raises(UserError, match=r"--federation.coalition to be different participants of 0 \.\. 2, but got"):
         Federation(participants=3, coalition=coalition)

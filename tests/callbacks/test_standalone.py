@@ -64,26 +64,30 @@ def test_what_the_adversary_took(rffl: Callable[..., Ended], tmp_path: Path) -> 
 
 
 def test_what_is_taken_home(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """A free-rider's own work is the initial network, a label flipper's is training alone; older runs still read.
+    """A free-rider's own work is the initial network, a label flipper's is training alone, as is that of who is honest
+    for a while; older runs still read.
 
     All of it agrees with the summary's own lists, and who was removed when with the rounds.
     """
-    attacks = [{"class_path": f"rffl_pl.adversaries.{name}"} for name in ("FreeRider", "LabelFlip")]
-    who = ("--adversaries", json.dumps(attacks), "--federation.adversaries", 2, "--standalone.enabled", "true")
+    attacks: list[dict[str, Any]] = [
+        {"class_path": f"rffl_pl.adversaries.{name}"} for name in ("FreeRider", "LabelFlip", "OnOff")
+    ]
+    attacks[2] |= {"init_args": {"honest": 1}}
+    who = ("--adversaries", json.dumps(attacks), "--federation.adversaries", 3, "--standalone.enabled", "true")
     small = ("--data.examples_per_participant", 40, "--data.adversary_examples", 8)
     run, ended = run_of(rffl, tmp_path, "taken", *who, *small, "--server.removal_from", 2)
     summary, last = run.summary(), run.rounds()[-1]
     alone, final = ([value or 0.0 for value in side] for side in (summary.standalone, summary.final))
     initial = summary.initial or math.nan
-    taken = [final[5] - initial, final[6] - alone[6]]
-    assert summary.taken == pytest.approx(sum(taken) / 2, abs=1e-6)
+    taken = [final[5] - initial, final[6] - alone[6], final[7] - alone[7]]
+    assert summary.taken == pytest.approx(sum(taken) / 3, abs=1e-6)
     assert summary.taken_most == pytest.approx(max(taken), abs=1e-6)
-    assert summary.adversary_over_initial == pytest.approx((final[5] + final[6]) / 2 - initial, abs=1e-6)
+    assert summary.adversary_over_initial == pytest.approx(sum(final[5:]) / 3 - initial, abs=1e-6)
     smallest = min(range(5), key=lambda i: summary.examples[i])
     gain = final[smallest] - alone[smallest]
     assert summary.smallest_gain == pytest.approx(gain, abs=1e-6)
     assert summary.taken_share == pytest.approx(max(taken) / gain, rel=1e-4)
-    mean, most = points(sum(taken) / 2), points(max(taken))
+    mean, most = points(sum(taken) / 3), points(max(taken))
     assert f"taken: {mean} over what their own work gives, {most} at most" in ended.out
     removals = [(entry.number, i) for entry in run.rounds() for i in entry.removed]
     rounds = [number for number, i in removals if i >= 5]
@@ -295,7 +299,7 @@ def test_a_reference_is_of_what_an_augmentation_does(tmp_path: Path) -> None:
 
 
 def test_a_reference_is_of_one_schedule() -> None:
-    """Rounds, local epochs, learning rate, precision, engine and what is measured on each ask for another one."""
+    """Rounds, local epochs, rates, batches, precision, engine, releases and what is measured ask for another one."""
     module = federate(FedAvg(), rounds=1)
     trainer = module.trainer
 
@@ -307,7 +311,10 @@ def test_a_reference_is_of_one_schedule() -> None:
         "rounds": (module, "round", module.round + 1),
         "schedule": (module, "schedule", replace(module.schedule, epochs=module.schedule.epochs + 1)),
         "learning rate": (module, "optimizer", partial(torch.optim.SGD, lr=0.123)),
+        "batch size": (module.data, "batch_size", module.data.batch_size + 1),
         "precision": (trainer.precision_plugin, "precision", "bf16-mixed"),
+        "release": (sys.modules[StandaloneReference.__module__], "__version__", "0.0"),
+        "torch": (torch, "__version__", "0.0"),
         "test batches": (trainer, "limit_test_batches", 1),
         "measurements": (module.data, "measurements", 6 * 10),
         "engine": (module, "stacked", not module.stacked),
@@ -323,12 +330,12 @@ def test_a_reference_is_of_one_schedule() -> None:
         with pytest.MonkeyPatch.context() as changed:
             changed.setattr(module, "optimizer", optimizer)
             keys.append(key())
-    for size in (16, 240):  # of which one batch is measured
+    for limit, size in ((1, 16), (1, 240), (2, 240)):  # of which so many batches are measured
         with pytest.MonkeyPatch.context() as changed:
-            changed.setattr(trainer, "limit_test_batches", 1)
+            changed.setattr(trainer, "limit_test_batches", limit)
             changed.setattr(module.data, "eval_batch_size", size)
             keys.append(key())
-    assert len({*keys, first}) == 8
+    assert len({*keys, first}) == 9
 
 
 def test_nothing_draws_whoever_is_alone(tmp_path: Path) -> None:

@@ -344,6 +344,17 @@ def test_a_disk_without_room_for_parts(tmp_path: Path) -> None:
     assert [stamp.round for stamp in stamps(tmp_path)[0]] == [6, 4]
 
 
+def test_what_is_wrong_with_an_older_one_is_not_told(tmp_path: Path) -> None:
+    """Who goes on from the last one, which is whole, would hear that it goes on from the one before."""
+    for round_ in (3, 4):
+        written(tmp_path, round_)
+    (tmp_path / "last.previous.ckpt" / "run.pt").write_bytes(b"damaged")
+    found, wrong = versions(tmp_path)
+    assert ([version.round for version in found], wrong) == ([4], [])
+    (tmp_path / "last.ckpt" / "run.pt").write_bytes(b"damaged")
+    assert [len(each) for each in versions(tmp_path)] == [0, 2]
+
+
 def test_parts_that_do_not_arrive(tmp_path: Path) -> None:
     """Where a mount is lost that all ranks saw before, nothing takes the checkpoint's place that lacks somebody."""
     before = written(tmp_path, 4)
