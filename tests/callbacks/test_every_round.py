@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rffl_pl import RunFolder
+from rffl_pl import Round, RunFolder
+from rffl_pl.callbacks.every_round import RoundCallback, numbers_of
 from tests.bad_input.refusal import assert_refused
 from tests.cli.folders import DIGITS, Run, rows
 from tests.conftest import only_run
@@ -101,3 +102,15 @@ def test_a_number_that_has_a_name(rffl: Run) -> None:
     for name in ("accuracy/mean", "loss/honest_median", "step", "fairness", "result"):
         ended = rffl(*words, "--trainer.callbacks.name", name)
         assert_refused(ended, f"Expected numbers of Renaming to have names of their own, but got {name}; call it")
+
+
+class Dividing(RoundCallback):
+    """Gives what is not defined in every round."""
+
+    def numbers(self, played: Round) -> dict[str, float]:
+        return {"jain": 0.5, "ratio": float("nan"), "gap": float("inf")}
+
+
+def test_a_number_that_is_not_finite_is_left_out() -> None:
+    """No JSON has it, and the result of the run could not be written."""
+    assert numbers_of(Dividing(), Round(number=1, honest=1, members=[True])) == {"jain": 0.5}

@@ -413,8 +413,8 @@ def test_options_over_the_rounds(folders: list[Path], tmp_path: Path) -> None:
     lost = copy(folders[0], tmp_path / "lost" / "x", ckpt_path="/nowhere/checkpoints")
     assert read(lost).options["--ckpt_path"] == "/nowhere/checkpoints"
     ring = [tmp_path / one / "x" for one in ("ring", "back")]
-    for run, before in zip(ring, reversed(ring), strict=True):
-        copy(folders[0], run, ckpt_path=str(before / "checkpoints"))
+    for run, other in zip(ring, reversed(ring), strict=True):
+        copy(folders[0], run, ckpt_path=str(other / "checkpoints"))
     assert str(ring[0]) in read(ring[0]).options["--ckpt_path"]  # which asked for its own, and so on
 
 

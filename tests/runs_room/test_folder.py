@@ -17,6 +17,7 @@ from rffl_pl import __version__
 from rffl_pl.errors import UserError
 from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.history import History
+from rffl_pl.runs.kinds import of_kind
 from rffl_pl.runs.summarise import defined, summarise
 from tests.conftest import QUICK, Ended, only_run
 from tests.runs import kept_in
@@ -231,3 +232,16 @@ def test_results_are_json_without_nan(tmp_path: Path) -> None:
 def test_what_is_not_finite_is_null() -> None:
     """A loss may overflow; its file stays JSON."""
     assert [defined(value) for value in (0.5, float("nan"), float("inf"))] == [0.5, None, None]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "fits"),
+    [
+        (1, float, True), (True, float, False), (True, int | None, False), (None, int | None, True), (1.5, int, False),
+        ([0.5, None], list[float | None], True), ([0.5, True], list[float | None], False),
+        ({"a": [1]}, dict[str, list[float]], True), ({"a": ["1"]}, dict[str, list[float]], False),
+    ],
+)  # fmt: skip
+def test_kinds_of_numbers(value: object, kind: object, fits: bool) -> None:
+    """A result that somebody has mended by hand ends in a traceback, or true counts as 1."""
+    assert of_kind(value, kind) == fits

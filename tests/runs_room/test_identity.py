@@ -89,5 +89,8 @@ def test_other_validation_examples_are_other_data() -> None:
         check_identity(told(others), told(ours), training=True)
     assert not check_identity(told(others), told(ours), training=False)
     assert check_identity(told(ours), told(ours), training=True)
+    older = {fact: value for fact, value in others.items() if fact != "training examples"}  # which may be others, too
+    with pytest.raises(UserError, match=r"data: validation is \w+ there and \w+ here"):
+        check_identity(told(older), told(ours), training=False)
     del others["validation"]
     assert check_identity(told(others), told(ours), training=True)

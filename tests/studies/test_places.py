@@ -13,7 +13,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.runs import Round, RunFolder
 from rffl_pl.studies import play, results
 from rffl_pl.studies.cells import Cell
-from rffl_pl.studies.settings import settings_digest
+from rffl_pl.studies.own import digest_of
+from rffl_pl.studies.settings import of_today, settings_digest
 from rffl_pl.studies.study import Study
 from tests.cli.folders import Run
 from tests.studies.files import DIGITS, rows, study
@@ -317,6 +318,25 @@ def test_results_without_a_folder_lie_where_their_cell_does_now(tmp_path: Path) 
     assert [found[name] for name in ("server", "split", "settings", "cell", "value")] == [
         "FedAvg", "POW", "today", "a", "0.1",
     ]  # fmt: skip
+
+
+def test_rows_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    """Seed 10 comes before seed 2, and a file that is kept under version control changes everywhere."""
+    read = Study.read(study(tmp_path, TEXT))
+    told = [(seed, rounds) for seed in ("2", "10") for rounds in ("5", "30")]
+    some = [row("RFFL", "UNI", "0.1") | {"seed": seed, "rounds": rounds} for seed, rounds in reversed(told)]
+    results.keep(read, tmp_path / "results.csv", some)
+    assert [(one["seed"], one["rounds"]) for one in rows(tmp_path / "results.csv")] == told
+
+
+def test_results_that_know_the_words_alone(tmp_path: Path) -> None:
+    """Those of earlier releases fit, which kept no digest of a user's own files; those of other words do not."""
+    (tmp_path / "mine.csv").write_text("age,label\n1,0\n")
+    own = Study(name="own", base=["--data.train_file", str(tmp_path / "mine.csv")], axes={"a": {"b": []}}, seeds=[1])
+    settings = [digest_of(own.words({"a": "b"}))[:12], settings_digest(own, {"a": "b"}), "others"]
+    assert len({*settings}) == 3
+    told = [{"a": "b", "seed": "1", "rounds": "2", "settings": one} for one in settings]
+    assert of_today(own, told) == (told[:2], 1)
 
 
 def test_results_of_an_axis_that_is_gone(tmp_path: Path) -> None:

@@ -95,6 +95,17 @@ def test_a_table_for_every_place_on_the_other_axes(rffl: Run, tmp_path: Path, ma
     assert lines[-1].endswith(f"| {shown(values, 'Fed_Avg', 'POW', 'flip')} (n=2) |")
 
 
+def test_seeds_that_are_asked_for(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
+    """The mean is over others too."""
+    words = ("--table", "server", "split", "--only", "attack=none", "--format", "csv", "--seeds", 1, 3)
+    ended = rffl("study", made[0], "--root", tmp_path / "studies", *words)
+    assert ended.code == 0, ended.err
+    for line in csv.DictReader(ended.out.splitlines()):
+        known = [made[1][line["server"], line["split"], "none", seed] for seed in (1, 3)]
+        assert float(line["mean"]) == pytest.approx(np.mean(known))
+        assert line["seeds"] == "2"
+
+
 def test_who_ended_early_is_told_where_it_is_shown(tmp_path: Path, made: tuple[Path, Values]) -> None:
     """A table of whole runs says that they had at most so many rounds, or one of a run that broke off does not."""
     study_ = Study.read(made[0])
