@@ -124,6 +124,11 @@ def test_options_of_any_kind(one: object, other: object) -> None:
     assert "0x" not in told["options"]
 
 
+def test_a_set_is_told_in_one_order() -> None:
+    """That of a set of words is another in every process, and each would have a reference of its own."""
+    assert attributes(Odd({*"hgfedcba"}))["options"] == "[a, b, c, d, e, f, g, h]"
+
+
 class Clipped(torch.optim.SGD):
     """Clips by what it keeps hidden."""
 

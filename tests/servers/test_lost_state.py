@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.servers import NNM, RFFL, Consensus, Evidence, FedAvg, Server
+from rffl_pl.round.restored import same_verdicts
+from rffl_pl.servers import NNM, RFFL, Consensus, Evidence, FedAvg, Server, Verdict
 from tests.runs import federate
 
 
@@ -120,3 +122,15 @@ def test_state_that_is_not_taken_back() -> None:
         UserError, match=r"Remembering to take back what its state_dict gives, but KeyError: 'memories'"
     ):
         federate(Remembering(what="itself"), rounds=3)
+
+
+@pytest.mark.parametrize("measures", [{}, {"trust": torch.tensor([0.1, 0.3])}, {"trusted": torch.tensor([0.1, 0.2])}])
+def test_measures_of_a_servers_own_are_looked_at(measures: dict[str, Tensor]) -> None:
+    """What is drawn and kept of every round would be another after an interruption, and nobody told."""
+    ones = torch.ones(2)
+    verdict = Verdict(
+        weights=ones, similarities=ones, reputations=ones, quotas=ones, members=ones.bool(), download=lambda _: ones,
+        measures={"trust": torch.tensor([0.1, 0.2])},
+    )  # fmt: skip
+    assert same_verdicts([0, 1], verdict, replace(verdict))
+    assert not same_verdicts([0, 1], verdict, replace(verdict, measures=measures))

@@ -184,6 +184,18 @@ def test_where_a_cell_goes_on(tmp_path: Path) -> None:
     assert CellFolder(tmp_path, "cell").checkpoints() == tmp_path / "cell" / "second" / "checkpoints"
 
 
+def test_how_long_all_attempts_took(tmp_path: Path) -> None:
+    """A cell that failed or was interrupted begins to count anew, and the next study expects it to be short."""
+    folder = CellFolder(tmp_path, "a")
+    folder.path.mkdir()
+    folder.note(1.5, ["fit"])
+    folder.fail("It broke.")
+    assert (folder.record()["seconds"], folder.record()["failed"]) == (1.5, "It broke.")
+    folder.note(2.25, ["fit"])
+    assert folder.record()["seconds"] == 3.75
+    assert "failed" not in folder.record()
+
+
 def test_all_of_a_users_package_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a class imports from its own package changes, and its old results are taken for new ones."""
     package = tmp_path / "package_for_studies"

@@ -180,6 +180,15 @@ def test_a_configuration_by_any_spelling(tmp_path: Path, monkeypatch: pytest.Mon
         assert digests[0] != digests[1], words
 
 
+def test_a_configuration_of_the_package_by_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results under one of its names are left out under another, or it is another once its content changes."""
+    monkeypatch.chdir(tmp_path)  # where no such file lies
+    names = ("digits.yaml", "configs/digits.yaml", "./configs/digits.yaml", "mnist.yaml")
+    of = Study(name="one", base=[], axes={"a": {name: ["--config", name] for name in names}}, seeds=[1])
+    first, *same, other = (settings_digest(of, {"a": name}) for name in names)
+    assert {*same} == {first} != {other}
+
+
 def test_a_configuration_in_the_words(tmp_path: Path) -> None:
     """A long one was taken for the name of a file, which is too long for the system."""
     said = f"--config '{{run: {{root: {'r' * 300}}}}}'"
