@@ -349,10 +349,10 @@ def test_what_is_wrong_with_an_older_one_is_not_told(tmp_path: Path) -> None:
     for round_ in (3, 4):
         written(tmp_path, round_)
     (tmp_path / "last.previous.ckpt" / "run.pt").write_bytes(b"damaged")
-    found, wrong = versions(tmp_path)
+    found, wrong = stamps(tmp_path)
     assert ([version.round for version in found], wrong) == ([4], [])
     (tmp_path / "last.ckpt" / "run.pt").write_bytes(b"damaged")
-    assert [len(each) for each in versions(tmp_path)] == [0, 2]
+    assert [len(each) for each in stamps(tmp_path)] == [0, 2]
 
 
 def test_parts_that_do_not_arrive(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam
 from torch.utils.data import TensorDataset
 
+from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.training.schedule import OptimizerFactory
 from rffl_pl.training.stack import Loss, Stack, Turn
@@ -64,7 +65,7 @@ def turn(
     optimizer.step()
     for state in optimizer.state.values():
         state["step"].fill_(steps)
-    return Turn(torch.full((15,), start), optimizer, Shard(data, torch.arange(count), batch), seed, **more)
+    return Turn(torch.full((15,), start), optimizer, Shard(Reader(data), torch.arange(count), batch), seed, **more)
 
 
 ONES: Tensor = torch.ones(15)
