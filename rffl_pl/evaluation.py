@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -21,6 +22,7 @@ from rffl_pl.metrics import ParticipantScores
 from rffl_pl.runs.records import SHARES, Summary
 from rffl_pl.training.cohort import Cohort
 from rffl_pl.training.fingerprints import left_alone
+from rffl_pl.training.parameters import running_statistics
 from rffl_pl.training.schedule import Precision
 
 Scores = dict[str, Tensor]
@@ -214,6 +216,12 @@ class Validation:
         """Accuracy of weights ``[D]``."""
         if self._model is None:
             self._model = self.made()
+            if running_statistics(self._model.networks[0]):
+                rank_zero_warn(
+                    "The server validates with the running statistics that normalisation layers of --model.network "
+                    "begin with, since everybody's are its own, and its scores say little; give GroupNorm in their "
+                    "place, or another --server."
+                )
         correct, count = 0, 0
         self._model.weights[0] = weights
         stream = random_stream(self.seed, self._model.weights.device)

@@ -88,7 +88,8 @@ class Federation(Configured):
                 f"Expected --federation.participation to lie in (0, 1], but got {participation}; 1 is everybody in "
                 "every round."
             )
-        known = {i for i in coalition or () if isinstance(i, Integral) and 0 <= i < honest + adversaries}
+        named = [] if coalition is None else [*coalition]
+        known = {i for i in named if isinstance(i, Integral) and 0 <= i < honest + adversaries}
         if coalition is not None and len(known) < len(coalition):
             raise UserError(
                 f"Expected --federation.coalition to be different participants of 0 .. {honest + adversaries - 1}, but "

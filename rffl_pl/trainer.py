@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, Literal
 from weakref import WeakSet
 
@@ -64,6 +65,8 @@ ROUNDS = 10_000_000
 """More than any run plays."""
 WATCHED = "accuracy/mean"
 """What callbacks of Lightning's watch: what is measured of rounds, as often as ``check_val_every_n_epoch`` says."""
+COUNTS = ("max_epochs", "max_steps", "min_epochs", "min_steps")
+"""Lightning's options that are numbers of rounds."""
 RANKS = ("devices", "num_nodes", "strategy")
 """Lightning's options that say what torchrun says here."""
 DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "log_every_n_steps": 1}
@@ -92,6 +95,10 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def _check_counts(options: Mapping[str, Any]) -> None:
     """See that there are rounds, and that what is done every so many of them is."""
+    for name in COUNTS:
+        given = options.get(name)
+        if given is not None and (not isinstance(given, Integral) or isinstance(given, bool)):
+            raise UserError(f"Expected --trainer.{name} to be a whole number of rounds, but got {given!r}; give one.")
     for name in ("max_epochs", "max_steps"):
         if options.get(name) not in (None, -1):
             check_number(f"--trainer.{name}", options[name], 1, ROUNDS, "a round is one of them")
@@ -120,7 +127,7 @@ def _typed(given: object) -> str:
     return f"{given:g}" if isinstance(given, float) else str(given)
 
 
-def check_callbacks(callbacks: Iterable[object]) -> None:
+def check_callbacks(callbacks: Sequence[object]) -> None:
     """See that callbacks of Lightning's are none for the one model of a trainer, and watch for the right end.
 
     Raises:
@@ -148,6 +155,27 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
             )
         if isinstance(callback, lightnings.ModelCheckpoint) and not isinstance(callback, RoundCheckpoint):
             _check_checkpoints(callback)
+    if not any(map(_may_log, callbacks)):
+        _check_logged(callbacks)
+
+
+def _may_log(callback: object) -> bool:
+    """Whether a callback may log what others watch: a user's own in one of Lightning's hooks."""
+    own = [kind for kind in type(callback).__mro__ if not kind.__module__.startswith(("lightning.", "rffl_pl."))]
+    return any(name.startswith("on_") and hasattr(Callback, name) for kind in own for name in vars(kind))
+
+
+def _check_logged(callbacks: Iterable[object]) -> None:
+    """See that what callbacks watch is logged, before a round is played."""
+    for watching in callbacks:
+        counted = ("epoch", "step") if isinstance(watching, lightnings.ModelCheckpoint) else ()
+        watched = getattr(watching, "monitor", None)
+        if watched not in (None, WATCHED, *counted):
+            raise UserError(
+                f"Expected --trainer.callbacks.monitor to be {WATCHED}, but {type(watching).__name__} got {watched}, "
+                f"which is not logged; give {WATCHED} and --trainer.callbacks.mode max, or have a RoundCallback set "
+                "trainer.should_stop by numbers of its own."
+            )
 
 
 def _check_checkpoints(given: lightnings.ModelCheckpoint) -> None:
@@ -297,6 +325,7 @@ def federated_trainer(
             a trainer, or something is of another kind.
     """
     check_options(options)
+    options |= {name: int(options[name]) for name in COUNTS if options.get(name) is not None}  # of NumPy's, say
     _check_kinds(server, folder, exchange, options)
     own = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
     check_callbacks(own)

@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 from jsonargparse import Namespace
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl.cli.classes import constructors
@@ -23,7 +22,7 @@ from rffl_pl.cli.own import why_not
 from rffl_pl.datamodules import Split
 from rffl_pl.errors import UserError, brief, check_folder, reason
 from rffl_pl.runs import RunFolder
-from rffl_pl.trainer import WATCHED, check_callbacks, check_options
+from rffl_pl.trainer import check_callbacks, check_options
 
 
 def check_values(given: Any, option: str = "-") -> None:
@@ -308,16 +307,7 @@ def check_trainer(config: Mapping[str, Any]) -> None:
             f"Expected --trainer.default_root_dir to be left alone, but got {config['default_root_dir']}; for the "
             "folder of all runs give --run.root."
         )
-    callbacks = config["callbacks"] or []
-    check_callbacks(callbacks)
-    ours = all(type(callback).__module__.startswith(("lightning.", "rffl_pl.")) for callback in callbacks)
-    for watching in callbacks if ours else ():  # one's own may log what others watch
-        counted = ("epoch", "step") if isinstance(watching, ModelCheckpoint) else ()
-        if getattr(watching, "monitor", None) not in (None, WATCHED, *counted):
-            raise UserError(
-                f"Expected --trainer.callbacks.monitor to be {WATCHED}, but {type(watching).__name__} got "
-                f"{watching.monitor}, which is not logged; give {WATCHED}, and --trainer.callbacks.mode max."
-            )
+    check_callbacks(config["callbacks"] or [])
 
 
 @contextmanager

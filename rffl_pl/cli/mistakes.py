@@ -25,6 +25,7 @@ from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.durable import why_not_written
+from rffl_pl.trainer import WATCHED
 
 # What other names of the literature are here.
 KNOWN_AS = {
@@ -172,8 +173,8 @@ def sentence(error: BaseException) -> str:
     """A message in one line: what the parser says of the user's words in ours, what others say as it is."""
     message = str(error)
     readings = [
-        _untyped, _abstract, _left_out, _no_group, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option,
-        _no_printing,
+        _unlogged, _untyped, _abstract, _left_out, _no_group, _unknown_class, _no_choice, _wrong_kind, _too_early,
+        _no_such_option, _no_printing,
     ]  # fmt: skip
     if "NestedArg(" in message and "Expected a <class 'bool'>" in message:  # of a class, which may also be true
         readings.insert(0, _no_such_option)
@@ -190,10 +191,21 @@ def sentence(error: BaseException) -> str:
         said = f"Expected your own classes to lie in files that Python can read, but {message}; mend it."
     elif isinstance(error, OSError):
         said = f"Expected to read and write this run's files, but {why_not_written(error)}; see to that and go on."
-    elif isinstance(error, MisconfigurationException):
+    elif isinstance(error, MisconfigurationException) and not _unlogged(message):
         said = f"Expected options that Lightning takes, but it says: {_plain(message)}"
     said = " ".join(said.split())
     return said if said.endswith((".", "?")) else f"{said}."
+
+
+def _unlogged(message: str) -> str | None:
+    """What Lightning says of a callback that watches what nobody logs, which one's own callback might have."""
+    found = re.search(r"Early stopping conditioned on metric `(.*?)`|ModelCheckpoint\(monitor='(.*?)'\)", message)
+    if found is None:
+        return None
+    return (
+        f"Expected --trainer.callbacks.monitor to be {WATCHED}, or what a callback of yours logs, but got "
+        f"{found[1] or found[2]}, which nobody has logged."
+    )
 
 
 def _plain(message: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 from rffl_pl.federation import coalition_name
@@ -57,7 +58,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def last_round(*limits: int | None) -> int:
     """The smallest of several limits as Lightning takes them; -1 if none is a number from 0 on."""
-    return min((limit for limit in limits if isinstance(limit, int) and limit > -1), default=-1)
+    return min((int(limit) for limit in limits if isinstance(limit, int | Integral) and limit > -1), default=-1)
 
 
 def rounds_asked(trainer: Mapping[str, Any]) -> int | None:

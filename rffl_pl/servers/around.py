@@ -29,6 +29,11 @@ class Around(Consensus):
     by_coordinate: ClassVar[Sequence[str]] = ("model", "rule_vectors")
 
     def __init__(self, rule: Consensus) -> None:
+        if not isinstance(rule, Consensus):
+            given = type(rule).__name__ if isinstance(rule, Server) else repr(rule)
+            raise UserError(
+                f"Expected --server.rule to be a Consensus that is made, as Median(), but got {given}; take another."
+            )
         self.inner = rule
         super().__init__()
         self.whole = rule.whole

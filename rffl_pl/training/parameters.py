@@ -24,7 +24,9 @@ def layer_sizes(network: nn.Module) -> list[int]:
         UserError: If the network has no such parameters, lazy ones or some that are not float32.
     """
     if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
-        raise UserError(f"Expected --model.network to know its sizes, but {type(network).__name__} has lazy layers.")
+        raise UserError(
+            f"Expected --model.network to know its sizes, but {type(network).__name__} has lazy layers; give theirs."
+        )
     parameters = trainable(network)
     others = [f"{name} in {p.dtype}" for name, p in network.named_parameters() if p.requires_grad and not _single(p)]
     if not parameters or others:

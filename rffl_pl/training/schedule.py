@@ -108,7 +108,7 @@ class Schedule:
 
     def rate(self, round_index: int, epoch: int) -> float:
         """Factor on the learning rate in one local epoch of one round, both counted from 0."""
-        return self.decay ** (round_index if self.decay_every == "round" else round_index * self.passes + epoch)
+        return float(self.decay) ** (round_index if self.decay_every == "round" else round_index * self.passes + epoch)
 
 
 def check_pull(option: str, pull: float) -> None:

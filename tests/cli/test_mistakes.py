@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from lightning.pytorch import Callback
 
 from rffl_pl.cli.arguments import made
 from rffl_pl.cli.linked import FOLLOWS
@@ -22,6 +25,22 @@ def test_a_metric_that_nobody_logs_is_one_sentence(rffl: Run, callback: str) -> 
     (sentence,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
     assert "val_acc" in sentence
     assert "accuracy/mean" in sentence
+
+
+class Deaf(Callback):
+    """Might log what others watch."""
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("callback", ["EarlyStopping", "ModelCheckpoint"])
+def test_what_is_watched_and_might_be_logged(rffl: Run, callback: str) -> None:
+    """Lightning asks whether some code of the module logs it."""
+    watching = ("--trainer.callbacks+=tests.cli.test_mistakes.Deaf", f"--trainer.callbacks+={callback}")
+    ended = rffl(*DIGITS, *QUICK, *watching, "--trainer.callbacks.monitor", "jain", "--trainer.max_epochs", 2)
+    assert ended.code == 2
+    assert "callbacks.monitor to be accuracy/mean, or what a callback of yours logs, but got jain, which" in ended.err
 
 
 @pytest.mark.parametrize("callback", ["EarlyStopping", "ModelCheckpoint"])

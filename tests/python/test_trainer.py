@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging, TQDMProgressBar
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
+from torch.optim import SGD
 
 from rffl_pl import RFFL, FederatedModule, Federation, Perceptron, Round, RunFolder, UserError, federated_trainer
 from rffl_pl.callbacks import RoundCallback, RoundCheckpoint, StandaloneReference
 from rffl_pl.callbacks.find import named_alike
+from rffl_pl.servers import FedAvg
 from rffl_pl.strategy import leave_process_group
 from tests.conftest import QUICK, ROOT, Ended, only_run
 from tests.runs import digits
@@ -87,12 +91,23 @@ def test_a_callback_that_watches_for_the_wrong_end(tmp_path: Path, callback: Cal
     federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), callbacks=EarlyStopping("accuracy/mean", mode="max"))
 
 
+class Told(RoundCallback):
+    """Has numbers of its own, which Lightning's callbacks do not see."""
+
+    def on_round_end(self, trainer: Trainer, played: Round) -> None:
+        pass
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({"sync_batchnorm": True}, r"--trainer\.sync_batchnorm to be left alone, but got True"),
         ({"profiler": "pytorch"}, r"--trainer\.profiler to be simple or advanced"),
         ({"max_epochs": 0}, r"--trainer\.max_epochs to be at least 1, but got 0"),
+        ({"max_epochs": 2.0}, r"--trainer\.max_epochs to be a whole number of rounds, but got 2\.0"),
+        ({"max_steps": "3"}, r"--trainer\.max_steps to be a whole number of rounds, but got '3'"),
+        ({"callbacks": EarlyStopping("jain")}, r"monitor to be accuracy/mean, but EarlyStopping got jain"),
+        ({"callbacks": [Told(), EarlyStopping("jain")]}, r"monitor to be accuracy/mean, but EarlyStopping got jain"),
         ({"val_check_interval": "00:00:01:00"}, r"--trainer\.val_check_interval to be left alone"),
         ({"plugins": AsyncCheckpointIO()}, r"--trainer\.plugins that write checkpoints, but got AsyncCheckpointIO"),
         ({"callbacks": ModelCheckpoint("elsewhere")}, r"--trainer\.callbacks\.dirpath to be left alone"),
@@ -178,6 +193,24 @@ def test_a_checkpoint_without_the_record_of_its_round(tmp_path: Path, early: boo
             fit("second", 3, saved)
     else:
         assert [played.number for played in fit("second", 3, saved).rounds()] == [1, 2, 3]
+
+
+def test_numbers_of_numpys(tmp_path: Path) -> None:
+    """Rounds were played for ever, and rates of a logspace ended a run at its first checkpoint."""
+    run = RunFolder.make(tmp_path)
+    two = np.arange(2, 3)[0]
+    trainer = federated_trainer(
+        FedAvg(), folder=run, accelerator="cpu", max_epochs=two, min_epochs=two, enable_progress_bar=False,
+        callbacks=[StandaloneReference(enabled=False)],
+    )  # fmt: skip
+    federation = Federation(participants=3, coalition=np.array([0, 2]))
+    optimizer = partial(SGD, lr=np.logspace(-2, -1, 2)[0], momentum=np.float64(0.9))
+    module = FederatedModule(
+        federation, Perceptron(64, 8, 10), optimizer=optimizer, local_epochs=two, lr_decay=np.float64(0.9)
+    )
+    trainer.fit(module, datamodule=digits(federation))
+    leave_process_group()
+    assert [played.number for played in run.rounds()] == [1, 2]
 
 
 def test_options_that_divide_nothing(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.round.running import RunningStatistics
 from rffl_pl.servers import (
     ARC,
+    CFFL,
     NNM,
     RFFL,
     Bucketing,
@@ -136,6 +137,12 @@ def test_models_of_ones_own_have_their_own() -> None:
     shared = held(module)
     assert all(torch.equal(row, shared[0]) for row in shared)
     assert torch.equal(own[5], shared[0])  # an adversary takes home what is shared
+
+
+def test_who_validates_without_them_is_told() -> None:
+    """It has those that the network begins with: scores of uploads were half of what models reach."""
+    with pytest.warns(UserWarning, match="validates with the running statistics that normalisation layers of --model"):
+        federate(CFFL(), rounds=1, network=Normed)
 
 
 def normed(tell: Callable[[nn.Module], None] = lambda network: None) -> Cohort:

@@ -15,6 +15,7 @@ from torch import Tensor
 from rffl_pl.functional.aggregation import nearest_mixing, squared_distances
 from rffl_pl.servers import (
     ARC,
+    CFFL,
     NNM,
     QFFL,
     Bucketing,
@@ -397,3 +398,11 @@ def test_no_majority_of_good_buckets() -> None:
         Bucketing(rule=Median()).start(task(shards(10), [53], tolerated=3))
     with warnings.catch_warnings(action="error"):
         Bucketing(rule=Median()).start(task(shards(10), [53], tolerated=2))
+
+
+@pytest.mark.parametrize("made", [NNM, ARC, Bucketing, FedOpt])
+@pytest.mark.parametrize("rule", ["Median", Median, CFFL()])
+def test_what_is_no_rule(made: Callable[..., object], rule: object) -> None:
+    """A name, a class that nobody made, or a server that decides more than a step."""
+    name = "CFFL" if isinstance(rule, CFFL) else "Median"
+    assert_refused(lambda: made(rule=rule), "--server.rule to be a Consensus that is made, as Median(), but got", name)
