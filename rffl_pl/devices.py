@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Sequence
 from typing import Literal
@@ -48,7 +49,8 @@ def card_of(device: torch.device) -> str:
     if device.type != "cuda":
         return ""
     properties = torch.cuda.get_device_properties(device)
-    return str(getattr(properties, "uuid", f"{socket.gethostname()}/{device}"))
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # for a torch that does not know its number
+    return str(getattr(properties, "uuid", f"{socket.gethostname()}/{seen}/{device}"))
 
 
 def agreed_backend(offered: Sequence[str], cards: Sequence[str]) -> tuple[str, str]:
@@ -66,7 +68,8 @@ def agreed_backend(offered: Sequence[str], cards: Sequence[str]) -> tuple[str, s
     """
     different = len({*cards})
     if all(cards):
-        return (NCCL, "") if different == len(cards) else ("gloo", f"{len(cards)} ranks share {different} GPU(s)")
+        why = f"{len(cards)} ranks share {different} GPU(s), of which as many ranks would have one each"
+        return (NCCL, "") if different == len(cards) else ("gloo", why)
     if len({*offered}) > 1:
         return "gloo", "Not every rank has a GPU of its own"
     return offered[0], ""

@@ -219,8 +219,8 @@ class Validation:
             if running_statistics(self._model.networks[0]):
                 rank_zero_warn(
                     "The server validates with the running statistics that normalisation layers of --model.network "
-                    "begin with, since everybody's are its own, and its scores say little; give GroupNorm in their "
-                    "place, or another --server."
+                    "begin with, since nobody's are sent to where it validates, and its scores say little; give "
+                    "GroupNorm in their place, or another --server."
                 )
         correct, count = 0, 0
         self._model.weights[0] = weights

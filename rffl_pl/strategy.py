@@ -229,8 +229,8 @@ class FederatedStrategy(DDPStrategy):
             )
         except dist.DistBackendError as error:  # NCCL connects at once, and has its reasons
             raise UserError(
-                f"Expected {launch.world_size()} ranks to meet over NCCL, but {reason(error)}; NCCL_DEBUG=INFO says "
-                "more, and --trainer.accelerator cpu does without GPUs."
+                f"Expected rank {launch.rank()} to begin NCCL, but {reason(error)}; NCCL_DEBUG=INFO says more, and "
+                "--trainer.accelerator cpu does without GPUs."
             ) from error
 
     def _meet(self) -> dist.Store:
@@ -240,8 +240,9 @@ class FederatedStrategy(DDPStrategy):
             with meeting.told_of_waiting():
                 ours: dist.Store = next(dist.rendezvous("env://", timeout=meeting.ARRIVAL))[0]
                 store = dist.PrefixStore(meeting.fresh_prefix(ours, rank, ranks), ours)
-                store.set(f"backend of {rank}", f"{self._get_process_group_backend()} {card_of(self.root_device)}")
-                told = [store.get(f"backend of {other}").decode().split(" ", 1) for other in range(ranks)]
+                card = card_of(self.root_device) if dist.is_nccl_available() else ""
+                store.set(f"backend of {rank}", f"{self._get_process_group_backend()} {card}")
+                told = [store.get(f"backend of {other}").decode().partition(" ")[::2] for other in range(ranks)]
         except (RuntimeError, TimeoutError) as error:
             raise UserError(meeting.why_not_met(error)) from error
         offered, cards = zip(*told, strict=True)

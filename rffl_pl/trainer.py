@@ -26,6 +26,7 @@ from rffl_pl.callbacks import (
     StandaloneReference,
 )
 from rffl_pl.callbacks.metrics_file import MetricsFile
+from rffl_pl.callbacks.watching import WATCHED
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.facts import last_round
@@ -63,8 +64,6 @@ NOT_OF_ONE_MODEL: dict[str, tuple[tuple[object, ...], str]] = {
 """Lightning's options that mean the one model of a trainer, with the values that are taken and what to do."""
 ROUNDS = 10_000_000
 """More than any run plays."""
-WATCHED = "accuracy/mean"
-"""What callbacks of Lightning's watch: what is measured of rounds, as often as ``check_val_every_n_epoch`` says."""
 COUNTS = ("max_epochs", "max_steps", "min_epochs", "min_steps")
 """Lightning's options that are numbers of rounds."""
 RANKS = ("devices", "num_nodes", "strategy")
@@ -127,7 +126,7 @@ def _typed(given: object) -> str:
     return f"{given:g}" if isinstance(given, float) else str(given)
 
 
-def check_callbacks(callbacks: Sequence[object]) -> None:
+def check_callbacks(callbacks: Iterable[object]) -> None:
     """See that callbacks of Lightning's are none for the one model of a trainer, and watch for the right end.
 
     Raises:
@@ -155,27 +154,6 @@ def check_callbacks(callbacks: Sequence[object]) -> None:
             )
         if isinstance(callback, lightnings.ModelCheckpoint) and not isinstance(callback, RoundCheckpoint):
             _check_checkpoints(callback)
-    if not any(map(_may_log, callbacks)):
-        _check_logged(callbacks)
-
-
-def _may_log(callback: object) -> bool:
-    """Whether a callback may log what others watch: a user's own in one of Lightning's hooks."""
-    own = [kind for kind in type(callback).__mro__ if not kind.__module__.startswith(("lightning.", "rffl_pl."))]
-    return any(name.startswith("on_") and hasattr(Callback, name) for kind in own for name in vars(kind))
-
-
-def _check_logged(callbacks: Iterable[object]) -> None:
-    """See that what callbacks watch is logged, before a round is played."""
-    for watching in callbacks:
-        counted = ("epoch", "step") if isinstance(watching, lightnings.ModelCheckpoint) else ()
-        watched = getattr(watching, "monitor", None)
-        if watched not in (None, WATCHED, *counted):
-            raise UserError(
-                f"Expected --trainer.callbacks.monitor to be {WATCHED}, but {type(watching).__name__} got {watched}, "
-                f"which is not logged; give {WATCHED} and --trainer.callbacks.mode max, or have a RoundCallback set "
-                "trainer.should_stop by numbers of its own."
-            )
 
 
 def _check_checkpoints(given: lightnings.ModelCheckpoint) -> None:

@@ -47,13 +47,21 @@ def test_unknown_accelerator() -> None:
         plan_devices("tpu", 1, 1)
 
 
+SHARED = "GPU(s), of which as many ranks would have one each"
+
+
 @pytest.mark.parametrize(
     ("offered", "cards", "backend", "why"),
     [
         ((NCCL, NCCL), ("GPU-1", "GPU-2"), NCCL, ""),
-        ((NCCL, NCCL), ("GPU-1", "GPU-1"), "gloo", "2 ranks share 1 GPU(s)"),  # each started by a launcher of its own
+        (
+            (NCCL, NCCL),
+            ("GPU-1", "GPU-1"),
+            "gloo",
+            f"2 ranks share 1 {SHARED}",
+        ),  # of a launcher each
         (("gloo", "gloo"), ("GPU-1", "GPU-2"), NCCL, ""),  # each sees its own alone
-        (("gloo",) * 3, ("GPU-1", "GPU-2", "GPU-1"), "gloo", "3 ranks share 2 GPU(s)"),
+        (("gloo",) * 3, ("GPU-1", "GPU-2", "GPU-1"), "gloo", f"3 ranks share 2 {SHARED}"),
         ((NCCL, "gloo"), ("GPU-1", ""), "gloo", "Not every rank has a GPU of its own"),
         (("gloo", "gloo"), ("", ""), "gloo", ""),
         (("card:own", "card:own"), ("", ""), "card:own", ""),  # of a device that is not CUDA's

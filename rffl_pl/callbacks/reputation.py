@@ -14,6 +14,7 @@ from torch import Tensor
 from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
+from rffl_pl.callbacks.watching import check_logged
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own, path_of
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
@@ -68,13 +69,7 @@ class ReputationExchange(Callback):
         if stage != "fit":
             return
         count_in_epochs(trainer)
-        if isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.sharded:
-            check_shardable(self.server, pl_module.cast)
-        check_sharing(self.server, {"--model.personal": pl_module.pull > 0, "--model.scaffold": pl_module.scaffold})
-        if pl_module.scaffold:
-            check_corrections(self.server)
-        if pl_module.federation.coalition is not None:
-            check_coalition(self.server, pl_module.pull)
+        self._check_beside(trainer, pl_module)
         self._unstarted = _copy_of_ones_own(self.server)
         with ones_own(self.server, "--server", "start"), warnings.catch_warnings():
             if not trainer.is_global_zero:
@@ -93,6 +88,18 @@ class ReputationExchange(Callback):
         if trainer.is_global_zero and pl_module.cast.omniscient:
             names = ", ".join(sorted({type(attack).__name__ for attack in pl_module.cast.omniscient.values()}))
             warnings.warn(f"Simulation: {names} is shown the honest uploads on the server.", stacklevel=2)
+
+    def _check_beside(self, trainer: Trainer, module: FederatedModule) -> None:
+        """See that the server fits what is asked for beside it, and that callbacks watch what is logged."""
+        if type(module) is FederatedModule:  # a class of one's own may log what it will
+            check_logged(trainer.callbacks)
+        if isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.sharded:
+            check_shardable(self.server, module.cast)
+        check_sharing(self.server, {"--model.personal": module.pull > 0, "--model.scaffold": module.scaffold})
+        if module.scaffold:
+            check_corrections(self.server)
+        if module.federation.coalition is not None:
+            check_coalition(self.server, module.pull)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """See that all ranks start alike.

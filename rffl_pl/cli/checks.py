@@ -15,6 +15,7 @@ import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from rffl_pl.callbacks.watching import check_logged
 from rffl_pl.cli.classes import constructors
 from rffl_pl.cli.configurations import text_of
 from rffl_pl.cli.mistakes import mistake_behind
@@ -101,7 +102,7 @@ def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
             rank_zero_warn(
                 f"Nothing goes by --{found[1]}.{found[2]}: {names}, which {stands} behind it, {has} no such option."
             )
-        elif _are_others(words[place:], found[3] or following, having):
+        elif found[1] == "adversaries" and _are_others(words[place:], found[3] or following, having):
             rank_zero_warn(
                 f"Nothing goes by --{found[1]}.{found[2]}: {names}, which stand behind it, are others than it was "
                 "given for; give each its own in the list."
@@ -111,7 +112,7 @@ def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
 def _are_others(behind: Sequence[str], typed: str, having: Sequence[Any]) -> bool:
     """Whether adversaries are listed behind an option of them, and none of these has what was typed."""
     listed = any(word.partition("=")[0] == "--adversaries" for word in behind)
-    return listed and not any(_alike(typed, one) for one in having)
+    return listed and not any(_alike("None" if typed == "null" else typed, one) for one in having)
 
 
 def tell_of_rate(words: Sequence[str]) -> None:
@@ -201,7 +202,7 @@ def _said(content: Any, option: str) -> Any:
         content = inside.get(name, (inside.get("init_args") or {}).get(name))
     if isinstance(content, list):
         return [*map(_named, content)]
-    return content.get("class_path", content) if isinstance(content, dict) else content
+    return content.get("class_path") if isinstance(content, dict) else content
 
 
 def _alike(typed: str, said: Any) -> bool:
@@ -307,7 +308,9 @@ def check_trainer(config: Mapping[str, Any]) -> None:
             f"Expected --trainer.default_root_dir to be left alone, but got {config['default_root_dir']}; for the "
             "folder of all runs give --run.root."
         )
-    check_callbacks(config["callbacks"] or [])
+    callbacks = config["callbacks"] or []
+    check_callbacks(callbacks)
+    check_logged(callbacks)
 
 
 @contextmanager

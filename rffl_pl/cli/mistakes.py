@@ -16,6 +16,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from rffl_pl.callbacks import StandaloneReference
+from rffl_pl.callbacks.watching import WATCHED
 from rffl_pl.cli.classes import CLASSES, constructors
 from rffl_pl.cli.login import wandb_url
 from rffl_pl.cli.options import OUTER
@@ -25,7 +26,6 @@ from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.durable import why_not_written
-from rffl_pl.trainer import WATCHED
 
 # What other names of the literature are here.
 KNOWN_AS = {

@@ -59,7 +59,7 @@ def check_step(
         _check_bound(copied, row, f"--model.network {type(network).__name__}")
         optimizer.step()
         _check_bound(copied, row, f"--model.optimizer {type(optimizer).__name__}")
-    except UserError:
+    except (UserError, torch.cuda.OutOfMemoryError):
         raise
     except (ValueError, TypeError, RuntimeError, LookupError, AttributeError, AssertionError) as error:
         raise UserError(
@@ -175,7 +175,7 @@ def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
     try:
         with left_alone(f"--model.loss {name} to leave classes as they are", y):
             found, again = (_drawn(copied, logits, y) for _ in range(2))
-    except UserError:
+    except (UserError, torch.cuda.OutOfMemoryError):
         raise
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
@@ -280,7 +280,7 @@ def check_training_mode(network: nn.Module, x: Tensor) -> None:
             before, hidden = counts(copied), _hidden(copied)
             trained = copied(x)
             lost = isinstance(trained, Tensor) and _lost(network, copied, x)
-    except UserError:
+    except (UserError, torch.cuda.OutOfMemoryError):
         raise
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(

@@ -197,6 +197,7 @@ def test_who_trains_alone_is_told(rffl: Run, words: tuple[object, ...], told: bo
         (("--adversaries.scale", 3, "--adversaries", "[SignRandom]"), "--adversaries.scale: SignRandom"),
         (("--server.gamma", 3, "--server", "RFFL", "--adversaries.scale", 3, "--adversaries", "[FreeRider]"), ""),
         (("--model.optimizer.lr", 0.05), ""),
+        (("--data.split", "DIR", "--model.optimizer.nesterov", "no", "--adversaries", "[SignRandom]"), ""),
         (("--adversaries.scale", "1e-3", "--adversaries", "[{class_path: FreeRider, init_args: {scale: 0.001}}]"), ""),
         (
             ("--adversaries.scale=3", "--adversaries=[Mimic, FreeRider]", "--federation.adversaries=2"),
@@ -218,6 +219,7 @@ def test_an_option_before_another_class_is_told_of(rffl: Run, words: tuple[objec
     [
         (("--trainer.max_epochs", "1"), (), "--trainer.max_epochs 1: a configuration behind it says 30;"),
         (("--trainer.max_epochs=30",), (), ""),
+        (("--server=RFFL",), ("--config", "{server: {init_args: {gamma: 0.7}}}"), ""),
         (("--model.optimizer.lr=0.5e-1",), ("--config", "{model: {optimizer: {init_args: {lr: 0.05}}}}"), ""),
         (("--trainer.max_epochs", "1"), ("--trainer.max_epochs=2",), ""),
         (("--server=FedAvg", "--run.wandb", "false"), (), "--server FedAvg: a configuration behind it says rffl_pl."),
