@@ -253,17 +253,22 @@ def _check_worst(given: argparse.Namespace) -> None:
         raise UserError("Expected --worst or --contribution, but got both; leave out one of them.")
     if inside := given.worst and [axis for axis in (given.table or given.figure or ()) if axis in WITHIN]:
         raise UserError(f"Expected --worst without the axis {inside[0]}, but got both; leave out one of them.")
+    _check_no_axis(given, given.worst, "--worst takes the worst label")
 
 
 def _check_tuned(given: argparse.Namespace) -> None:
     """Refuse to choose what is shown, or where every label counts."""
     if given.tuned and given.contribution:
         raise UserError("Expected --tuned or --contribution, but got both; leave out one of them.")
+    _check_no_axis(given, given.tuned and given.tuned[0], "--tuned chooses a label")
+
+
+def _check_no_axis(given: argparse.Namespace, axis: str | None, done: str) -> None:
+    """Refuse to show an axis of which another option leaves one label."""
     option = "--table" if given.table else "--figure"
-    if given.tuned and given.tuned[0] in (given.table or given.figure or ()):
+    if axis in (given.table or given.figure or ()):
         raise UserError(
-            f"Expected {option} without the axis {given.tuned[0]}, of which --tuned chooses a label, but got both; "
-            "leave out one of them."
+            f"Expected {option} without the axis {axis}, of which {done}, but got both; leave out one of them."
         )
 
 

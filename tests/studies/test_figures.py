@@ -408,7 +408,7 @@ def test_worst_cases_of_nothing(rffl: Run, tmp_path: Path, made: tuple[Path, Row
         (("--worst", "rat"), "--worst to name an axis of made (server, rate, split), but got rat"),
         (("--worst", "rate", "--contribution", "alone"), "--worst or --contribution, but got both"),
         (("participant", "--worst", "rate"), "--worst without the axis participant"),
-        (("rate", "--worst", "rate"), "--table to name axes of made (server, split, participant, round), but got rate"),
+        (("rate", "--worst", "rate"), "--table without the axis rate, of which --worst takes the worst label, but got"),
     ):
         ended = rffl(*words, *given)
         assert (ended.code, said in ended.err) == (2, True), ended.err
