@@ -265,7 +265,10 @@ def _check_axes(study: Study, axes: Sequence[str], between: Sequence[str] | None
                 f"{nearest(axis, known) or '.'}"
             )
     if len(axes) not in (1, 2) or len(set(axes)) < len(axes):
-        raise UserError(f"Expected {option} to name the axis of the rows and another of the columns, but got {axes}.")
+        raise UserError(
+            f"Expected {option} to name the axis of the rows and another of the columns, but got {' '.join(axes)}; "
+            "name one or two, each once."
+        )
     if between and len(axes) < 2:
         raise UserError(f"Expected {option} to name the axis of the rows and that of the two columns of --between.")
     if between and set(between) <= study.axes.get(axes[0], {}).keys() - study.axes.get(axes[1], {}).keys():

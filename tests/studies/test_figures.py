@@ -300,6 +300,7 @@ def test_what_cannot_be_drawn_is_one_sentence(rffl: Run, tmp_path: Path, made: t
     (tmp_path / "file").write_text("")
     for given, said in (
         (("--figure", "rat"), "--figure to name axes of made (server, rate, split, participant, round), but got rat"),
+        (("--table", "rate", "server", "split"), "the columns, but got rate server split; name one or two, each once"),
         (("--figure", "rate", "--table", "rate"), "--table or --figure, but got both"),
         (("--figure", "rate", "--format", "tex"), "--format to go with --table"),
         (("--table", "rate", "--out", "x"), "--out to go with --figure"),
