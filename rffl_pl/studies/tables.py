@@ -154,7 +154,7 @@ def tables(
         UserError: If there is no such axis, label, measure or result, or a cell would mix runs of different length.
     """
     _check_axes(study, axes, between, option)
-    every = measured(results, measure)
+    every = measured(results, measure, () if ROUND in axes else study.curves)
     chosen = [row for row in every if rounds is None or row["rounds"] == str(rounds)]
     if every and not chosen:
         there = ", ".join(map(str, sorted({int(row["rounds"]) for row in every})))
@@ -213,17 +213,23 @@ def _without(ran: Iterable[Place], table: Table, axes: Sequence[str]) -> dict[tu
     return {entry: count - seeds[entry] for entry, count in runs.items() if count > seeds[entry]}
 
 
-def measured(results: Sequence[Row], measure: str) -> list[Row]:
+def measured(results: Sequence[Row], measure: str, curves: Collection[str] = ()) -> list[Row]:
     """The rows of a measure, without the adversaries'.
+
+    Args:
+        results: The rows of all measures.
+        measure: The measure.
+        curves: Measures that the results of every round have, which are others.
 
     Raises:
         UserError: If there are results, but of other measures, or this one is of adversaries alone.
     """
     measures = {row["measure"] for row in results}
     if results and measure not in measures:
+        by_round = f", which is kept by round; name the axis {ROUND}." if measure in curves else ""
         raise UserError(
             f"Expected --measure to be one of {', '.join(sorted(measures))}, but got {measure}"
-            f"{nearest(measure, measures) or '.'}"
+            f"{by_round or nearest(measure, measures) or '.'}"
         )
     found = [row for row in results if row["measure"] == measure]
     kept = [row for row in found if row["role"] != "adversary"]

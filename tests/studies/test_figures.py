@@ -307,6 +307,7 @@ def test_what_cannot_be_drawn_is_one_sentence(rffl: Run, tmp_path: Path, made: t
         (("--figure", "rate", "--jobs", 2), "--jobs without --figure"),
         (("--figure", "rate", "--out", tmp_path / "file"), "--out to be a folder that can be written to"),
         (("--figure", "round", "server"), "--measure to be one of reputation, but got accuracy"),
+        (("--table", "rate", "--measure", "reputation"), "reputation, which is kept by round; name the axis round."),
         (("--table", "participant", "--measure", "accuracy_mean"), "one that participants have (accuracy), but got"),
     ):
         ended = rffl(*words, *given)
