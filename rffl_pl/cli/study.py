@@ -121,6 +121,8 @@ def _show(given: argparse.Namespace, study: Study, only: Mapping[str, set[str]],
     shown_study = chosen.without_axis(shown_study) if chosen else shown_study
     shown_study, rows = widened(shown_study, rows, axes, measure)
     shown = tables.tables(shown_study, rows, axes, measure, given.rounds, given.between, option)
+    if rounds and results.is_scored(study, file, measure):
+        shown = [replace(table, scored=True) for table in shown]
     missing = tables.unseen(study, shown, axes[: 1 if given.between else 2], only)
     unpaired = sum(table.unpaired for table in shown)
     alone = f"Left out: seeds that one of the two columns lacks, {unpaired} in all." if unpaired else None

@@ -37,6 +37,8 @@ PLAYED = "rounds_played"
 """The measure that says how many rounds a run had, which may have ended before it had all."""
 _NUMBERS = {"seed": int, "rounds": int, "round": int, "participant": int, "value": float, "seconds": float}
 _MAY_LACK = ("participant", "seconds")  # of what is measured of all, and of runs whose record is lost
+_OF_RUNS = ("examples", "standalone", "reputation", "quota", "removed_in_round")
+"""What participants have of a run that no metric measures of their final models."""
 _COUNTED = ("honest", "rounds", "attacks", "watched")  # what is no measure
 
 
@@ -193,6 +195,15 @@ def _number(file: Path, column: str, written: str) -> str:
             "undo the change, or remove the row and run the study again."
         ) from error
     return str(int(found)) if kind is int else written
+
+
+def is_scored(study: Study, file: Path, measure: str) -> bool:
+    """Whether the results have it of participants' final models: a metric, which by round is of what is watched.
+
+    Measures of servers and numbers of callbacks, which are of no examples, are none of final models.
+    """
+    rows = read(study, file) if measure not in _OF_RUNS and file.is_file() else []
+    return any(row["measure"] == measure and row["participant"] for row in rows)
 
 
 def places_of(study: Study, rows: Iterable[Row]) -> list[tuple[str, ...]]:

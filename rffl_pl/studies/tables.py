@@ -55,6 +55,8 @@ class Table:
     """Whether some of the runs ended before their last round."""
     by_round: bool = False
     """Whether rounds are its rows or columns."""
+    scored: bool = False
+    """Whether final models have the measure too, by examples: it is of one's own, or of an attack."""
     without: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """How many seeds have results, but none of this measure."""
     unpaired: int = 0
@@ -115,7 +117,7 @@ def caption(shown: Sequence[Table], *, effects: bool = True) -> str:
     over = f"{seeds} seed, no interval" if single else f"{seeds} seeds"
     rounds = ("at most " if any(table.early for table in shown) else "") + reach(entry.rounds for entry in entries)
     when = "in every round of" if first.by_round else "after the last round,"
-    elsewhere = first.by_round and first.measure in _WATCHED
+    elsewhere = first.by_round and (first.scored or first.measure in _WATCHED)
     watched = ", of held-out examples unless --data.watch is test" if elsewhere else ""
     with_effects = effects and first.paired and not single
     effect = "; d_z is that mean over the differences' standard deviation" if with_effects else ""

@@ -320,6 +320,22 @@ def test_what_cannot_be_drawn_is_one_sentence(rffl: Run, tmp_path: Path, made: t
     assert "made to have the key curves with accuracy, which keeps every round, but it has reputation" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("measure", "final", "told"), [("f1", "f1", True), ("f1", "accuracy", False), ("reputation", "reputation", False)]
+)
+def test_metrics_of_rounds_say_on_which_examples(
+    rffl: Run, tmp_path: Path, made: tuple[Path, Rows, Rows], measure: str, final: str, told: bool
+) -> None:
+    """One's own pass for those of the end, or what a server measures, which final models lack, for one's own."""
+    for name, before, now in (("results", "accuracy", final), ("results.curves", "reputation", measure)):
+        file = tmp_path / "studies" / "made" / f"{name}.csv"
+        file.write_text(file.read_text().replace(f",{before},", f",{now},"))
+    words = ("study", made[0], "--root", tmp_path / "studies", "--table", "round", "participant")
+    ended = rffl(*words, "--measure", measure)
+    assert ended.code == 0, ended.err
+    assert ("of held-out examples unless --data.watch is test" in ended.out) == told
+
+
 @pytest.mark.slow
 def test_rounds_of_a_real_study(rffl: Run, tmp_path: Path) -> None:
     """Accuracies in every round, of a study that asks for them when it has run already: folders have them."""
