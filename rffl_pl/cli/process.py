@@ -125,6 +125,7 @@ def be_quiet() -> None:
         ".*Checkpoint directory .* exists.*",
         ".*Experiment logs directory .* exists.*",
         ".*LightningCLI's args parameter is intended.*",
+        ".*have not yet implemented the batching rule.*",  # of stacks, which train all the same
         ".*srun. command is available on your system but is not used.*",  # Slurm may be there; ranks are torchrun's
     ):
         warnings.filterwarnings("ignore", message=message)

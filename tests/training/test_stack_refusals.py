@@ -287,6 +287,15 @@ def test_examples_that_see_each_other(count: int, kind: type[nn.Linear]) -> None
     assert "which others are in the batch" in str(refusal(network, sgd(network.parameters()), x))
 
 
+def test_what_torch_has_no_rule_for(rffl: Run) -> None:
+    """Stacked all the same, without a word of torch's, which asks users to report it."""
+    asked = ("--trainer.max_epochs", 1, "--model.loss", "MultiMarginLoss", "--model.engine", "stacked")
+    ended = rffl(*DIGITS, *asked)
+    assert ended.code == 0, ended.err
+    assert "one after another" not in ended.err
+    assert "batching rule" not in ended.err
+
+
 def test_a_run_says_why_it_is_not_stacked(rffl: Run) -> None:
     """Once, where the user asked for it."""
     asked = ("--trainer.max_epochs", 1, "--model.optimizer", "RMSprop", "--model.optimizer.lr", 0.001)
