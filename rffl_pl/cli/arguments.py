@@ -6,6 +6,7 @@ import pkgutil
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -326,8 +327,9 @@ class FederatedCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """Instead of the base class's, which notes hyperparameters for checkpoints: ours hold none."""
+        making = partial(constructed, self.config.get(str(self.subcommand), self.config))
         with naming_inner_options("--server", self._get(self.config, "server")):
-            self.config_init = self.parser.instantiate(self.config, instantiators=[(constructed, object, True)])
+            self.config_init = self.parser.instantiate(self.config, instantiators=[(making, object, True)])
         self.datamodule = self._get(self.config_init, "data")
         self.model = self._get(self.config_init, "model")
         self.trainer = self.instantiate_trainer()

@@ -47,10 +47,15 @@ def check_values(given: Any, option: str = "-") -> None:
                 if name in options and options[name] is None:
                     raise UserError(f"Expected {option}.{name} to have a value, but got null; leave it out.")
         for name, value in vars(options).items():
-            called = f"{option}.{name}" if option != "-" else f"--{name}"
-            check_values(value, called.replace("--model.adversaries", "--adversaries"))  # where they are linked to
+            check_values(value, _inside(option, name))
     elif isinstance(given, int) and abs(given) >= 2**63:
         raise UserError(f"Expected {option} to be a whole number of 64 bits, but got {brief(given)}.")
+
+
+def _inside(option: str, name: str) -> str:
+    """What an option of an option's is called as it is typed; ``-`` is the configuration itself."""
+    called = f"{option}.{name}" if option != "-" else f"--{name}"
+    return called.replace("--model.adversaries", "--adversaries")  # where they are linked to
 
 
 def _check_more(kind: str, more: Any, option: str) -> None:
@@ -336,8 +341,14 @@ def naming_inner_options(option: str, given: Any) -> Iterator[None]:
         raise
 
 
-def constructed(kind: type, /, *args: Any, **kwargs: Any) -> Any:
+def constructed(config: Namespace, kind: type, /, *args: Any, **kwargs: Any) -> Any:
     """An object of a class that an option names.
+
+    Args:
+        config: The configuration, which says by which option.
+        kind: The class.
+        *args: What it is given.
+        **kwargs: Likewise.
 
     Raises:
         UserError: If it is another's class and refuses what it is given; this package's say what they expect.
@@ -347,6 +358,19 @@ def constructed(kind: type, /, *args: Any, **kwargs: Any) -> Any:
     except Exception as error:
         if kind.__module__.startswith(("rffl_pl.", "torch.optim.")) or mistake_behind(error) is not None:
             raise  # these say themselves what they expect, and an optimizer is made by who knows its option
+        named = " ".join([*itertools.islice(_options_of(kind, config), 1), kind.__name__])
         raise UserError(
-            f"Expected {kind.__name__} to take the options that it is given, but {reason(error)}."
+            f"Expected {named} to take the options that it is given, but {reason(error)}; mend its options, or the "
+            "class."
         ) from error
+
+
+def _options_of(kind: type, given: Any, option: str = "-") -> Iterator[str]:
+    """The options that name a class, in a part of the configuration that is called so."""
+    for item in given if isinstance(given, list) else [given]:
+        if isinstance(item, Namespace):
+            path = item.get("class_path")
+            if path is not None and pkgutil.resolve_name(path) is kind:
+                yield option
+            for name, value in vars(item.get("init_args", item)).items():
+                yield from _options_of(kind, value, _inside(option, name))

@@ -89,7 +89,10 @@ CLASSES: Mapping[str, Row] = {
         "Nameless to keep its learning rate as lr in its param",
     ),
     "stately": (("--model.network", f"{OWN}.Stately"), "state_dict, but _extra_state is of type dict; have get_extra"),
-    "unmade": (("--model.network", f"{OWN}.Unmade"), "Unmade to take the options that it is given, but AttributeError"),
+    "unmade": (
+        ("--model.network", f"{OWN}.Unmade"),
+        "Expected --model.network Unmade to take the options that it is given, but AttributeError",
+    ),
     "learned": (("--model.loss", f"{OWN}.Learned"), "--model.loss to have nothing to train, but Learned has param"),
     "averaged": (("--model.loss", f"{OWN}.Averaged"), "Averaged to keep nothing from batch to batch, but mean changes"),
     "warming": (("--model.loss", f"{OWN}.Warming"), "Warming to keep nothing from batch to batch, but batches changes"),
@@ -132,7 +135,7 @@ CLASSES: Mapping[str, Row] = {
     ),
     "choosy": (
         ("--adversaries", f"[{OWN}.Choosy]", "--adversaries.k", 0),
-        "Choosy to take the options that it is given, but RuntimeError: k is too small (own.py, line",
+        "--adversaries Choosy to take the options that it is given, but RuntimeError: k is too small (own.py, line",
     ),
 } | {
     f"an attack that cannot {what}": (

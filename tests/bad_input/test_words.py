@@ -327,7 +327,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "negative size of a layer": (
         ("--model.network", "torch.nn.Linear", "--model.network.in_features", -1, "--model.network.out_features", 9),
-        "Linear to take the options that it is given, but RuntimeError: Trying to create tensor with negative",
+        "RuntimeError: Trying to create tensor with negative dimension -1: [9, -1]; mend its options, or the class.",
     ),
     "mode of a callback": (
         ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.mode", "up"),
