@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.ending import count_in_epochs
+from rffl_pl.callbacks.find import every
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.callbacks.watching import check_logged
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own, path_of
@@ -92,7 +93,7 @@ class ReputationExchange(Callback):
     def _check_beside(self, trainer: Trainer, module: FederatedModule) -> None:
         """See that the server fits what is asked for beside it, and that callbacks watch what is logged."""
         if type(module) is FederatedModule:  # a class of one's own may log what it will
-            check_logged(trainer.callbacks)
+            check_logged([*every(trainer, Callback)])
         if isinstance(trainer.strategy, FederatedStrategy) and trainer.strategy.sharded:
             check_shardable(self.server, module.cast)
         check_sharing(self.server, {"--model.personal": module.pull > 0, "--model.scaffold": module.scaffold})

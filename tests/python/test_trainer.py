@@ -22,9 +22,10 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from torch.optim import SGD
 
-from rffl_pl import RFFL, FederatedModule, Federation, Perceptron, Round, RunFolder, UserError, federated_trainer
+from rffl_pl import RFFL, Federation, Perceptron, Round, RunFolder, UserError, federated_trainer
 from rffl_pl.callbacks import RoundCallback, RoundCheckpoint, StandaloneReference
 from rffl_pl.callbacks.find import named_alike
+from rffl_pl.module import FederatedModule
 from rffl_pl.servers import FedAvg
 from rffl_pl.strategy import leave_process_group
 from tests.conftest import QUICK, ROOT, Ended, only_run
