@@ -373,7 +373,7 @@ class Cohort:
         frozen = {name for name, p in self.networks[index].named_parameters() if not p.requires_grad}
         # On the CPU: another rank's GPU may not exist where this is read.
         optimizer = apply_to_collection(self.optimizers[index].state_dict(), Tensor, lambda t: t.detach().cpu().clone())
-        optimizer = apply_to_collection(optimizer, np.generic, np.generic.item)  # a rate of NumPy's logspace, say
+        optimizer = apply_to_collection(optimizer, np.float64, float)  # of NumPy's logspace, say
         added = {} if self.corrections is None else {"scaffold": self.corrections.state_dict(index)}
         added |= {} if self._objective is None else {"objective": self.objective_memories[index]}
         whose = {} if self._objective is None else {"objective_class": path_of(type(self._objective))}
