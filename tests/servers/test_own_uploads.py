@@ -1,0 +1,183 @@
+"""What participants send, hand over and remember under a rule of one's own: what cannot be ends in one sentence."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rffl_pl.errors import UserError
+from rffl_pl.servers import NNM, Evidence, FedAvg
+from tests.runs import federate
+
+
+class Sending(FedAvg):
+    """Has participants send and remember what its option says."""
+
+    def __init__(self, *, what: str = "") -> None:
+        super().__init__()
+        self.what = what
+
+    def kept(self, update: Tensor) -> Tensor:
+        return update.mul_(0.1) if self.what == "kept" else super().kept(update)
+
+    def outgoing(self, update: Tensor, memory: dict[str, Any], model: Tensor) -> Tensor:
+        if self.what == "number":
+            memory["sent"] = 1
+        if self.what in ("update", "model"):
+            {"update": update, "model": model}[self.what].clamp_(-0.1, 0.1)
+        kinds: dict[str, Any] = {"nothing": None, "half": update[: len(update) // 2]}
+        return kinds.get(self.what, update)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("nothing", "outgoing of --server Sending to give shape [4810], but got NoneType."),
+        ("half", "outgoing of --server Sending to give shape [4810], but got shape [2405]."),
+        ("kept", "kept of --server Sending to leave updates as they are, but it changes them in place, and others are"),
+        (
+            "update",
+            "outgoing of --server Sending to leave updates as they are, but it changes them in place, and others",
+        ),
+        (
+            "model",
+            "outgoing of --server Sending to leave updates as they are, but it changes them in place, and others",
+        ),
+        ("number", "Sending to remember tensors, which a checkpoint keeps, but its memory has sent of type int; give"),
+    ],
+)
+def test_what_nobody_can_send(what: str, expected: str) -> None:
+    """Whoever writes a rule looks for the mistake in our code."""
+    with pytest.raises(UserError) as refusal:
+        federate(Sending(what=what))
+    assert expected in str(refusal.value)
+
+
+class Travelling(FedAvg):
+    """Packs, unpacks and hands out models as its option says."""
+
+    hands_models = True
+
+    def __init__(self, *, what: str = "") -> None:
+        super().__init__()
+        self.what = what
+
+    def pack(self, upload: Tensor) -> Tensor:
+        kinds: dict[str, Any] = {"floats": upload.clone(), "bytes": bytes(8), "rows": upload.view(torch.uint8)[None]}
+        return kinds.get(self.what, super().pack(upload))  # type: ignore[no-any-return]
+
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        upload = super().unpack(payload, dimension)
+        kinds: dict[str, Any] = {"ten": upload[:10], "one": torch.ones(1), "nothing": None}
+        return kinds.get(self.what, upload)  # type: ignore[no-any-return]
+
+    def model_for(self, participant: int) -> Tensor | None:
+        zeros = torch.zeros(4810)
+        kinds = {"short": zeros[:10], "a number": zeros[:1], "double": zeros.double(), "list": [0.0], "NaN": zeros / 0}
+        return kinds.get(self.what)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("floats", "pack of --server Travelling to give bytes, a tensor [K] of uint8, but got torch.float32 of shape"),
+        ("bytes", "pack of --server Travelling to give bytes, a tensor [K] of uint8, but got bytes; a tensor of"),
+        ("rows", "a tensor [K] of uint8, but got torch.uint8 of shape [1, 19240]; a tensor"),
+        ("ten", "unpack of --server Travelling to give shape [4810], but got shape [10]."),
+        ("one", "unpack of --server Travelling to give shape [4810], but got shape [1]."),
+        ("nothing", "unpack of --server Travelling to give shape [4810], but got NoneType."),
+        ("short", "model_for of --server Travelling to give shape [4810], but got shape [10]."),
+        ("a number", "model_for of --server Travelling to give shape [4810], but got shape [1]."),
+        ("double", "model_for of --server Travelling to give float32, but got torch.float64; give model.float()."),
+        ("list", "model_for of --server Travelling to give shape [4810], but got list."),
+        ("NaN", "the model_for a participant of --server Travelling to be finite, but round 1 has NaN"),
+    ],
+)
+def test_what_cannot_travel(what: str, expected: str) -> None:
+    """It ends in a traceback of ours, spreads over all entries, or has its bytes counted wrongly."""
+    with pytest.raises(UserError) as refusal:
+        federate(Travelling(what=what))
+    assert expected in str(refusal.value)
+
+
+class Pair(NamedTuple):
+    """Holds rows."""
+
+    first: Tensor
+    others: list[Tensor]
+
+
+class Shelf:
+    """Holds rows, and itself."""
+
+    def __init__(self, rows: list[Tensor]) -> None:
+        self.rows, self.me = rows, self
+
+
+def rows_in(kept: Any) -> list[Tensor]:
+    """All rows that something holds."""
+    if isinstance(kept, Tensor | np.ndarray):
+        return [torch.as_tensor(kept)]
+    if isinstance(kept, Shelf):
+        return kept.rows
+    if isinstance(kept, Evidence):
+        return [*kept.uploads]
+    held = kept.values() if isinstance(kept, dict) else () if isinstance(kept, str) else kept
+    return [row for one in held for row in rows_in(one)]
+
+
+class Remembering(FedAvg):
+    """Half of the step is what everybody sent in the round before, kept in copies or as it was given."""
+
+    def __init__(self, *, kept: str) -> None:
+        super().__init__()
+        self.kept_in = kept
+        self.last: dict[str, Any] = {}
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        rows, before = [*evidence.uploads], self.last.get("rows", [])
+        kinds: dict[str, Any] = {
+            "copies": [row.clone() for row in rows],
+            "list": rows,
+            "dict": dict(enumerate(rows)),
+            "tuple": (*rows, "the last"),
+            "named": Pair(rows[0], rows[1:]),
+            "deque": deque(rows, maxlen=20),
+            "defaultdict": defaultdict(list, enumerate(rows)),
+            "set": {*rows},
+            "arrays": [row.numpy() for row in rows],
+            "object": Shelf(rows),
+            "evidence": evidence,
+        }
+        self.last = {"rows": kinds[self.kept_in]}
+        before = sorted(rows_in(before), key=lambda row: float(row.double().sum()))
+        self.added = torch.stack(before).mean(0) / 2 if before else torch.zeros_like(rows[0])
+        return super().weigh(evidence)
+
+    def stride(self, combined: Tensor) -> Tensor:
+        return super().stride(combined) + self.added
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"last": {**self.last}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.last = {**state["last"]}
+
+
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize(
+    "kept", ["list", "dict", "tuple", "named", "deque", "defaultdict", "set", "arrays", "object", "evidence"]
+)
+def test_uploads_that_a_rule_keeps(kept: str, around: bool) -> None:
+    """Those of who is hosted beside the server would be written over by the next round, and others' not."""
+    ran = []
+    for how in ("copies", kept):
+        rule = Remembering(kept=how)
+        ran.append(federate(NNM(rule=rule) if around else rule, rounds=4).cohort.weights)
+    assert torch.equal(*ran)
