@@ -1,6 +1,5 @@
 """CFFL against a float64 loop written from its definition, and what no round of it may break."""
 
-import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -25,16 +24,12 @@ from tests.servers.reference_cffl import (
     waves,
 )
 from tests.servers.tasks import (
-    assert_equal,
     assert_refused,
     downloads,
-    every_kind,
     finite_fraction,
     sent,
     shards,
-    spoil,
     task,
-    through_file,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:--server.steepness")
@@ -75,16 +70,6 @@ def play(server: CFFL, updates: Tensor) -> Verdict:
     """One round in which all members send."""
     senders = members_of(server)
     return server.step(sent(server, updates)[senders], senders)
-
-
-def received(server: CFFL, verdict: Verdict, rows: Tensor, senders: Sequence[int]) -> Tensor:
-    """What everybody gets of the aggregate: the downloads with everybody's own upload added again, ``[P, D]``."""
-    parts = downloads(verdict).double()
-    sizes = torch.tensor(shards(len(parts))).double()
-    for row, i in zip(rows.double(), senders, strict=True):
-        if verdict.members[i] and row.isfinite().all():
-            parts[i] += row * (1.0 if server.summation == "sum" else sizes[i] / sizes.max())
-    return parts
 
 
 VARIANTS: list[dict[str, Any]] = [
@@ -290,90 +275,6 @@ def test_nobody_is_removed_at_0() -> None:
     assert verdict.reputations[0] == verdict.quotas[0] == 0
 
 
-def test_quota_of_no_entries_is_nothing() -> None:
-    """A quota below one entry gives everything, as the released code's topk[-1] does, or at least one entry."""
-    for selection in ("random", "largest"):
-        server = started(3, lambda weights: 0.8, examples=[1, 1000, 1000], selection=selection, **WIDE)
-        rows = uploads(3, D, seed=1)
-        rows[0] = 0
-        verdict = server.step(rows, range(3))
-        assert 0 < verdict.quotas[0] < 1 / D
-        assert not verdict.download(0).any()
-        assert verdict.download(1).all()
-
-
-@pytest.mark.parametrize("selection", ["random", "largest"])
-@pytest.mark.parametrize("summation", ["sum", "mean"])
-def test_supports_nest(summation: Any, selection: Any) -> None:
-    """Of two members the one with the larger quota misses an entry that the other gets, or not int(q D) arrive."""
-    server = started(12, waves(steepness=0.3), selection=selection, summation=summation, steepness=1.0, **WIDE)
-    for now in range(4):
-        rows, senders = uploads(12, D, now), members_of(server)
-        verdict = server.step(rows[senders], senders)
-        supports = received(server, verdict, rows[senders], senders).abs() > 1e-4
-        assert supports.sum(1).tolist() == [int(q * D) for q in verdict.quotas.tolist()]
-        for less, more in itertools.pairwise(supports[verdict.quotas.argsort()]):
-            assert (more | ~less).all()
-        assert supports.sum(1).unique().numel() > 3
-
-
-def test_largest_selection_takes_the_largest() -> None:
-    """With `largest` an entry is left out for a smaller one; with `random` never is."""
-    for selection in ("largest", "random"):
-        server = started(5, lambda weights: 0.8, selection=selection, **WIDE)
-        rows = uploads(5, D, seed=1)
-        verdict = server.step(rows, range(5))
-        step = rows.double().sum(0).abs()
-        parts = received(server, verdict, rows, range(5)).abs() > 1e-4
-        sorted_out = [bool(step[part].min() < step[~part].max()) for part in parts[:-1]]
-        assert sorted_out == [selection == "random"] * 4
-        assert parts[-1].all()
-
-
-def test_random_selection_goes_by_seed_and_round() -> None:
-    """Entries come in the same order in every round, in another in a second run, or some more often than others."""
-
-    def supports(seed: int, count: int = 12) -> Tensor:
-        server = started(2, lambda weights: 0.8, examples=[5, 10], seed=seed, **WIDE)
-        rows = uploads(2, D, seed=1)
-        verdicts = [server.step(rows, range(2)) for _ in range(count)]
-        return torch.stack([(v.download(0) + rows[0]).abs() > 1e-4 for v in verdicts])
-
-    assert torch.equal(supports(1), supports(1))
-    assert not torch.equal(supports(1), supports(2))
-    assert len(supports(1).unique(dim=0)) == 12
-    assert len(supports(2**63 - 1, 3)) == 3  # the largest seed there is does not overflow in later rounds
-    often = supports(3, 400).double().mean(0)
-    assert ((often - 0.5).abs() < 4.5 * 0.5 / 20).all(), often
-
-
-def test_contribution() -> None:
-    """Quotas do not go by the number of examples, or of classes where these are asked for."""
-    rows = uploads(5, D, seed=1)
-    for contribution, held in (("examples", shards(5)), ("classes", classes(5))):
-        server = started(5, lambda weights: 0.8, contribution=contribution)
-        close(play(server, rows).quotas, [n / max(held) for n in held], 1e-9)
-        mean = started(5, lambda weights: 0.8, contribution=contribution, summation="mean")
-        close(play(mean, rows).weights, [n / sum(held) for n in held], 1e-9)
-
-
-def test_own_upload_is_not_applied_twice() -> None:
-    """Own update and download together are not own update plus aggregate less own upload."""
-    updates = uploads(5, D, seed=1)
-    server = started(5, lambda weights: 0.8, examples=[10] * 5, bound=0.05, upload_share=0.3, selection="largest")
-    rows = sent(server, updates)
-    verdict = server.step(rows, range(5))
-    kept = torch.stack([server.kept(update) for update in updates])
-    close(kept, updates.clamp(-0.05, 0.05), 1e-7)
-    close(kept + downloads(verdict), kept + rows.sum(0) - rows, 1e-6)
-    # Where everything is uploaded all participants end at the server's model.
-    whole = started(5, lambda weights: 0.8, examples=[10] * 5, bound=0.05, upload_share=1.0)
-    after = (
-        initial_weights() + torch.stack([whole.kept(update) for update in updates]) + downloads(play(whole, updates))
-    )
-    close(after, whole.model.expand(5, -1), 1e-5)
-
-
 def test_removed_for_ever() -> None:
     """Somebody removed comes back, counts, downloads or is scored; or reputations do not add up to 1 without it."""
     asked: list[int] = []
@@ -440,115 +341,6 @@ def test_scores_of_zero_leave_reputations() -> None:
             close(verdict.reputations, before, 1e-12)
 
 
-@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.999, 1.0])
-@pytest.mark.parametrize("bound", [1e-3, 0.05, 1e9])
-def test_uploads_travel_without_loss(bound: float, share: float) -> None:
-    """Of the entries, many of them equal at the bound, more or fewer than announced are sent, or others arrive."""
-    server = started(6, upload_share=share, bound=bound)
-    updates = uploads(6, D, seed=1)
-    updates[2] = 0
-    updates[3, 5:] = 0
-    outgoing = torch.stack([server.outgoing(update, {}, torch.zeros(D)) for update in updates])
-    count = max(1, int(share * D))
-    assert (outgoing[[0, 1, 4, 5]].count_nonzero(1) == count).all()
-    for row in outgoing:
-        payload = server.pack(row)
-        assert payload.dtype == torch.uint8
-        assert payload.shape == (8 * count,)
-        assert torch.equal(server.unpack(payload, len(row)), row)
-    assert outgoing.abs().max() <= torch.tensor(bound)
-    assert torch.equal(updates[0], uploads(6, D, seed=1)[0])
-
-
-@every_kind
-@pytest.mark.parametrize("bad", [[2], [0, 6], [0, 1, 2, 4, 6], [*range(1, 7)]], ids=str)
-@pytest.mark.parametrize("settings", [{}, {"compounding": "none", "summation": "mean"}], ids=str)
-def test_bad_uploads_do_not_count(settings: dict[str, Any], bad: list[int], kind: str) -> None:
-    """A bad upload gets into the step, is not named, is scored, or makes another round than if it had not been sent."""
-    for earlier in (0, 3):
-        spoiled, absent = (started(7, steepness=0.5, removal_share=0.1, **settings) for _ in range(2))
-        for now in range(earlier):
-            rows = uploads(7, D, now)
-            before = spoiled.step(rows, range(7)), absent.step(rows, range(7))
-        rows, good = uploads(7, D, seed=8), [i for i in range(7) if i not in bad]
-        verdict = spoiled.step(spoil(rows, bad, kind), range(7))
-        assert verdict.set_aside == tuple(bad)
-        assert finite_fraction(verdict) == 1
-        assert (verdict.weights[bad] == 0).all()
-        assert_equal(verdict, absent.step(rows[good], good))
-        assert torch.equal(spoiled.model, absent.model)
-        if earlier and len(bad) == 1:
-            assert (verdict.reputations[bad] < before[0].reputations[bad]).all()
-
-
-@every_kind
-@pytest.mark.parametrize("compounding", ["released", "none"])
-def test_nothing_but_bad_uploads(compounding: Any, kind: str) -> None:
-    """With every upload bad somebody downloads something, is removed, or loses reputation."""
-    for earlier in (0, 3):
-        server = started(5, compounding=compounding, removal_share=1.0 if earlier == 0 else 0.1, steepness=0.5)
-        reputations = torch.zeros(5)
-        for now in range(earlier):
-            reputations = play(server, uploads(5, D, now)).reputations
-        model, senders = server.model, members_of(server)
-        verdict = server.step(spoil(uploads(5, D, seed=9), range(5), kind)[senders], senders)
-        assert verdict.set_aside == tuple(senders)
-        assert torch.equal(downloads(verdict), torch.zeros(5, D))
-        assert verdict.removed == ()
-        assert finite_fraction(verdict) == 1
-        close(verdict.reputations, reputations, 1e-12)
-        assert torch.equal(server.model, model)
-
-
-@every_kind
-@pytest.mark.parametrize("share", [0.001, 0.1, 1.0])
-def test_bad_updates_on_the_way(share: float, kind: str) -> None:
-    """On the way from update to upload a NaN gets lost and the rest counts, or a clamped long update does not."""
-    server = started(5, upload_share=share, steepness=0.5, removal_share=0.0)
-    for now in range(4):
-        verdict = play(server, spoil(uploads(5, D, now), [1, 3], kind))
-        assert verdict.set_aside == (() if kind == "1e38" else (1, 3))
-        assert finite_fraction(verdict) == 1
-    assert server.model.isfinite().all()
-
-
-@pytest.mark.parametrize("settings", VARIANTS, ids=str)
-def test_resumes_to_the_same_bits(settings: dict[str, Any]) -> None:
-    """A run that was interrupted after any round goes on otherwise than one that was not, or a saved state moves on."""
-    rounds = [uploads(7, D, now) for now in range(8)]
-    whole = started(7, waves(1), **settings)
-    saved, verdicts = [whole.state_dict()], []
-    for updates in rounds:
-        verdicts.append(play(whole, updates))
-        saved.append(whole.state_dict())
-    for done in (0, 1, 3, 6):
-        resumed = started(7, waves(1), **settings)
-        resumed.load_state_dict(through_file(saved[done]))
-        for updates, verdict in zip(rounds[done:], verdicts[done:], strict=True):
-            assert_equal(play(resumed, updates), verdict)
-        assert torch.equal(resumed.model, whole.model)
-
-
-def test_starts_afresh() -> None:
-    """A second run of the same server goes on with the first one's reputations, members, model or rounds."""
-    server, runs = CFFL(removal_share=0.8), []
-    for _ in range(2):
-        server.start(task(shards(7), LAYERS, initial=initial_weights(), accuracy=waves(steepness=100.0)))
-        runs.append([play(server, uploads(7, D, now)) for now in range(5)])
-    assert any(verdict.removed for verdict in runs[0])
-    for one, other in zip(*runs, strict=True):
-        assert_equal(one, other)
-
-
-def test_initial_weights_are_not_changed() -> None:
-    """The server's model is the task's own tensor, which others use."""
-    initial = initial_weights()
-    server = CFFL()
-    server.start(task(shards(5), LAYERS, initial=initial, accuracy=waves()))
-    play(server, uploads(5, D, seed=1))
-    assert torch.equal(initial, initial_weights())
-
-
 @pytest.mark.parametrize(
     ("participants", "settings", "warned"),
     [
@@ -601,11 +393,3 @@ def test_refuses(option: str, value: float) -> None:
     """A value without a meaning gets through to the first round, or the message does not name the option."""
     settings: dict[str, Any] = {option: value}
     assert_refused(lambda: CFFL(**settings), f"--server.{option}", str(value))
-
-
-@pytest.mark.filterwarnings("ignore:--server.steepness")
-def test_entries_beyond_the_bound_do_not_arrive() -> None:
-    """Whoever does not clamp its own upload passes the server."""
-    server = CFFL(bound=0.01, upload_share=0.5)
-    server.start(task(shards(4), [40], accuracy=lambda weights: 1.0))
-    assert server.unpack(server.pack(torch.linspace(-5, 5, 40)), 40).abs().max() <= 0.0101
