@@ -1,22 +1,19 @@
-"""Cells that train as one stack are the cells that they are alone."""
+"""What trains in packs takes the steps it takes alone, whoever fails; signals, time and surroundings are its own."""
 
 from __future__ import annotations
 
 import copy
 import gc
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -27,32 +24,15 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from rffl_pl.adversaries.cast import Poisoned
-from rffl_pl.cli.resolve import Resolver
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.launch.stopping import STOP, Stopped
-from rffl_pl.studies import Study
-from rffl_pl.studies.cells import Cell, cells_of, packed
 from rffl_pl.studies.pack import Clock, together
 from rffl_pl.training.stack import Stack, Turn
-from rffl_pl.training.stack.batches import Held
-from rffl_pl.training.stack.networks import Draws, adapted, alike
 from rffl_pl.training.stack.rows import Rows
-from tests.cli.folders import Run, weights
-from tests.conftest import ROOT
-from tests.processes import group_lives
-from tests.studies.files import DIGITS, rows, study
 
+pytestmark = pytest.mark.usefixtures("hears_control_c")
 T = TypeVar("T")
-STACKED = f"{DIGITS} --model.engine stacked"
-
-
-@pytest.fixture(autouse=True)
-def _hears_control_c() -> Iterator[None]:
-    """Also where the tests run in a shell's background, which has what it starts ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -61,181 +41,6 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     moment = [0.0]
     monkeypatch.setattr("rffl_pl.studies.pack.time", SimpleNamespace(monotonic=lambda: moment[0]))
     return moment
-
-
-@pytest.fixture
-def unions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many participants each stack trains, as they are trained."""
-    sizes: list[int] = []
-    trained = Stack.trained
-
-    def counted(stack: Stack, turns: Sequence[Turn], rates: Sequence[float]) -> Any:
-        sizes.append(len(turns))
-        return trained(stack, turns, rates)
-
-    monkeypatch.setattr(Stack, "trained", counted)
-    return sizes
-
-
-def cells_in(root: Path) -> dict[str, Path]:
-    """The folder of the run of every finished cell, by digest."""
-    return {path.parent.parent.name: path.parent for path in (root / "cells").glob("*/*/summary.json")}
-
-
-def assert_same_results(root: Path, other: Path) -> None:
-    """The same cells with the same models, removals and measures."""
-    ones, others = cells_in(root), cells_in(other)
-    assert ones.keys() == others.keys()
-    for digest, one in ones.items():
-        for name, state in weights(one).items():
-            torch.testing.assert_close(weights(others[digest])[name], state, rtol=1e-5, atol=1e-5)
-        here, there = (
-            [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-            for run in (one, others[digest])
-        )
-        assert [(a["number"], a["members"], a["removed"]) for a in here] == [
-            (b["number"], b["members"], b["removed"]) for b in there
-        ]
-        for measured in ("accuracy", "loss"):
-            for a, b in zip(here, there, strict=True):
-                assert b["measures"][measured] == pytest.approx(
-                    a["measures"][measured], rel=1e-4, abs=1e-5, nan_ok=True
-                )
-
-
-@pytest.mark.slow
-def test_packed_cells_are_those_run_alone(
-    rffl: Run, tmp_path: Path, unions: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Servers, attacks, seeds, unequal shards and batches; whoever is removed, ends earlier or fails is so alone.
-
-    Those that another network, optimizer or engine keeps out run alone, and the study says so.
-    """
-    text = f"""\
-base: {STACKED} --trainer.max_epochs 5
-axes:
-  server: {{RFFL: --server.preset guarded, FedAvg: --server FedAvg}}
-  kind:
-    pow: --standalone.enabled true
-    uni: --data.split UNI --data.batch_size 8
-    flip: --config adversaries/label_flip.yaml --federation.adversaries 2
-    sign: --adversaries+=SignRandom --federation.adversaries 2
-    short: --trainer.max_epochs 2
-    broken: --trainer.callbacks+=tests.interruption.PowerCut
-    hungry: --data.examples_per_participant 1000
-    wide: --model.network.hidden 32
-    loop: --model.engine loop
-seeds: [3]
-exclude:
-  - {{server: FedAvg, kind: [sign, broken, hungry, wide, loop]}}
-"""
-    file = study(tmp_path, text, "kinds.yaml")
-    ended = {}
-    for most in (1, 99):
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"cache {most}"))  # each trains references of its own
-        ended[most] = rffl("study", file, "--root", tmp_path / str(most), "--pack", most)
-    assert "11 cells train in 1 pack, 2 alone: cells train together that share network" in ended[99].out
-    assert "train in" not in ended[1].out
-    for each in ended.values():
-        assert each.code == 1
-        failed = sorted(line.split(": ")[1:] for line in each.err.splitlines() if line.startswith("Failed: "))
-        assert [line[0] for line in failed] == ["server=RFFL kind=broken seed=3", "server=RFFL kind=hungry seed=3"]
-        assert failed[0][1] == "RuntimeError"
-        assert failed[1][1].startswith("Expected at least 5000 training examples")
-    assert len(cells_in(tmp_path / "99")) == 11
-    assert max(unions) > 21  # in the pack: alone a cell has seven at most
-    assert_same_results(tmp_path / "1", tmp_path / "99")
-    removed = [entry for run in cells_in(tmp_path / "99").values() for entry in (run / "rounds.jsonl").open()]
-    assert any(json.loads(entry)["removed"] for entry in removed)
-    one, other = (
-        {
-            (row["cell"], row["measure"], row["participant"]): float(row["value"])
-            for row in rows(tmp_path / most / "kinds" / "results.csv")
-        }
-        for most in ("1", "99")
-    )
-    assert "fairness" in {measure for _, measure, _ in one}
-    assert other == pytest.approx(one, abs=0.01)
-    assert len(list((tmp_path / "cache 99").rglob("*.json"))) == 1  # two servers have a reference in common
-    for run in cells_in(tmp_path / "99").values():  # each cell's words are in its own log
-        assert (run.parent / "log.txt").read_text().count("run folder: ") == 1
-
-
-@pytest.mark.slow
-def test_an_interrupted_pack_goes_on(rffl: Run, tmp_path: Path) -> None:
-    """Every cell where it was; and the process answers signals as before."""
-    cells = "rffl: '', fedavg: --server FedAvg, median: --server Median"
-    text = f"base: {STACKED} --trainer.max_epochs 3\naxes: {{what: {{{cells}}}}}\n"
-    whole = study(tmp_path, text, "whole.yaml")
-    assert rffl("study", whole, "--root", tmp_path / "alone").code == 0
-    for number in (signal.SIGINT, signal.SIGTERM):
-        cut = f"--trainer.callbacks+=tests.interruption.Signalled --trainer.callbacks.number {int(number)}"
-        broken = study(tmp_path, text.replace("rffl:", f"cut: {cut}, rffl:"), "broken.yaml")
-        before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
-        packed = tmp_path / number.name
-        ended = rffl("study", broken, "--root", packed, "--pack", 4)
-        assert ended.code == 130
-        assert ended.err.strip().splitlines()[-1] == "Interrupted; the same command goes on where every cell was."
-        assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
-        assert not cells_in(packed)
-        logs = [path.read_text() for path in (packed / "cells").glob("*/log.txt")]
-        assert len(logs) == 4
-        how = "go on with it by running the study again"
-        assert all(f"Stopped by {number.name} after round 2; {how}" in log for log in logs)
-        assert rffl("study", whole, "--root", packed, "--pack", 3).code == 0
-        for digest in cells_in(packed):
-            cell = json.loads((packed / "cells" / digest / "cell.json").read_text())
-            assert "null" not in cell["words"]  # each went on from a checkpoint
-        assert_same_results(tmp_path / "alone", packed)
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_a_scheduler_ends_packs_in_workers(tmp_path: Path) -> None:
-    """The study's processes end, and every cell after a round of which it has the checkpoint."""
-    text = f"base: {STACKED} --trainer.max_epochs 10000\nseeds: [1, 2]\naxes: {{n: {{a: '', b: --server FedAvg}}}}\n"
-    root = tmp_path / "studies"
-    words = ["study", str(study(tmp_path, text, "long.yaml")), "--root", str(root), "--jobs", "2", "--pack", "2"]
-    command = [sys.executable, "-m", "rffl_pl", *words]
-    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        until = time.monotonic() + 120
-        while len(list(root.glob("cells/*/*/checkpoints/last.ckpt/run.pt"))) < 4:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        started.terminate()
-        _, err = started.communicate(timeout=90)
-        assert started.returncode == 130, err
-        assert "Interrupted; the same command goes on where every cell was." in err
-        until = time.monotonic() + 30
-        while group_lives(started.pid):
-            assert time.monotonic() < until
-            time.sleep(0.1)
-    finally:
-        if group_lives(started.pid):
-            os.killpg(started.pid, signal.SIGKILL)
-    logs = [path.read_text() for path in root.glob("cells/*/log.txt")]
-    assert sum("Stopped by SIGTERM after round" in log for log in logs) >= 2
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_a_pack_whose_worker_is_killed_goes_on_alone(rffl: Run, tmp_path: Path) -> None:
-    """And whoever kills its worker then fails."""
-    text = f"""\
-base: {STACKED} --trainer.max_epochs 2
-axes:
-  what:
-    killed: --trainer.callbacks+=tests.interruption.Killed
-    fine: ""
-    good: --server FedAvg
-    well: --server Median
-"""
-    ended = rffl("study", study(tmp_path, text, "four.yaml"), "--root", tmp_path, "--jobs", 2, "--pack", 2)
-    assert ended.code == 1
-    (failed,) = (line for line in ended.err.splitlines() if line.startswith("Failed: "))
-    assert failed.startswith("Failed: what=killed seed=1: Its worker ended by SIGKILL")
-    assert {row["what"] for row in rows(tmp_path / "four" / "results.csv")} == {"fine", "good", "well"}
 
 
 SIZES = (5, 37, 20, 1)
@@ -507,96 +312,3 @@ def test_who_is_left_ends_with_whom_iterates() -> None:
     assert ended == ["SIGTERM", "SIGTERM"]
     assert len(os.listdir("/proc/self/fd")) <= files  # what others left open may be closed meanwhile
     assert threading.active_count() <= threads
-
-
-class Scaled(nn.Module):
-    """A network with a setting, a buffer, a frozen parameter and one that trains."""
-
-    def __init__(self, factor: float = 1.0, buffer: float = 1.0, frozen: float = 1.0, width: int = 3) -> None:
-        super().__init__()
-        self.factor = factor
-        self.register_buffer("buffer", torch.full((2,), buffer))
-        self.frozen = nn.Parameter(torch.full((2,), frozen), requires_grad=False)
-        self.layers = nn.Sequential(nn.Linear(2, width), nn.Dropout(0.5))
-        self.circle = (self.layers,)
-
-
-def test_which_networks_are_one_stack() -> None:
-    """Those that differ in nothing but the values of what trains."""
-    one, other = (adapted(copy.deepcopy(net), Draws()) for net in (Scaled(), Scaled()))
-    assert alike(one, other)
-    for different in (Scaled(factor=2.0), Scaled(buffer=2.0), Scaled(frozen=2.0), Scaled(width=4), nn.Linear(2, 3)):
-        assert not alike(Scaled(), different)
-    odd, looser, dropped = Scaled(), Scaled(), Scaled()
-    vars(odd)["activation"] = lambda x: x
-    looser.frozen.requires_grad_(True)
-    vars(dropped.layers[1])["p"] = 0.4
-    for different in (odd, looser, dropped):
-        assert not alike(different, Scaled())
-        assert alike(different, different)
-
-
-def test_tied_weights_are_one_stack_with_tied_ones_alone() -> None:
-    """What each layer holds is the same, the vector that trains is shorter."""
-    tied, untied = (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2))
-    tied[1].weight = tied[0].weight
-    networks = (tied, copy.deepcopy(tied), untied)
-    one, same, other = (Stack(network, torch.optim.SGD(network.parameters(), lr=0.1)) for network in networks)
-    assert one.serves(same)
-    assert not one.serves(other)
-    assert not other.serves(one)
-
-
-def test_examples_lie_on_the_device_once() -> None:
-    """However many copies there are; others lie behind them, and those of another shape are read as they are drawn."""
-    data = [(torch.randn(9, 6, generator=torch.Generator().manual_seed(seed)), torch.arange(9)) for seed in (1, 1, 2)]
-    held = Held(torch.device("cpu"), None)
-    assert [held.first(each, None) for each in (*data, data[1])] == [0, 0, 9, 0]
-    assert torch.equal(held.x, torch.cat([data[0][0], data[2][0]]))
-    assert held.first((torch.randn(9, 5), torch.arange(9)), None) is None
-    assert held.first((*data[0][:1], torch.arange(9) + 1), torch.sin) is None
-
-
-def cell(mates: str, number: int) -> Cell:
-    return Cell(place={}, seed=number, rounds=1, words=[], settings="", digest=str(number), mates=mates)
-
-
-def test_packs_are_full_and_even() -> None:
-    """Nobody waits for a worker while another has a whole pack before it; one at a time in the order that it was."""
-    cells = [cell("abba"[k % 4], k) for k in range(12)] + [cell("", 12), cell("", 13)]
-    sizes = [[len(pack) for pack in packed(cells, most, jobs)] for most, jobs in ((4, 1), (99, 1), (99, 2), (99, 5))]
-    assert sizes == [[4, 2, 4, 2, 1, 1], [6, 6, 1, 1], [3, 3, 3, 3, 1, 1], [2, 2, 2, 2, 2, 2, 1, 1]]
-    assert packed(cells, 1, 2) == [[each] for each in cells]
-    for pack in packed(cells, 99):
-        assert len({each.mates for each in pack}) == 1
-
-
-def test_who_can_be_in_a_pack() -> None:
-    """What rows of a stack have of their own may differ; what they share may not; loggers of one's own stand alone."""
-    base, resolve = "--config digits.yaml --run.wandb false --model.engine stacked", Resolver()
-
-    def mates(words: str) -> str:
-        one = Study(name="one", base=[*base.split(), *words.split()], axes={"n": {"a": []}}, seeds=[1])
-        return cells_of(one, [1], None, resolve)[0].mates
-
-    same = [
-        "",
-        "--server Median --data.split UNI --data.batch_size 9 --federation.adversaries 2 --trainer.max_epochs 3",
-        "--config adversaries/sybil.yaml --standalone.enabled false --federation.participation 0.5",
-    ]
-    others = [
-        "--model.network.hidden 9",
-        "--model.optimizer.lr 0.2",
-        "--model.optimizer.momentum 0.9",
-        "--model.local_epochs 2",
-        "--model.lr_decay 1",
-        "--trainer.precision bf16-mixed",
-        "--data tests.callbacks.own.Turned --data.after 1",
-        "--data tests.callbacks.own.Turned --data.after 2",
-    ]
-    alone = ["--run.wandb true", "--model.engine loop", "--trainer.logger CSVLogger --trainer.logger.save_dir x"]
-    alone += [] if torch.cuda.is_available() else ["--model.engine auto"]
-    assert len(set(map(mates, same))) == 1
-    assert len(set(map(mates, ["", *others]))) == 1 + len(others)
-    assert all(map(mates, others))
-    assert not any(map(mates, alone))

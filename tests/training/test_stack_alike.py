@@ -1,7 +1,8 @@
-"""What one stack trains for several: others' turns, where steps and loss are the same, and turns that are the same."""
+"""What one stack trains for several: networks and turns that are alike, turns that are the same, and examples once."""
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,8 @@ from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.training.schedule import OptimizerFactory
 from rffl_pl.training.stack import Loss, Stack, Turn
+from rffl_pl.training.stack.batches import Held
+from rffl_pl.training.stack.networks import Draws, adapted, alike
 from tests.cohorts import seeded
 
 momentum = partial(SGD, lr=0.1, momentum=0.9)
@@ -84,3 +87,51 @@ def test_whoever_differs_in_anything_is_trained_apart(other: dict[str, Any]) -> 
     serving = stack(Adam)
     assert serving.same([turn(), turn()], [turn(), turn()])
     assert not serving.same([turn(), turn()], [turn(), turn(**other)])
+
+
+class Scaled(nn.Module):
+    """A network with a setting, a buffer, a frozen parameter and one that trains."""
+
+    def __init__(self, factor: float = 1.0, buffer: float = 1.0, frozen: float = 1.0, width: int = 3) -> None:
+        super().__init__()
+        self.factor = factor
+        self.register_buffer("buffer", torch.full((2,), buffer))
+        self.frozen = nn.Parameter(torch.full((2,), frozen), requires_grad=False)
+        self.layers = nn.Sequential(nn.Linear(2, width), nn.Dropout(0.5))
+        self.circle = (self.layers,)
+
+
+def test_which_networks_are_one_stack() -> None:
+    """Those that differ in nothing but the values of what trains."""
+    one, other = (adapted(copy.deepcopy(net), Draws()) for net in (Scaled(), Scaled()))
+    assert alike(one, other)
+    for different in (Scaled(factor=2.0), Scaled(buffer=2.0), Scaled(frozen=2.0), Scaled(width=4), nn.Linear(2, 3)):
+        assert not alike(Scaled(), different)
+    odd, looser, dropped = Scaled(), Scaled(), Scaled()
+    vars(odd)["activation"] = lambda x: x
+    looser.frozen.requires_grad_(True)
+    vars(dropped.layers[1])["p"] = 0.4
+    for different in (odd, looser, dropped):
+        assert not alike(different, Scaled())
+        assert alike(different, different)
+
+
+def test_tied_weights_are_one_stack_with_tied_ones_alone() -> None:
+    """What each layer holds is the same, the vector that trains is shorter."""
+    tied, untied = (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2))
+    tied[1].weight = tied[0].weight
+    networks = (tied, copy.deepcopy(tied), untied)
+    one, same, other = (Stack(network, torch.optim.SGD(network.parameters(), lr=0.1)) for network in networks)
+    assert one.serves(same)
+    assert not one.serves(other)
+    assert not other.serves(one)
+
+
+def test_examples_lie_on_the_device_once() -> None:
+    """However many copies there are; others lie behind them, and those of another shape are read as they are drawn."""
+    data = [(torch.randn(9, 6, generator=torch.Generator().manual_seed(seed)), torch.arange(9)) for seed in (1, 1, 2)]
+    held = Held(torch.device("cpu"), None)
+    assert [held.first(each, None) for each in (*data, data[1])] == [0, 0, 9, 0]
+    assert torch.equal(held.x, torch.cat([data[0][0], data[2][0]]))
+    assert held.first((torch.randn(9, 5), torch.arange(9)), None) is None
+    assert held.first((*data[0][:1], torch.arange(9) + 1), torch.sin) is None
