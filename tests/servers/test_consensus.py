@@ -1,14 +1,12 @@
-"""The servers with one model: their steps, the laws of each, bad uploads, refusals and resuming.
+"""The servers with one model: FedAvg's and the median's steps, the laws of each, bad uploads and resuming.
 
-What is q-FFL's or SignSGD's alone stands in ``test_q_ffl.py`` and ``test_sign_sgd.py``.
+What is one server's alone stands in files of their names, such as ``test_q_ffl.py`` and ``test_sign_sgd.py``.
 """
 
 import inspect
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,29 +40,8 @@ from rffl_pl.servers import (
     TrimmedMean,
     Verdict,
 )
-from tests.functional.reference import (
-    FOOLSGOLD_ROWS,
-    KRUM_ROWS,
-    ReferenceHistory,
-    close,
-    permuted,
-    reference_fedavg,
-    reference_foolsgold,
-    reference_median,
-    reference_multi_krum,
-    uploads,
-)
-from tests.servers.tasks import (
-    assert_equal,
-    assert_refused,
-    every_kind,
-    finite_fraction,
-    sent,
-    shards,
-    spoil,
-    task,
-    through_file,
-)
+from tests.functional.reference import close, permuted, reference_fedavg, reference_median, uploads
+from tests.servers.tasks import assert_equal, every_kind, finite_fraction, sent, shards, spoil, task, through_file
 
 RULES: dict[str, Callable[[], Server]] = {
     "fedavg": FedAvg,
@@ -123,7 +100,6 @@ every_size = pytest.mark.parametrize(
     ("m", "entries", "seed"), [(m, d, 100 * m + d) for m in range(3, 13) for d in (1, 7, 53)]
 )
 cannot_tell_apart = pytest.mark.filterwarnings("ignore:Round .*FoolsGold cannot tell uploads apart")
-NAN = float("nan")
 PARTICIPANTS_AT_MOST = 12
 
 
@@ -217,91 +193,6 @@ def test_median(m: int, entries: int, seed: int) -> None:
     verdict = one_round(Median(), rows)
     close(step_of(verdict), reference_median(rows.tolist()))
     assert torch.equal(step_of(one_round(Median(), rows, [1] * m)), step_of(verdict))
-
-
-@every_size
-def test_multi_krum(m: int, entries: int, seed: int) -> None:
-    """Others than the m rows of smallest score are averaged, or they are not weighted alike, at some f and m."""
-    rows = uploads(m, entries, seed)
-    choices = [(f, selected) for f in range((m - 1) // 2) for selected in {1, 2, m - f, m}]
-    for f, selected in choices:
-        chosen, expected = reference_multi_krum(rows.tolist(), f, selected)
-        verdict = one_round(MultiKrum(byzantine=f, selected=selected), rows)
-        assert verdict.weights.nonzero().flatten().tolist() == chosen
-        close(verdict.weights[chosen], [1 / selected] * selected, 1e-12)
-        close(step_of(verdict), expected)
-
-
-@pytest.mark.parametrize("m", range(3, 13))
-def test_multi_krum_defaults(m: int) -> None:
-    """By default f is not a fifth of all, rounded down, or m is not P - f."""
-    rows = uploads(m, 7, seed=m)
-    chosen, expected = reference_multi_krum(rows.tolist(), m // 5, m - m // 5)
-    verdict = one_round(MultiKrum(), rows)
-    assert verdict.weights.nonzero().flatten().tolist() == chosen
-    close(step_of(verdict), expected)
-
-
-@pytest.mark.parametrize(("selected", "expected"), [(1, (0.5, 0.5)), (3, (0.5, 0.5)), (6, (0.25, 7 / 12))])
-def test_multi_krum_golden(selected: int, expected: tuple[float, float]) -> None:
-    """The worked example, away from the zeros that are no vote, or its outlier is averaged."""
-    verdict = one_round(MultiKrum(byzantine=1, selected=selected), torch.tensor(KRUM_ROWS) + 1)
-    close(step_of(verdict) - 1, expected, 1e-6)
-    assert verdict.weights[4] == 0
-
-
-@pytest.mark.parametrize("scale", ["mean", "sum"])
-@pytest.mark.parametrize("kappa", [1.0, 0.3])
-@pytest.mark.parametrize(("participants", "entries"), [(3, 7), (5, 53), (8, 7), (12, 53)])
-def test_foolsgold(participants: int, entries: int, kappa: float, scale: Any) -> None:
-    """Weights or step of some round differ, with histories by identity and somebody else missing in every round."""
-    for seed in range(3):
-        server = started(FoolsGold(confidence=kappa, scale=scale), shards(participants), entries)
-        memory = ReferenceHistory()
-        for rows, senders in rounds(participants, entries, 5, seed):
-            a = reference_foolsgold([memory.add(i, rows[i].tolist()).tolist() for i in senders], kappa)[2]
-            a = a / a.sum() if scale == "mean" else a
-            verdict = server.step(rows[senders], senders)
-            close(verdict.weights[senders], a)
-            assert verdict.weights.count_nonzero() == np.count_nonzero(a)
-            close(step_of(verdict), a @ rows[senders].double().numpy())
-
-
-def test_foolsgold_golden() -> None:
-    """The worked example through a server: the two Sybils weigh something."""
-    rows = torch.tensor(FOOLSGOLD_ROWS)
-    verdict = one_round(FoolsGold(), rows)
-    assert verdict.weights.tolist() == [0.5, 0.5, 0, 0]
-    close(step_of(verdict), [0.5, 0.5, 0], 1e-6)
-    assert one_round(FoolsGold(scale="sum"), rows).weights.tolist() == [1, 1, 0, 0]
-
-
-@pytest.mark.parametrize("scale", ["mean", "sum"])
-@pytest.mark.parametrize("lengths", ["equal", "different"])
-def test_foolsgold_of_one_direction(lengths: str, scale: Any) -> None:
-    """Uploads that all point the same way do not weigh the same, are NaN, or are not warned of exactly once."""
-    for m in range(3, 13):
-        lengthened = torch.ones(m, 1) if lengths == "equal" else torch.linspace(0.3, 3, m)[:, None]
-        server = started(FoolsGold(scale=scale), shards(m), 53)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            verdicts = [server.step(uploads(1, 53, seed=m) * lengthened, list(range(m))) for _ in range(3)]
-        for verdict in verdicts:
-            close(verdict.weights, [1.0 if scale == "sum" else 1 / m] * m, 1e-12)
-            assert step_of(verdict).isfinite().all()
-        assert len(caught) == 1, f"{m} participants"
-        assert "Round 1: FoolsGold" in str(caught[0].message)
-
-
-def test_foolsgold_remembers() -> None:
-    """Twins of the first rounds weigh something as soon as they part, or histories follow the rows, not identities."""
-    server = started(FoolsGold(), shards(4), 6)
-    base = torch.eye(6)[:4]
-    twins = torch.stack([base[0], base[1], base[2], base[2]])
-    for _ in range(5):
-        server.step(twins, [0, 1, 2, 3])
-    assert server.step(base, [0, 1, 2, 3]).weights.tolist() == [0.5, 0.5, 0, 0]
-    assert server.step(base[1:], [1, 2, 3]).weights.tolist() == [0, 1, 0, 0]
 
 
 # Whom a seed draws goes by the number; with all drawn: next test.
@@ -457,73 +348,6 @@ def test_nobody_sends(rule: Callable[[], Server]) -> None:
     verdict = play(started(rule(), shards(5), 7), torch.empty(0, 7), [])
     assert torch.equal(step_of(verdict), torch.zeros(7))
     assert verdict.set_aside == ()
-
-
-@pytest.mark.parametrize("settings", [{}, {"byzantine": 3, "selected": 5}, {"selected": 8}, {"selected": 9}], ids=str)
-def test_multi_krum_of_what_is_left(settings: dict[str, int]) -> None:
-    """With uploads set aside f is more than 2f + 2 < m allows, m more than are left, or somebody bad is chosen."""
-    rows = uploads(10, 7, seed=1)
-    for left in range(1, 11):
-        good = list(range(10 - left, 10))
-        f = max(0, min(settings.get("byzantine", 2), (left - 3) // 2))
-        asked_for = settings.get("selected", left - f)
-        selected = min(left - f if asked_for <= 10 - settings.get("byzantine", 2) else left, asked_for)
-        # One or two have no neighbours to be scored by; so few are within m anyway.
-        chosen, expected = reference_multi_krum(rows[good].tolist(), f, selected)
-        verdict = one_round(MultiKrum(**settings), spoil(rows, range(10 - left), "NaN"))
-        assert verdict.weights.nonzero().flatten().tolist() == [good[i] for i in chosen]
-        close(step_of(verdict), expected)
-
-
-@every_kind
-def test_foolsgold_forgets_bad_uploads(kind: str) -> None:
-    """A bad upload stays in the history, or takes the sender's or others' past with it."""
-    spoiled, absent = (started(FoolsGold(), shards(6), 53) for _ in range(2))
-    everybody, good = list(range(6)), [0, 1, 3, 4]
-    for now in range(6):
-        rows = uploads(6, 53, seed=now)
-        if now in (0, 3):
-            last = spoiled.step(spoil(rows, [2, 5], kind), everybody), absent.step(rows[good], good)
-        else:
-            last = spoiled.step(rows, everybody), absent.step(rows, everybody)
-        assert torch.equal(last[0].weights, last[1].weights)
-        assert torch.equal(step_of(last[0]), step_of(last[1]))
-
-
-@pytest.mark.parametrize(
-    ("settings", "participants", "named"),
-    [
-        ({"byzantine": 1}, 4, ["byzantine", "f = 1", "P = 4"]),
-        ({"byzantine": 2}, 6, ["byzantine", "f = 2", "P = 6", "at most 1"]),
-        ({"byzantine": 7}, 10, ["byzantine", "f = 7", "P = 10", "at most 3"]),
-        ({"byzantine": -1}, 10, ["byzantine", "f = -1"]),
-        ({}, 2, ["byzantine", "f = 0", "P = 2"]),
-        ({}, 1, ["byzantine", "P = 1"]),
-        ({"selected": 0}, 10, ["selected", "1 .. 10", "got 0"]),
-        ({"selected": -3}, 10, ["selected", "1 .. 10", "got -3"]),
-        ({"selected": 11}, 10, ["selected", "1 .. 10", "got 11"]),
-    ],
-    ids=str,
-)
-def test_multi_krum_refuses(settings: dict[str, int], participants: int, named: list[str]) -> None:
-    """Too few participants, a negative f or a wrong m get through, or the message does not say what and where."""
-    assert_refused(lambda: started(MultiKrum(**settings), shards(participants), 7), "--server.", *named)
-
-
-@pytest.mark.parametrize(("byzantine", "participants"), [(0, 3), (1, 5), (2, 7), (3, 9), (4, 11)])
-def test_multi_krum_accepts_the_least_number(byzantine: int, participants: int) -> None:
-    """2f + 3 participants are refused, or their outliers averaged."""
-    rows = uploads(participants, 7, seed=1)
-    rows[:byzantine] += 1000 * uploads(byzantine, 7, seed=2).sign()
-    verdict = one_round(MultiKrum(byzantine=byzantine, selected=1), rows)
-    assert (verdict.weights[:byzantine] == 0).all()
-    assert verdict.weights.sum() == 1
-
-
-@pytest.mark.parametrize("confidence", [0.0, -1.0, NAN])
-def test_foolsgold_refuses(confidence: float) -> None:
-    """A confidence that is not positive gets through to the first round, or the message does not name it."""
-    assert_refused(lambda: FoolsGold(confidence=confidence), "--server.confidence", str(confidence))
 
 
 @cannot_tell_apart
