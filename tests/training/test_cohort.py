@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import random
 from typing import Any
 
@@ -238,87 +237,6 @@ def test_an_update_is_after_less_before() -> None:
     assert torch.equal(cohort.weights, before)
 
 
-def poisoned() -> Shuffled:
-    """Examples one of which is infinite."""
-    bad = examples(1)
-    bad.x[5, 3] = torch.inf
-    return bad
-
-
-class Prepared(torch.optim.SGD):
-    """Makes its state when it is made, as Adagrad did, and needs it."""
-
-    def __init__(self, parameters: Any) -> None:
-        super().__init__(parameters, lr=0.1)
-        self.state.update({p: {"there": torch.zeros(())} for group in self.param_groups for p in group["params"]})
-
-    def step(self, closure: Any = None) -> Any:
-        assert all("there" in self.state[p] for group in self.param_groups for p in group["params"])
-        return super().step(closure)
-
-
-@pytest.mark.parametrize("optimizer", [sgd, momentum, adam, Prepared])
-def test_a_loss_that_is_not_finite_costs_the_round_and_no_more(optimizer: Any) -> None:
-    """The update is NaN; reverted, weights and running statistics are those of before; others are unaffected."""
-    cohort = trained(batchnorm(), [0, 1], rounds=1, optimizer=optimizer)
-    weights = cohort.weights.clone()
-    buffers = [buffer.clone() for buffer in cohort.networks[1].buffers()]
-    losses = train_round(cohort, {0: examples(0), 1: poisoned()}, Schedule(), FEDERATION, 1)
-    assert not torch.tensor(losses[1]).isfinite()
-    assert torch.equal(cohort.weights[1], weights[1])
-    assert all(torch.equal(a, b) for a, b in zip(cohort.networks[1].buffers(), buffers, strict=True))
-    assert len(cohort.optimizers[1].state) == (optimizer is Prepared) * len([*batchnorm().parameters()])
-    again = train_round(cohort, {1: examples(1)}, Schedule(), FEDERATION, 2)
-    assert torch.tensor(again[1]).isfinite()
-    cohort.weights[1].copy_(weights[1])
-    train_round(cohort, {1: poisoned()}, Schedule(), FEDERATION, 1)
-    assert torch.equal(cohort.weights[0], trained(batchnorm(), [0], rounds=2, optimizer=optimizer).weights[0])
-    assert cohort.withdraw(1).isnan().all()
-    assert cohort.withdraw(0).isfinite().all()
-    assert torch.equal(cohort.weights, weights)
-
-
-def test_training_goes_on_after_a_revert() -> None:
-    """A participant that was put back trains soundly in the next round."""
-    cohort = trained(batchnorm(), [1], rounds=1, optimizer=adam)
-    train_round(cohort, {1: poisoned()}, Schedule(), FEDERATION, 1)
-    losses = train_round(cohort, {1: examples(1)}, Schedule(), FEDERATION, 2)
-    assert torch.tensor(losses[1]).isfinite()
-    assert cohort.weights.isfinite().all()
-    update = cohort.withdraw(0)
-    assert update.isfinite().all()
-    assert update.any()
-
-
-def test_an_infinite_loss_with_finite_weights_is_a_failure() -> None:
-    """A loss that overflows costs the update even if every gradient is finite."""
-    cohort = Cohort(nn.Linear(1, 2), [0], sgd, CPU)
-    cohort.weights[0] = torch.tensor([3e38, -3e38, 0.0, 0.0])
-    before = cohort.weights.clone()
-    wrong = Shuffled(torch.ones(1, 1), torch.ones(1, dtype=torch.int64))
-    assert train_round(cohort, {0: wrong}, Schedule(), FEDERATION, 0) == {0: torch.inf}
-    assert torch.equal(cohort.weights, before)
-    assert cohort.withdraw(0).isnan().all()
-
-
-def test_weights_that_are_not_finite_are_reverted_too() -> None:
-    """A last step that overflows after a finite loss is a failure as well."""
-    network = seeded(lambda: nn.Linear(6, 3))
-    cohort = Cohort(network, [0], lambda parameters: torch.optim.SGD(parameters, lr=1e38), CPU)
-    one_batch = Shuffled(torch.full((4, 6), 1e3), torch.zeros(4, dtype=torch.int64))
-    losses = train_round(cohort, {0: one_batch}, Schedule(epochs=1), FEDERATION, 0)
-    assert torch.tensor(losses[0]).isfinite()
-    assert torch.equal(cohort.weights[0], flat_parameters(network))
-    assert cohort.withdraw(0).isnan().all()
-
-
-def test_sound_participants_are_not_reverted() -> None:
-    """Where all is finite, optimizers keep their state and participants theirs."""
-    cohort = trained(batchnorm(), [0, 1], optimizer=momentum)
-    assert all(optimizer.state for optimizer in cohort.optimizers)
-    assert not torch.equal(*cohort.weights)
-
-
 def test_integrate_adds_own_and_download_to_before() -> None:
     """before + own + download, in this order; of a step that is not finite, nothing."""
     cohort = Cohort(nn.Linear(1, 1), [3, 5], sgd, CPU)
@@ -407,29 +325,6 @@ def test_buffers_of_any_type_are_compared(buffer: Tensor) -> None:
     assert cohort.distinct() == ([0, 1, 2] if buffer.is_floating_point() and buffer.isnan().any() else [0, 0, 2])
 
 
-@pytest.mark.parametrize("optimizer", [sgd, momentum, adam])
-def test_a_restored_participant_goes_on_bit_by_bit(optimizer: Any) -> None:
-    """Weights, buffers and optimizer state suffice to continue as if nothing had happened, in another row too."""
-    uninterrupted = trained(batchnorm(), [0, 2], rounds=2, optimizer=optimizer)
-    state = copy.deepcopy(trained(batchnorm(), [0, 2], rounds=1, optimizer=optimizer).state_dict(1))
-    resumed = Cohort(batchnorm(), [2, 4], optimizer, CPU)
-    resumed.load_state_dict(0, state)
-    train_round(resumed, {2: examples(2)}, Schedule(), FEDERATION, 1)
-    assert torch.equal(resumed.weights[0], uninterrupted.weights[1])
-    for mine, theirs in zip(resumed.networks[0].buffers(), uninterrupted.networks[1].buffers(), strict=True):
-        assert torch.equal(mine, theirs)
-
-
-def test_network_state_owns_its_memory() -> None:
-    """A saved state does not follow the participant's training, and a plain network takes it."""
-    cohort = Cohort(mlp(), [0], sgd, CPU)
-    state = cohort.network_state(0)
-    cohort.weights.zero_()
-    plain = Perceptron(6, 16, 3)
-    plain.load_state_dict(state)
-    assert torch.equal(flat_parameters(plain), flat_parameters(mlp()))
-
-
 @pytest.mark.parametrize("network", [dropout, batchnorm])
 def test_evaluation_between_rounds_changes_nothing(network: Any) -> None:
     """Training after an evaluation uses dropout and batch statistics again."""
@@ -459,41 +354,6 @@ def test_a_shard_under_other_labels() -> None:
     assert not torch.equal(cohorts[0].weights, cohorts[2].weights)
     losses = [losses_of(cohorts[0], {1: shards}) for shards in taken]
     assert losses[0] == losses[1] < losses[2]
-
-
-def test_memories_survive_a_checkpoint() -> None:
-    """What a participant keeps comes back, bit by bit and of its type, in another row, through a file."""
-    cohort = Cohort(mlp(), [0, 2], sgd, CPU)
-    assert cohort.memories == [{}, {}]
-    kept = {"momentum": torch.randn(163), "rounds": torch.tensor(7), "seen": torch.tensor([True, False])}
-    cohort.memories[1].update(kept)
-    file = io.BytesIO()
-    torch.save([cohort.state_dict(index) for index in range(2)], file)
-    cohort.memories[1]["momentum"].zero_()
-    file.seek(0)
-    states = torch.load(file, weights_only=True)
-    resumed = Cohort(mlp(), [2, 0], sgd, CPU)
-    resumed.memories[1]["stale"] = torch.ones(3)
-    for index, state in enumerate(reversed(states)):
-        resumed.load_state_dict(index, state)
-    assert resumed.memories[1] == {}
-    assert resumed.memories[0].keys() == kept.keys()
-    assert resumed.memories[0]["momentum"].any()
-    for name in ("rounds", "seen"):
-        assert torch.equal(resumed.memories[0][name], kept[name])
-        assert resumed.memories[0][name].dtype == kept[name].dtype
-
-
-def test_a_saved_memory_is_a_copy() -> None:
-    """A state that was taken does not follow the participant, nor the participant the state it was given."""
-    cohort, resumed = (Cohort(mlp(), [0], sgd, CPU) for _ in range(2))
-    cohort.memories[0]["momentum"] = torch.ones(4)
-    state = cohort.state_dict(0)
-    cohort.memories[0]["momentum"].zero_()
-    assert state["memory"]["momentum"].tolist() == [1.0] * 4
-    resumed.load_state_dict(0, state)
-    resumed.memories[0]["another"] = torch.zeros(1)
-    assert list(state["memory"]) == ["momentum"]
 
 
 def test_images_are_placed_with_channels_last() -> None:
