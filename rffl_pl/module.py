@@ -33,6 +33,7 @@ from rffl_pl.rehearsal.first_step import (
     check_in_place,
     check_objective,
     check_plain_steps,
+    check_reach,
     check_step,
     check_training_mode,
     warn_of_pulls,
@@ -206,8 +207,8 @@ class FederatedModule(Configured, LightningModule):
         check_state(self.network)
         tried = try_network(self.network, self.data, self.exchange.hosted, self.exchange.device)
         self.draws, self.channels_last = tried.draws, tried.channels_last
-        if isinstance(self.loss, nn.CrossEntropyLoss | None) and self.objective is None:
-            warn_of_probabilities(self.network, tried.logits)
+        if self.objective is None:
+            warn_of_probabilities(self.network, tried.logits, self.loss)
         self.stacked = False
         if stage == "fit":
             warn_of_modes(self.network)
@@ -251,6 +252,7 @@ class FederatedModule(Configured, LightningModule):
         device = self.exchange.device
         network, loss = self.network, self.loss
         if device.type != "cpu":
+            check_reach(network, x, y)
             network, loss = copy.deepcopy((network, loss))
             network, loss = network.to(device), None if loss is None else loss.to(device)
         x, y = x.to(device), y.to(device)

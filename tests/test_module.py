@@ -58,6 +58,22 @@ def test_probabilities_in_place_of_logits_are_told(last: nn.Module, loss: nn.Mod
     assert sum("leave its last softmax out" in str(each.message) for each in told) == times
 
 
+@pytest.mark.parametrize(
+    ("last", "loss", "told"),
+    [
+        (nn.ReLU(), nn.NLLLoss(), True),
+        (nn.LogSoftmax(1), nn.NLLLoss(), False),
+        (nn.ReLU(), nn.MultiMarginLoss(), False),
+    ],
+)
+def test_logits_in_place_of_logarithms_are_told(last: nn.Module, loss: nn.Module, told: bool) -> None:
+    """Its loss falls without end, and nothing is learnt."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        federate(FedAvg(), rounds=1, network=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), last), loss=loss)
+    assert any("or end the network in LogSoftmax" in str(each.message) for each in caught) == told
+
+
 @pytest.mark.parametrize("split", ["POW", "CLA"])
 def test_what_a_server_is_told(split: str) -> None:
     """The task has everybody's examples and classes, the model's layers and initial weights, and a learning rate."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import suppress
 from numbers import Integral
@@ -288,6 +289,8 @@ def whole(labels: Tensor, which: str, owner: str, indices: Tensor | None = None)
 
 def _number(label: Any) -> int | float:
     """A label as a number of Python's."""
+    if getattr(label, "shape", None) and math.prod(label.shape) != 1:
+        raise TypeError(f"{math.prod(label.shape)} numbers for one example; give the number of its one class")
     value = label.item() if hasattr(label, "item") else label
     if not isinstance(value, int | float):
         raise TypeError(f"a label of type {type(value).__name__}")

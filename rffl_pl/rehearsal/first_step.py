@@ -74,6 +74,21 @@ def check_step(
     return copied
 
 
+def check_reach(network: nn.Module, x: Tensor, y: Tensor) -> None:
+    """See that a copy of a network uses its own parameters, where both can: one on a GPU cannot use the first one's.
+
+    Args:
+        network: It is left as it is.
+        x: Inputs ``[B, ...]``, two at least.
+        y: Classes ``[B]``.
+
+    Raises:
+        UserError: If it does not.
+    """
+    with ones_own(network, "--model.network", "be trained"), _reached_alone(network):
+        cross_entropy(sharing_copy(network).eval()(x).float(), y.long()).backward()
+
+
 def _kept_beside(optimizer: Optimizer) -> dict[str, str]:
     """What an optimizer of one's own keeps that is not in its state_dict, by name."""
     if type(optimizer).__module__.startswith("torch."):

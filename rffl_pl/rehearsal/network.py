@@ -213,13 +213,24 @@ def _is_kept(layer: nn.Module) -> bool:
     return len(parameters) > 0 and not any(p.requires_grad for p in parameters) and differs
 
 
-def warn_of_probabilities(network: nn.Module, logits: Tensor) -> None:
+def warn_of_probabilities(network: nn.Module, logits: Tensor, loss: nn.Module | None) -> None:
     """Tell of a network that ends in a softmax, of which cross-entropy takes another: it trains, but hardly learns.
+
+    And of one that does not end in its logarithm, which the negative log-likelihood takes: that falls without end.
 
     Args:
         network: It is named.
         logits: What it makes of some inputs, ``[B, C]``.
+        loss: None is cross-entropy.
     """
+    sums = logits.logsumexp(1)
+    if isinstance(loss, nn.NLLLoss) and not torch.allclose(sums, torch.zeros_like(sums), atol=1e-3):
+        rank_zero_warn(
+            f"--model.network {type(network).__name__} gives no logarithms of probabilities, which --model.loss "
+            "NLLLoss takes; give CrossEntropyLoss, or end the network in LogSoftmax."
+        )
+    if not isinstance(loss, nn.CrossEntropyLoss | None):
+        return
     sums = logits.sum(1)
     if logits.shape[1] > 1 and (logits >= 0).all() and torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
         rank_zero_warn(

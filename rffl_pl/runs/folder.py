@@ -77,6 +77,8 @@ class RunFolder:
             UserError: If it cannot be made.
         """
         path = Path(path)
+        if not path.name:
+            raise UserError(f"Expected a run to have a folder of its own, but got {path}; give one, as runs/mine.")
         if launch.rank() != 0:
             return cls(path)
         _make_parents(path)

@@ -88,6 +88,7 @@ LOADED: dict[str, Any] = {
     "complex inputs": lambda: Sources(train=TensorDataset(X + 1j, Y), test=GOOD),
     "ragged inputs": lambda: Sources(train=GOOD, test=Labelled(lambda i: (torch.zeros(2 + i % 2), 0))),
     "names of classes": lambda: Sources(train=Numbered(lambda i: (X[i], "cat")), test=GOOD),
+    "several classes": lambda: Sources(train=TensorDataset(X, torch.stack([Y, Y, Y], 1)), test=GOOD),
     "words as inputs": lambda: Sources(train=Numbered(lambda i: ("cat", 0)), test=GOOD),
     "a torn file": lambda: Sources(train=Numbered(torn), test=GOOD),
     "a torn file found late": lambda: Sources(train=GOOD, test=Labelled(torn)),

@@ -48,6 +48,7 @@ LOADED = {
     "complex inputs": "--model.network Perceptron to take inputs of shape [2, 2] and of torch.complex64, the training",
     "ragged inputs": "every x of one shape, but a batch with example 0 is not",
     "names of classes": "with y a class number, but got",
+    "several classes": "but got TypeError: 3 numbers for one example; give the number of its one class",
     "words as inputs": "pairs (x, y) of a tensor and a class number",
     "a torn file": "but got OSError: disk gone",
     "a torn file found late": "but test example 30 is not (OSError: disk gone)",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rffl_pl import UserError
-from rffl_pl.rehearsal.first_step import check_in_place, check_step, check_training_mode
+from rffl_pl.rehearsal.first_step import check_in_place, check_reach, check_step, check_training_mode
 from rffl_pl.rehearsal.network import check_state
 from rffl_pl.training.schedule import OptimizerFactory
 
@@ -214,3 +214,10 @@ def test_a_network_is_left_as_it_is() -> None:
     assert torch.equal(network.layer.weight.grad, torch.ones(3, 4))
     assert network.layer.bias.grad is None
     assert network.training
+
+
+def test_a_copy_that_reaches_the_first_network() -> None:
+    """On a GPU it could not, and the sentence would be torch's of two devices."""
+    with pytest.raises(UserError, match=r"it uses layer\.weight of the first one"):
+        check_reach(Closing(), X, Y)
+    check_reach(Plain(), X, Y)

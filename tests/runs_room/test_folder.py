@@ -245,3 +245,10 @@ def test_what_is_not_finite_is_null() -> None:
 def test_kinds_of_numbers(value: object, kind: object, fits: bool) -> None:
     """A result that somebody has mended by hand ends in a traceback, or true counts as 1."""
     assert of_kind(value, kind) == fits
+
+
+@pytest.mark.parametrize("path", ["", "."])
+def test_a_folder_without_a_name(path: str) -> None:
+    """No number goes behind it."""
+    with pytest.raises(UserError, match=r"a run to have a folder of its own, but got \.; give one, as runs/mine"):
+        RunFolder.make(path)
