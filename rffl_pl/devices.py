@@ -68,7 +68,7 @@ def agreed_backend(offered: Sequence[str], cards: Sequence[str]) -> tuple[str, s
     """
     different = len({*cards})
     if all(cards):
-        why = f"{len(cards)} ranks share {different} GPU(s), of which as many ranks would have one each"
+        why = f"{len(cards)} ranks share {different} GPU(s), where {different} would have one each"
         return (NCCL, "") if different == len(cards) else ("gloo", why)
     if len({*offered}) > 1:
         return "gloo", "Not every rank has a GPU of its own"

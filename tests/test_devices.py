@@ -47,9 +47,6 @@ def test_unknown_accelerator() -> None:
         plan_devices("tpu", 1, 1)
 
 
-SHARED = "GPU(s), of which as many ranks would have one each"
-
-
 @pytest.mark.parametrize(
     ("offered", "cards", "backend", "why"),
     [
@@ -58,10 +55,10 @@ SHARED = "GPU(s), of which as many ranks would have one each"
             (NCCL, NCCL),
             ("GPU-1", "GPU-1"),
             "gloo",
-            f"2 ranks share 1 {SHARED}",
+            "2 ranks share 1 GPU(s), where 1 would have one each",
         ),  # of a launcher each
         (("gloo", "gloo"), ("GPU-1", "GPU-2"), NCCL, ""),  # each sees its own alone
-        (("gloo",) * 3, ("GPU-1", "GPU-2", "GPU-1"), "gloo", f"3 ranks share 2 {SHARED}"),
+        (("gloo",) * 3, ("GPU-1", "GPU-2", "GPU-1"), "gloo", "3 ranks share 2 GPU(s), where 2 would have one each"),
         ((NCCL, "gloo"), ("GPU-1", ""), "gloo", "Not every rank has a GPU of its own"),
         (("gloo", "gloo"), ("", ""), "gloo", ""),
         (("card:own", "card:own"), ("", ""), "card:own", ""),  # of a device that is not CUDA's

@@ -29,8 +29,8 @@ class _Comparison(Metric):
 
     def _pairs(self) -> tuple[Tensor, Tensor]:
         """All standalone and all final accuracies, ``[N]`` float64 each."""
-        both = (torch.cat(some or [torch.empty(0)]).double() for some in (self.standalone, self.final))
-        return next(both), next(both)
+        standalone, final = (torch.cat(some or [torch.empty(0)]).double() for some in (self.standalone, self.final))
+        return standalone, final
 
 
 class Fairness(_Comparison):
