@@ -222,14 +222,14 @@ class Validation:
                     "begin with, since nobody's are sent to where it validates, and its scores say little; give "
                     "GroupNorm in their place, or another --server."
                 )
-        correct, count = 0, 0
+        device = self._model.weights.device
+        correct, count = torch.zeros((), dtype=torch.int64, device=device), 0  # counted there: a GPU is waited for once
         self._model.weights[0] = weights
-        stream = random_stream(self.seed, self._model.weights.device)
-        with torch.inference_mode(), self.precision.val_step_context(), stream:
+        with torch.inference_mode(), self.precision.val_step_context(), random_stream(self.seed, device):
             for x, y in limited(self.batches, self.limit or 1.0):
-                correct += int((self._model.logits(x, 0).argmax(1).cpu() == y.cpu()).sum())
+                correct += (self._model.logits(x, 0).argmax(1) == y.to(device, non_blocking=True)).sum()
                 count += len(y)
-        return correct / count
+        return int(correct) / count
 
 
 def limited(batches: Evaluated, limit: float) -> Iterator[Any]:
