@@ -68,7 +68,8 @@ def drawn(honest: int, total: int) -> list[int]:
     """Whose reputation has a curve: all, or of many some of the honest and some of the adversaries."""
     if total <= MOST_LINES:
         return list(range(total))
-    of_honest = max(1, round(MOST_LINES * honest / total)) if total > honest else MOST_LINES
+    # At least one of either kind: beside a hundred honest a single adversary is what the chart is looked at for.
+    of_honest = min(MOST_LINES - 1, max(1, round(MOST_LINES * honest / total))) if total > honest else MOST_LINES
     return [*_spread(0, honest, of_honest), *_spread(honest, total, MOST_LINES - of_honest)]
 
 

@@ -173,6 +173,16 @@ def test_of_many_participants_some_are_drawn() -> None:
     assert drawn(50, 50)[-1] == 49
 
 
+@pytest.mark.parametrize(
+    ("honest", "total"), [(39, 40), (99, 100), (100, 102), (196, 200), (1, 40), (1, 100), (20, 21), (1, 21), (50, 100)]
+)
+def test_few_of_either_role_are_among_the_drawn(honest: int, total: int) -> None:
+    """However many there are of the other."""
+    some = drawn(honest, total)
+    assert len(some) <= MOST_LINES
+    assert {who < honest for who in some} == {True, False}
+
+
 def test_numbers_are_short() -> None:
     """Four digits, and none for what is no number."""
     assert [short(value) for value in (0.123456, 1234567, 1.0, math.nan, None, 12.34567)] == [
