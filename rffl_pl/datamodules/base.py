@@ -366,11 +366,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     @property
     def watched_sample(self) -> tuple[int, int]:
         """Likewise of the examples that are watched during training."""
-        if self.watch == "test":
-            return self._measuring.sample(self._sizes("test"), part=2)
-        if self.apart("validation") or "validation" in self._parts:
-            return self._measuring.sample(self._sizes("validation"), part=2)
-        return self._measuring.sample([len(self.held_out)] * self.federation.total, part=2)
+        return self._measuring.sample(self._sizes(self.watch), part=2)
 
     @property
     def asked(self) -> Reader | None:
@@ -455,7 +451,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         """How many such examples every participant can be measured on."""
         if self.apart(which):
             return [told.examples for told in self._told[which]]
-        return [len(self._parts[which])] * self.federation.total
+        return [len(self._parts.get(which, self.held_out))] * self.federation.total
 
     def _take_in(self, sources: Sources) -> None:
         """Check the datasets and make what reads them."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from rffl_pl.datamodules.border import Part, tensors_of
 from rffl_pl.datamodules.inputs import digest_of_inputs
 from rffl_pl.datamodules.own import Holding
-from rffl_pl.datamodules.telling import digest_of, said_by
+from rffl_pl.datamodules.telling import said_by
 
 
 def digests_of_shards(
@@ -87,9 +87,9 @@ def _in_memory(parts: Collection[Part]) -> list[str]:
 def _inputs(parts: Collection[Part]) -> str:
     held = _in_memory(parts)
     told = [*held, *(said for part in parts if (said := said_by(part.dataset)))]
-    return told[0] if held and len(told) == 1 else digest_of(told) if told else ""
+    return told[0] if held and len(told) == 1 else _digest(["/".join(told)]) if told else ""
 
 
 def _own_inputs(holdings: Iterable[Holding]) -> str:
     told = [holding.inputs for holding in holdings]
-    return digest_of(told) if any(told) else ""
+    return _digest(["/".join(told)]) if any(told) else ""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.datamodules.splits import DIR, GROUPS, Pool, Split
+from rffl_pl.datamodules.splits.base import shuffled
 from rffl_pl.errors import UserError, ones_own
 from rffl_pl.federation import Federation
 
@@ -178,6 +179,5 @@ def adversaries_shards(
         return []
     left = rest[~torch.isin(rest, torch.cat(honest))]
     if len(left) >= each * adversaries:
-        order = torch.randperm(len(left), generator=generator)
-        return list(left[order[: each * adversaries]].split(each))
-    return [rest[torch.randperm(len(rest), generator=generator)[:each]] for _ in range(adversaries)]
+        return list(shuffled(left, generator)[: each * adversaries].split(each))
+    return [shuffled(rest, generator)[:each] for _ in range(adversaries)]

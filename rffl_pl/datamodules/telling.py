@@ -42,11 +42,6 @@ def told_by(dataset: Dataset[Any]) -> str:
     return said_by(dataset)
 
 
-def digest_of(words: Iterable[str]) -> str:
-    """Of what is told of several datasets, in their order."""
-    return hashlib.sha256("/".join(words).encode(errors="backslashreplace")).hexdigest()[:16]
-
-
 def beginning_of(opened: Callable[[], IO[bytes]]) -> bytes:
     """What counts of a file: its bytes, not what a decoder makes of them, which another release of it makes otherwise.
 

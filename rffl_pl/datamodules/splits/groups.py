@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rffl_pl.datamodules.splits.base import Pool, Split
+from rffl_pl.datamodules.splits.base import Pool, Split, shuffled
 from rffl_pl.errors import UserError, check_number
 
 
@@ -63,16 +63,13 @@ def grouped(groups: Tensor, participants: int, each: int, least: int, generator:
         )
     chosen = large
     if len(large) > participants:
-        chosen = large[torch.randperm(len(large), generator=generator)[:participants]].sort().values
+        chosen = shuffled(large, generator)[:participants].sort().values
     shards = [(groups == group).nonzero().flatten() for group in chosen]
     total = sum(map(len, shards))
     if total // participants <= each:
         return shards
     taken = [max(1, len(shard) * participants * each // total) for shard in shards]
-    return [
-        shard[torch.randperm(len(shard), generator=generator)[:count]]
-        for shard, count in zip(shards, taken, strict=True)
-    ]
+    return [shuffled(shard, generator)[:count] for shard, count in zip(shards, taken, strict=True)]
 
 
 def check_group(group: str | None, split: Split) -> None:
