@@ -117,9 +117,9 @@ def fairness(summary: Summary) -> Figure:
         lined = group.marker in ("x", "+", "1", "2")  # these are all edge
         edge: dict[str, Any] = {"linewidths": 1.8} if lined else {"linewidths": 0.8, "edgecolors": "white"}
         axes.scatter(alone[who], final[who], s=areas[who], c=group.colour, marker=group.marker, **edge, zorder=3)
-    value = None if summary.fairness is None else round(summary.fairness, 3) + 0.0  # which has no -0.000
     why = "one participant" if summary.honest == 1 else "constant accuracies"
-    title = f"Fairness {value:.3f}" if value is not None else f"Fairness undefined: {why}"
+    # z: no -0.000.
+    title = f"Fairness undefined: {why}" if summary.fairness is None else f"Fairness {summary.fairness:z.3f}"
     axes.set_title(f"{title}   (area: examples held)", loc="left", fontsize=12)
     ticks = [tick for tick in MaxNLocator(6).tick_values(*line) if line[0] <= tick <= min(1, line[1])]
     decimals = 0 if np.allclose(100 * np.array(ticks), np.round(100 * np.array(ticks))) else 1

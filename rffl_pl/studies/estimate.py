@@ -36,9 +36,10 @@ class Estimate:
         if self.infinite:
             often = f" in {self.infinite} of {self.seeds}" if self.infinite < self.seeds else ""
             return f"{'±' if math.isnan(self.mean) else '-' if self.mean < 0 else sign}∞{often}"
+        # z: no minus before zeros.
         half = "" if self.half is None else f" ± {factor * self.half:.{digits}f}"
-        effect = "" if self.effect is None else f", d_z = {_rounded(self.effect, 1):.1f}"
-        return f"{_rounded(factor * self.mean, digits):{sign}.{digits}f}{half}{effect}"
+        effect = "" if self.effect is None else f", d_z = {self.effect:z.1f}"
+        return f"{factor * self.mean:{sign}z.{digits}f}{half}{effect}"
 
 
 def interval(values: Sequence[float]) -> float | None:
@@ -97,11 +98,6 @@ def value_of(rows: Sequence[Row]) -> float:
 
 def _infinite(values: Iterable[float]) -> int:
     return sum(map(math.isinf, values))
-
-
-def _rounded(value: float, digits: int) -> float:
-    """A number that prints no minus before zeros."""
-    return round(value, digits) + 0.0
 
 
 def _rounds(several: Iterable[Sequence[Row]]) -> int:
