@@ -107,6 +107,24 @@ def check_folder(option: str, folder: str) -> None:
         )
 
 
+@contextmanager
+def writable(option: str) -> Iterator[None]:
+    """Where something is written below a folder that an option names: what a disk refuses is one sentence.
+
+    Args:
+        option: As it is typed.
+
+    Raises:
+        UserError: If there is no writing.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"Expected {option} to be a folder that can be written to, but {error.strerror}: {error.filename}."
+        ) from error
+
+
 def words_of(error: BaseException) -> str:
     """What an exception says, in one line."""
     return " ".join(str(error).split())

@@ -1,12 +1,13 @@
 """Files and folders that several processes come by.
 
 One at a time has a file to itself, and who reads one never sees half of it. A folder that was made for what then did
-not come is taken away, unless another process has put something there.
+not come is taken away, unless another process has put something there. What lies in a file is told by a digest.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import secrets
 import time
@@ -58,6 +59,12 @@ def replaced(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def content_of(file: Path) -> str:
+    """A digest of what lies in a file."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def absent(folder: Path) -> list[Path]:

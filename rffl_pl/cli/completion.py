@@ -5,33 +5,21 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rffl_pl.cli import catalogue, compare, dashboard, paper, study
 from rffl_pl.cli.help import COMMANDS
 from rffl_pl.errors import UserError
 from rffl_pl.launch.fork import RANKS
 from rffl_pl.paper import FIGURES, TABLES
+from rffl_pl.studies.study import RunWords
 
-CHOICES = {  # what completes the word behind an option
-    "--server": "servers",
-    "--adversaries": "adversaries",
-    "--adversaries+": "adversaries",
-    "--data": "datamodules",
-    "--data.split": "splits",
-    "--data.augment": "augmentations",
-    "--model.network": "networks",
-    "--config": "configs",
-    "-c": "configs",
-}
-DEEPER = {"--server": "servers", "--data": "datamodules", "--model.network": "networks"}
-_OF_OTHERS = {
-    "--model.optimizer": "model.optimizer",
-    "--model.loss": "model.loss",
-    "--trainer.callbacks+": "trainer.callbacks",
-    "--trainer.logger": "trainer.logger",
-}
-"""Options that take classes of torch or Lightning."""
+_OF_CLASSES = (
+    "server", "adversaries", "adversaries+", "data", "data.split", "data.augment", "model.network", "model.optimizer",
+    "model.loss", "trainer.callbacks+", "trainer.logger",
+)  # fmt: skip
+"""Options behind which names of classes complete the word."""
+_DEEPER = {"--server": "servers", "--data": "datamodules", "--model.network": "networks"}
 
 SCRIPT = """\
 _rffl() {{
@@ -68,7 +56,7 @@ complete -o default -F _rffl rffl
 """
 
 
-def answer(words: Sequence[str], run: Callable[[list[str]], None]) -> str:
+def answer(words: Sequence[str], run: RunWords) -> str:
     """The script, for no words behind the command.
 
     Raises:
@@ -79,22 +67,22 @@ def answer(words: Sequence[str], run: Callable[[list[str]], None]) -> str:
     return script(run)
 
 
-def script(run: Callable[[list[str]], None]) -> str:
+def script(run: RunWords) -> str:
     """The script; ``run`` answers ``fit --help``, where the options are read."""
     from rffl_pl.cli.classes import CLASSES  # torch, which the answer needs anyway
 
     help = _said(run, "fit", "--help")
-    choices = {option: " ".join(catalogue.listed(kind)) for option, kind in CHOICES.items()}
-    choices |= {option: " ".join(CLASSES[key]()) for option, key in _OF_OTHERS.items()}
+    choices = {f"--{option}": " ".join(CLASSES[option.rstrip("+")]()) for option in _OF_CLASSES}
+    choices |= dict.fromkeys(("--config", "-c"), configs := " ".join(catalogue.configs()))
     choices |= _words(help) | _words(_said(run, "fit", "--server.help", "RFFL"))
     cases = "\n".join(f'            {option}) choices="{words}" ;;' for option, words in choices.items() if words)
-    deeper = {f"{option}.{name}" for option, kind in DEEPER.items() for name in catalogue.options(kind)}
+    deeper = {f"{option}.{name}" for option, kind in _DEEPER.items() for name in catalogue.options(kind)}
     options = set(re.findall(r"(?<![\w-])--[a-z][\w.]*\w", help))
     return SCRIPT.format(
         commands=" ".join(COMMANDS),
         ranks=RANKS,
         kinds=" ".join(catalogue.LISTED),
-        configs=" ".join(catalogue.configs()),
+        configs=configs,
         compare=" ".join(compare.parser().options()),
         study=" ".join([*study.parser().options(), *study.packaged()]),
         dashboard=" ".join(dashboard.parser().options()),
@@ -104,7 +92,7 @@ def script(run: Callable[[list[str]], None]) -> str:
     )
 
 
-def _said(run: Callable[[list[str]], None], *words: str) -> str:
+def _said(run: RunWords, *words: str) -> str:
     """A help text."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):

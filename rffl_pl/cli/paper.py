@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rffl_pl.cli.session import Machine, RunWords, Session
+from rffl_pl.cli.session import Machine, Session
 from rffl_pl.cli.study import check_alone, packaged, writing_to
 from rffl_pl.cli.words import Words, expanded
 from rffl_pl.errors import UserError, nearest
@@ -17,7 +17,7 @@ from rffl_pl.paper import FIGURES, TABLES, places_of, published
 from rffl_pl.paper.measured import Kept
 from rffl_pl.paper.tables import SETTINGS, PaperTable
 from rffl_pl.studies import Study
-from rffl_pl.studies.study import Place, checked_seeds
+from rffl_pl.studies.study import Place, RunWords, checked_seeds
 from rffl_pl.studies.written import FORMATS
 
 _OUT = Path("paper")

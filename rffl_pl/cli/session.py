@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from rffl_pl.cli.process import importing
 from rffl_pl.errors import UserError, check_number, nearest
 from rffl_pl.studies import Study, results
-from rffl_pl.studies.study import CURVE_COLUMNS, lies_in
+from rffl_pl.studies.study import CURVE_COLUMNS, RunWords, lies_in
 
 if TYPE_CHECKING:
-    from rffl_pl.studies.cells import Cell
+    from rffl_pl.studies.cells import Cell, CellFolder
     from rffl_pl.studies.play import Outcomes
 
 _SHARE = 20
@@ -32,7 +32,6 @@ _SHARE = 20
 _MANY = 200
 """Combinations of labels whose options take so long to read that it is said."""
 _GPU = re.compile(r"\d{1,4}|(GPU|MIG)-[\w/-]+", re.ASCII)
-RunWords = Callable[[list[str]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +205,7 @@ class Session:
         if offline := self._offline():
             print(offline, flush=True)
         for cell, sentence in failed:
-            log = self.machine.root / cell.digest / "log.txt"
-            print(f"Failed: {cell}: {sentence} ({log})", file=sys.stderr)
+            print(f"Failed: {cell}: {sentence} ({self._folder(cell).log})", file=sys.stderr)
         for name in sorted({*self.study.curves} - self.measured if self.measured else ()):
             near = nearest(name, self.measured) or "."
             there = ", ".join(sorted(self.measured))
@@ -273,14 +271,12 @@ class Session:
 
     def _keep(self, cells: Sequence[Cell]) -> int:
         """Add what the folders of cells have to the results; returns how many rows there are then, 0 if none came."""
-        from rffl_pl.studies.cells import CellFolder
-
         begun = time.monotonic()
         rows: list[results.Row] = []
         curves: list[results.Row] = []
         finished, gone = [], []
         for cell in cells:
-            folder = CellFolder(self.machine.root, cell.digest)
+            folder = self._folder(cell)
             run = folder.finished()
             if run is None and cell.digest in self.seconds:
                 gone.append(cell)
@@ -304,20 +300,22 @@ class Session:
 
     def _without_curves(self) -> int:
         """How many finished cells have no curves and no folder: the study asked for none when they ran."""
-        from rffl_pl.studies.cells import CellFolder
-
         file = results.curves_beside(self.file)
         rows = results.read(self.study, file, CURVE_COLUMNS) if file.is_file() else []
         there = results.rows_by_cell(self.cells, rows, self.whatever_code)
         without = [cell for cell in self.cells if cell.digest in self.seconds and cell.digest not in there]
-        return sum(CellFolder(self.machine.root, cell.digest).finished() is None for cell in without)
+        return sum(self._folder(cell).finished() is None for cell in without)
 
     def _seconds(self, cell: Cell) -> float | None:
         """How long a cell took whose folder has its result; None if there is none."""
+        folder = self._folder(cell)
+        return None if folder.finished() is None else folder.record().get("seconds", 0.0)
+
+    def _folder(self, cell: Cell) -> CellFolder:
+        """Where a cell's runs lie."""
         from rffl_pl.studies.cells import CellFolder
 
-        folder = CellFolder(self.machine.root, cell.digest)
-        return None if folder.finished() is None else folder.record().get("seconds", 0.0)
+        return CellFolder(self.machine.root, cell.digest)
 
     def list(self) -> int:
         """Tell which cells there are, and about how long those take that have no result; returns the exit code."""
@@ -334,9 +332,7 @@ class Session:
         return 0
 
     def _to_run(self, cell: Cell) -> str:
-        from rffl_pl.studies.cells import CellFolder
-
-        failed = CellFolder(self.machine.root, cell.digest).record().get("failed")
+        failed = self._folder(cell).record().get("failed")
         return f"to run; failed the last time: {failed}" if failed else "to run"
 
     def _estimate(self, first: Cell) -> tuple[float, str]:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from rffl_pl import launch
 from rffl_pl.cli import catalogue
-from rffl_pl.cli.session import Machine, RunWords, Session
+from rffl_pl.cli.session import Machine, Session
 from rffl_pl.cli.words import Words, expanded
-from rffl_pl.errors import UserError, nearest
+from rffl_pl.errors import UserError, nearest, writable
 from rffl_pl.studies import Study, contributions, results, shares, tables
 from rffl_pl.studies.settings import left_out, of_today, remedy
-from rffl_pl.studies.study import COALITION, COLUMNS, CURVE_COLUMNS, checked_seeds
+from rffl_pl.studies.study import COALITION, COLUMNS, CURVE_COLUMNS, RunWords, checked_seeds
 from rffl_pl.studies.tuned import Tuned, tuned
 from rffl_pl.studies.within import ROUND, WITHIN, widened
 from rffl_pl.studies.worst import worst_over
@@ -197,13 +197,9 @@ def writing_to(folder: Path) -> Iterator[None]:
     Raises:
         UserError: If nothing can be written there.
     """
-    try:
+    with writable("--out"):
         folder.mkdir(parents=True, exist_ok=True)
         yield
-    except OSError as error:
-        raise UserError(
-            f"Expected --out to be a folder that can be written to, but {error.strerror}: {error.filename}."
-        ) from error
 
 
 def _check_curves(study: Study, measure: str, contribution: str | None, file: Path) -> None:

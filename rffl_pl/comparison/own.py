@@ -11,8 +11,9 @@ from typing import Any
 
 from rffl_pl.comparison.options import values_of
 from rffl_pl.comparison.reading import Result
+from rffl_pl.files import content_of
 from rffl_pl.runs.imports import code_of
-from rffl_pl.studies.own import contained, content_of, digest_of, files_in, module_of, of_package
+from rffl_pl.studies.own import contained, digest_of, files_in, module_of, of_package
 
 _MOST = 2**28
 """Bytes that are read of a file or of a folder's files: a third of a second's work."""

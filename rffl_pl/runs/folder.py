@@ -24,7 +24,7 @@ import yaml
 from torch import Tensor
 
 from rffl_pl import launch
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, writable
 from rffl_pl.files import locked
 from rffl_pl.runs.checkpoint import RUN, Stamp, choices, participant_file, stamp_of
 from rffl_pl.runs.circumstances import circumstances
@@ -81,15 +81,12 @@ class RunFolder:
             raise UserError(f"Expected a run to have a folder of its own, but got {path}; give one, as runs/mine.")
         if launch.rank() != 0:
             return cls(path)
-        _make_parents(path)
-        for name in itertools.chain([path.name], (f"{path.name}_{n}" for n in itertools.count(2))):
-            try:
-                path.with_name(name).mkdir(exist_ok=False)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise _unwritable(error) from error
-            return cls(path.with_name(name))
+        with writable("--run.root"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for name in itertools.chain([path.name], (f"{path.name}_{n}" for n in itertools.count(2))):
+                with suppress(FileExistsError):
+                    path.with_name(name).mkdir(exist_ok=False)
+                    return cls(path.with_name(name))
         raise AssertionError("unreachable")
 
     def take(self) -> RunFolder:
@@ -452,19 +449,6 @@ def _append(file: TextIO, line: str) -> None:
     file.seek(0)
     cut_off = file.read()[-1:] not in ("", "\n")
     file.write("\n" * cut_off + f"{line}\n")
-
-
-def _make_parents(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(error) from error
-
-
-def _unwritable(error: OSError) -> UserError:
-    return UserError(
-        f"Expected --run.root to be a folder that can be written to, but {error.strerror}: {error.filename}."
-    )
 
 
 def _check(path: Path) -> None:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from rffl_pl.files import content_of
+
 _OURS = "rffl_pl"
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD = Path(os.__file__).parent
@@ -36,7 +38,7 @@ def beside(files: Iterable[Path], folder: Path) -> dict[str, str]:
         found = _imported(left.pop(), folder) - seen
         seen |= found
         left += found
-    return {file.relative_to(folder).as_posix(): _content(file) for file in sorted(seen - own)}
+    return {file.relative_to(folder).as_posix(): content_of(file) for file in sorted(seen - own)}
 
 
 def imported_by(module: str) -> dict[str, str]:
@@ -53,7 +55,7 @@ def code_of(module: str) -> str:
     file = file_of(module)
     if file is None or _installed(_root(module, file)):
         return ""
-    return hashlib.sha256(json.dumps([_content(file), imported_by(module)]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([content_of(file), imported_by(module)]).encode()).hexdigest()
 
 
 def file_of(module: str) -> Path | None:
@@ -101,7 +103,3 @@ def _files(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
     for length in range(1, len(parts) + 1):
         place = folder.joinpath(*parts[:length])
         yield from filter(Path.is_file, (place.with_suffix(".py"), place / "__init__.py"))
-
-
-def _content(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

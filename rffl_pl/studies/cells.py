@@ -19,8 +19,8 @@ import torch
 
 from rffl_pl.configured import PUBLISHED
 from rffl_pl.datamodules import FederatedDataModule
-from rffl_pl.errors import UserError
-from rffl_pl.files import locked, replaced
+from rffl_pl.errors import UserError, writable
+from rffl_pl.files import content_of, locked, replaced
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.runs.facts import rounds_asked
@@ -28,7 +28,6 @@ from rffl_pl.runs.folder import newest_result
 from rffl_pl.studies.own import (
     WHERE_DATA_LIES,
     contained,
-    content_of,
     digest_of,
     module_of,
     of_package,
@@ -112,18 +111,19 @@ def cells_of(
             )
         known[base] = place
         _check_players(study, settings)
-        for seed in seeds:
-            cells.append(
-                Cell(
-                    place=place,
-                    seed=seed,
-                    rounds=_rounds(study, settings),
-                    words=[*words, "--seed_everything", str(seed), *_named(study, place)],
-                    settings=settings_digest(study, place),
-                    digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
-                    mates=_mates(settings),
-                )
+        length, digest, mates = _rounds(study, settings), settings_digest(study, place), _mates(settings)
+        cells += [
+            Cell(
+                place=place,
+                seed=seed,
+                rounds=length,
+                words=[*words, "--seed_everything", str(seed), *_named(study, place)],
+                settings=digest,
+                digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
+                mates=mates,
             )
+            for seed in seeds
+        ]
     if not cells:
         raise UserError(f"Expected --only to leave a cell of {study.name}, but exclude leaves out all of them.")
     return cells
@@ -278,13 +278,9 @@ class CellFolder:
         Raises:
             UserError: If there is no writing.
         """
-        try:
+        with writable("--root"):
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / "lock").open("ab", buffering=0)
-        except OSError as error:
-            raise UserError(
-                f"Expected --root to be a folder that can be written to, but {error.strerror}: {error.filename}."
-            ) from error
         with file:
             mine = locked(file, patience)
             if mine:

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from rffl_pl.configured import PUBLISHED
+from rffl_pl.files import content_of
 
 WHERE_DATA_LIES = {"data_dir", "num_workers"}
 """Options of the package's own data sets, which are published, that say where they lie and how they are read."""
@@ -192,9 +193,3 @@ def files_in(folder: Path) -> Iterator[Path]:
     """A folder's files but for what libraries leave beside data, hidden files and caches."""
     for room, _, names in os.walk(folder, followlinks=True):
         yield from filter(Path.is_file, (Path(room, name) for name in names if not name.startswith((".", "cache-"))))
-
-
-def content_of(file: Path) -> str:
-    """A digest of what lies in a file."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

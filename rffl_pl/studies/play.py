@@ -14,7 +14,7 @@ import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -29,10 +29,8 @@ from rffl_pl.runs.durable import why_not_written
 from rffl_pl.strategy import leave_process_group
 from rffl_pl.studies.cells import Cell, CellFolder
 from rffl_pl.studies.pack import Clock, together
+from rffl_pl.studies.study import RunWords
 from rffl_pl.studies.surroundings import spoken_into
-
-RunWords = Callable[[list[str]], None]
-"""Runs the words of one command line, as ``rffl`` does."""
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ def places_of(study: Study, rows: Iterable[Row]) -> list[tuple[str, ...]]:
 def _fits(study: Study, labels: tuple[str, ...]) -> bool:
     """Whether there is such a place in the study as it is now."""
     place = _place(study, labels)
-    return lies_in(place, study.axes) and not any(lies_in(place, out) for out in study.exclude)
+    return lies_in(place, study.axes) and not study.excludes(place)
 
 
 def keep(

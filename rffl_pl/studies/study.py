@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,6 +40,8 @@ _TOLD = ("--help", "--print_config")
 
 Place = dict[str, str]
 """A label on every axis."""
+RunWords = Callable[[list[str]], None]
+"""Runs the words of one command line, as ``rffl`` does."""
 
 
 class _AsWritten(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
@@ -213,10 +215,14 @@ class Study:
             UserError: If none is left.
         """
         every = (dict(zip(self.axes, labels, strict=True)) for labels in itertools.product(*self.axes.values()))
-        left = [place for place in every if not any(lies_in(place, out) for out in self.exclude)]
+        left = [place for place in every if not self.excludes(place)]
         if not left:
             raise UserError(f"Expected exclude to leave a cell of {self.name}, but it leaves none.")
         return left
+
+    def excludes(self, place: Place) -> bool:
+        """Whether a place is left out."""
+        return any(lies_in(place, out) for out in self.exclude)
 
     def words(self, place: Place) -> list[str]:
         """The words of ``rffl fit`` at a place, without a seed."""

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from rffl_pl.errors import UserError
 from rffl_pl.studies.results import PLAYED, Row
-from rffl_pl.studies.study import Place, Study, lies_in, said
+from rffl_pl.studies.study import Place, Study, said
 from rffl_pl.studies.tables import WORST, measured
 
 _LOWER = (
@@ -90,7 +90,7 @@ def worst_over(study: Study, rows: Sequence[Row], axis: str, measure: str) -> Wo
 def _wanted(study: Study, place: Mapping[str, str], axis: str, there: set[str]) -> set[str]:
     """The labels of the axis that are run at a place, of those that have a value anywhere."""
     here = {name: place[name] for name in study.axes if name != axis}
-    return {label for label in there if not any(lies_in(here | {axis: label}, out) for out in study.exclude)}
+    return {label for label in there if not study.excludes(here | {axis: label})}
 
 
 def _cell(row: Mapping[str, str], columns: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import pytest
 from rffl_pl.studies import play
 from rffl_pl.studies.cells import Cell
 from rffl_pl.studies.pack import together
+from rffl_pl.studies.study import RunWords
 from tests.cli.folders import Run
 from tests.cli.test_stopping import files_of_at_most
 from tests.interruption import PowerCut
@@ -61,7 +62,7 @@ def interrupted(words: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("run", "state"), [(chatty, "failed"), (interrupted, "interrupted")])
-def test_a_full_disk_fails_a_cell_in_a_sentence(tmp_path: Path, run: play.RunWords, state: str) -> None:
+def test_a_full_disk_fails_a_cell_in_a_sentence(tmp_path: Path, run: RunWords, state: str) -> None:
     """What has no room, its log, its record and its name in the lock, ends nobody else; Ctrl-C stays what it is."""
     cell = Cell(place={}, seed=1, rounds=1, words=[], settings="", digest="one")
     with files_of_at_most(1):
