@@ -152,11 +152,11 @@ def _derived(
         measure = results.NAMES.get(measure, measure)  # as a run's summary calls it
     if given.worst:
         worst = worst_over(study, rows, given.worst, measure)
-        return worst.study, worst.rows, f"{measure}{tables.WORST}{given.worst}", worst.left_out()
+        return worst.study, worst.rows, f"{measure}{tables.WORST}{given.worst}", worst.left_out
     if given.contribution:
         _check_whole(only)
         found = contributions.added(study, rows, given.contribution, measure)
-        return found.study, found.rows, found.rows[0]["measure"], found.left_out()
+        return found.study, found.rows, found.rows[0]["measure"], found.left_out
     return study, rows, measure, None
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import NOBODY
+from rffl_pl.studies.derived import Derived, and_more, by_label
 from rffl_pl.studies.results import PLAYED, Row
-from rffl_pl.studies.study import COALITION, Place, Study, said
+from rffl_pl.studies.study import COALITION, Study, said
 from rffl_pl.studies.tables import OF, measured
 
 Worth = Mapping[frozenset[int], float]
@@ -55,33 +56,7 @@ _WAYS: dict[str, Callable[[Worth, int], float]] = {
 KINDS = tuple(_WAYS)
 
 
-@dataclass(frozen=True)
-class Contributions:
-    """What every participant adds.
-
-    Attributes:
-        study: The study with participants where it had coalitions.
-        rows: Its results.
-        partial: Where coalitions are lacking, with seed and rounds, and how many there are: there are no results.
-    """
-
-    study: Study
-    rows: list[Row]
-    partial: list[tuple[Place, int]]
-
-    def left_out(self) -> str | None:
-        """The sentence on what is lacking, if anything is."""
-        if not self.partial:
-            return None
-        place, there = self.partial[0]
-        others = f" and {len(self.partial) - 1} more" if len(self.partial) > 1 else ""
-        return (
-            f"Left out: {said(place)}, which has {there} of {2**self.study.players} coalitions{others}; run the study "
-            "again."
-        )
-
-
-def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Contributions:
+def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Derived:
     """What every participant adds, as results of a study that has participants where this one has coalitions.
 
     Args:
@@ -106,14 +81,13 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Contrib
             f"{study.players} and its runs have {participants}; mend it and run the study again."
         )
     others = [axis for axis in study.axes if axis != COALITION]
-    found: dict[tuple[str, ...], dict[frozenset[int], list[float]]] = {}
     columns, all_groups = [*others, "seed", "rounds"], 2**study.players
-    for row in measured(rows, measure):
-        where = tuple(row[column] for column in columns)
-        found.setdefault(where, {}).setdefault(_group(row[COALITION]), []).append(float(row["value"]))
+    found = by_label(measured(rows, measure), columns, COALITION)
     whole = {where: groups for where, groups in found.items() if len(groups) == all_groups}
     partial = [
-        (dict(zip(columns, where, strict=True)), len(groups)) for where, groups in found.items() if where not in whole
+        f"{said(dict(zip(columns, where, strict=True)))}, which has {len(groups)} of {all_groups} coalitions"
+        for where, groups in found.items()
+        if where not in whole
     ]
     if not whole:
         most = max(map(len, found.values()), default=0)
@@ -123,7 +97,7 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Contrib
         )
     values: list[Row] = []
     for (where, groups), player in itertools.product(whole.items(), range(study.players)):
-        worth = {group: fmean(several) for group, several in groups.items()}
+        worth = {_group(label): fmean(several) for label, several in groups.items()}
         place = dict(zip(columns, where, strict=True))
         what = {"measure": f"{kind}{OF}{measure}", "value": repr(_WAYS[kind](worth, player))}
         values.append(place | {"cell": said(place), "participant": f"{player}", "role": "all"} | what)
@@ -133,7 +107,8 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Contrib
             values.append(row | {"cell": said(place), "participant": "0"})
     players: dict[str, list[str]] = {f"{player}": [] for player in range(study.players)}
     axes = {"participant": players} | {axis: study.axes[axis] for axis in others}
-    return Contributions(replace(study, axes=axes), values, partial)
+    left_out = f"Left out: {partial[0]}{and_more(partial)}; run the study again." if partial else None
+    return Derived(replace(study, axes=axes), values, left_out)
 
 
 def _group(label: str) -> frozenset[int]:

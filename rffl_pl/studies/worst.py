@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
 from rffl_pl.errors import UserError
+from rffl_pl.studies.derived import Derived, and_more, by_label
 from rffl_pl.studies.results import PLAYED, Row
-from rffl_pl.studies.study import Place, Study, said
+from rffl_pl.studies.study import Study, said
 from rffl_pl.studies.tables import WORST, measured
 
 _LOWER = (
@@ -19,29 +20,7 @@ _LOWER = (
 """Measures of which less is better; of all others, users' own too, more is."""
 
 
-@dataclass(frozen=True)
-class Worst:
-    """Worst cases.
-
-    Attributes:
-        study: The study without the axis.
-        rows: Its results.
-        partial: Where some of the labels have no value with a seed that others have: there are no results.
-    """
-
-    study: Study
-    rows: list[Row]
-    partial: list[Place]
-
-    def left_out(self) -> str | None:
-        """The sentence on what is lacking, if anything is."""
-        if not self.partial:
-            return None
-        others = f" and {len(self.partial) - 1} more" if len(self.partial) > 1 else ""
-        return f"Left out: {said(self.partial[0])}{others}, without a value at all labels of --worst."
-
-
-def worst_over(study: Study, rows: Sequence[Row], axis: str, measure: str) -> Worst:
+def worst_over(study: Study, rows: Sequence[Row], axis: str, measure: str) -> Derived:
     """Of each seed the worst over an axis, as results of a study that lacks it.
 
     Which label is the worst is known afterwards alone: an interval of that label's mean would be too narrow, and the
@@ -60,20 +39,16 @@ def worst_over(study: Study, rows: Sequence[Row], axis: str, measure: str) -> Wo
         raise UserError(f"Expected --worst to name an axis of {study.name} ({', '.join(study.axes)}), but got {axis}.")
     others = {name: labels for name, labels in study.axes.items() if name != axis}
     columns = [*others, "seed", "rounds"]
-    found: dict[tuple[str, ...], dict[str, list[float]]] = {}
     valued = measured(rows, measure)
-    for row in valued:
-        where = tuple(row[column] for column in columns)
-        found.setdefault(where, {}).setdefault(row[axis], []).append(float(row["value"]))
     there = {row[axis] for row in valued}
     pick = max if measure in _LOWER else min
     made, partial = [], []
-    for where, by_label in found.items():
+    for where, found in by_label(valued, columns, axis).items():
         place = dict(zip(columns, where, strict=True))
-        if not _wanted(study, place, axis, there) <= by_label.keys():
-            partial.append(place)
+        if not _wanted(study, place, axis, there) <= found.keys():
+            partial.append(said(place))
             continue
-        value = pick(fmean(values) for values in by_label.values())
+        value = pick(fmean(values) for values in found.values())
         about = {"measure": f"{measure}{WORST}{axis}", "value": repr(value), "participant": "", "role": "all"}
         made.append(place | about | {"cell": _cell(place, columns)})
     if valued and not made:
@@ -84,7 +59,9 @@ def worst_over(study: Study, rows: Sequence[Row], axis: str, measure: str) -> Wo
     whole = {row["cell"] for row in made}
     played = [row | {"cell": _cell(row, columns)} for row in rows if row["measure"] == PLAYED]
     made += [row for row in played if row["cell"] in whole]
-    return Worst(replace(study, axes=others, exclude=[]), made, partial)
+    lacking = ", without a value at all labels of --worst."
+    left_out = f"Left out: {partial[0]}{and_more(partial)}{lacking}" if partial else None
+    return Derived(replace(study, axes=others, exclude=[]), made, left_out)
 
 
 def _wanted(study: Study, place: Mapping[str, str], axis: str, there: set[str]) -> set[str]:

@@ -48,7 +48,7 @@ def test_what_a_place_leaves_out_is_no_value_less() -> None:
     """A server that is not attacked has no worst case, or one that should be and was not has one of the rest."""
     found = worst_over(replace(STUDY, exclude=[{"server": ["FedAvg"], "attack": ["flip"]}]), rows("a"), "attack", "a")
     assert {row["server"]: float(row["value"]) for row in found.rows} == pytest.approx({"RFFL": 0.4, "FedAvg": 0.4})
-    assert found.left_out() is None
+    assert found.left_out is None
     partial = worst_over(STUDY, rows("a"), "attack", "a")
     assert [row["server"] for row in partial.rows] == ["RFFL"]
-    assert partial.left_out() == "Left out: server=FedAvg seed=1 rounds=5, without a value at all labels of --worst."
+    assert partial.left_out == "Left out: server=FedAvg seed=1 rounds=5, without a value at all labels of --worst."
