@@ -43,7 +43,7 @@ def check_no_cell(run: Run) -> None:
         return
     from rffl_pl.studies.cells import CellFolder  # here: no other run needs it
 
-    if not CellFolder(Path(run.root), run.name).is_run():
+    if not CellFolder(Path(run.root), run.name).is_held():
         raise UserError(
             f"Expected a folder of this run's own, but {folder} is that of a study's cell, which takes its newest "
             "result; give --run.root runs --run.name mine, or run the study again to go on with the cell."

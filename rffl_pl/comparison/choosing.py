@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import glob
-import gzip
 import os
 import re
 import zlib
@@ -13,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rffl_pl.comparison.own import told_apart
-from rffl_pl.comparison.reading import Result, is_part, is_run, is_trained, read, readable
+from rffl_pl.comparison.reading import Result, is_part, is_trained, read, readable
 from rffl_pl.errors import UserError
-from rffl_pl.runs.folder import newest_result
+from rffl_pl.runs.folder import RunFolder, newest_result
+from rffl_pl.studies.results import table_in
 from rffl_pl.studies.study import COLUMNS
 
 Labels = tuple[tuple[str, str], ...]
@@ -94,7 +94,7 @@ def _folders(above: Path, depth: int, *, cells: bool = False) -> Iterator[Path |
         try:
             with readable(path):
                 trained = is_trained(path)
-                beyond = not is_run(path) and (cells or not (path / "lock").is_file())  # which every cell has
+                beyond = not RunFolder(path).is_run and (cells or not (path / "lock").is_file())  # which every cell has
         except UserError as mistake:
             yield mistake
             continue
@@ -127,7 +127,7 @@ def _named(path: Path) -> Iterator[Result | str]:
         try:
             yield read(one)
         except UserError as mistake:
-            if not is_run(one):
+            if not RunFolder(one).is_run:
                 raise
             yield str(mistake)
 
@@ -136,7 +136,7 @@ def _runs_in(path: Path) -> Sequence[Path | UserError]:
     """The folder itself if it is of a run that was trained, else those below it, mistakes among them."""
     try:
         with readable(path):
-            if is_run(path):
+            if RunFolder(path).is_run:
                 return [path] if is_trained(path) else []
             if not path.is_dir():
                 return []
@@ -191,7 +191,7 @@ def _labels(result: Result) -> Labels:
 def _study_file(path: Path) -> Path | None:
     files = [path] if path.name in _RESULTS else [path / name for name in _RESULTS]
     # Below a folder that cannot be read os.path has no files, where pathlib raises: `_runs_in` tells of it.
-    return next((file for file in files if os.path.isfile(file) and not is_run(file.parent)), None)
+    return next((file for file in files if os.path.isfile(file) and not RunFolder(file.parent).is_run), None)
 
 
 def _cells(file: Path) -> Iterator[Result | str]:
@@ -217,16 +217,13 @@ def _cells(file: Path) -> Iterator[Result | str]:
 def _places(file: Path) -> dict[str, tuple[str, dict[str, str], str]]:
     """By cell the study's name, its labels, and a digest of what these stood for."""
     try:
-        # As Excel leaves it, too.
-        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig", newline="") as lines:
-            rows = csv.DictReader(lines)
-            names = list(rows.fieldnames or ())
-            shown = [*(name for name in names if name not in ("study", *COLUMNS)), "rounds", "seed"]
-            cells = {row["cell"]: row for row in rows if row["cell"]}  # a last row may be cut off before it
-            places = {
-                cell: (row["study"], {name: row[name] for name in shown}, row.get("settings") or "")
-                for cell, row in cells.items()
-            }
+        names, rows = table_in(file)
+        shown = [*(name for name in names if name not in ("study", *COLUMNS)), "rounds", "seed"]
+        cells = {row["cell"]: row for row in rows if row["cell"]}  # a last row may be cut off before it
+        places = {
+            cell: (row["study"], {name: row[name] for name in shown}, row.get("settings", ""))
+            for cell, row in cells.items()
+        }
     except (OSError, EOFError, zlib.error, ValueError, KeyError, csv.Error) as error:
         raise UserError(f"Expected {file} to be the results of a study, but it is no such table.") from error
     if not places:

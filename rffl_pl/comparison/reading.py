@@ -57,12 +57,6 @@ def names(results: Sequence[Result]) -> list[str]:
     return [str(Path(*parts[-depth:])) for parts, depth in zip(paths, depths, strict=True)]
 
 
-def is_run(path: Path) -> bool:
-    """Whether a folder has something that a run leaves."""
-    run = RunFolder(path)
-    return any(file.is_file() for file in (run.config_file, run.metrics_file, run.summary_file))
-
-
 def is_trained(path: Path) -> bool:
     """Whether a folder has something that training leaves: tests, predictions and what never began do not.
 

@@ -136,12 +136,17 @@ class RunFolder:
             UserError: If there is none.
         """
         run = cls(path)
-        if not (run.config_file.is_file() or run.metrics_file.is_file() or run.summary_file.is_file()):
+        if not run.is_run:
             raise UserError(
                 f"Expected the folder of a run, with config.yaml, metrics.csv or summary.json, but {path} has none of "
                 "them; give runs/<name>/<date and time>."
             )
         return run
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the folder has something that a run leaves."""
+        return any(file.is_file() for file in (self.config_file, self.metrics_file, self.summary_file))
 
     @property
     def config_file(self) -> Path:

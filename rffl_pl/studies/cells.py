@@ -294,7 +294,7 @@ class CellFolder:
                 if mine:
                     _HELD.remove(self.path.resolve())
 
-    def is_run(self) -> bool:
+    def is_held(self) -> bool:
         """Whether this process holds it: any other run in its folder would be taken for the cell's."""
         return self.path.resolve() in _HELD
 

@@ -119,7 +119,7 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
     if not file.is_file():
         raise UserError(f"Expected the results of {study.name} in {file}, but there are none; run the study first.")
     try:
-        header, rows = _table(file)
+        header, rows = table_in(file)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise UserError(
             f"Expected {file} to be the results of {study.name}, but it cannot be read: {error}."
@@ -138,7 +138,7 @@ def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
         )
     _check_numbers(file, rows)
     rows = _of_one_cell(study, rows)
-    by_what = _which(study, rows, "participant", "measure", *[column for column in columns if column == "round"])
+    by_what = which_of(study, rows, "participant", "measure", *[column for column in columns if column == "round"])
     return list(dict(zip(by_what, rows, strict=True)).values())  # of files that were put together, each row once
 
 
@@ -147,7 +147,7 @@ def _of_one_cell(study: Study, rows: list[Row]) -> list[Row]:
 
     Else one run's accuracy would stand beside another's loss. A row that was cut off has the beginning of its cell.
     """
-    which = list(_which(study, rows))
+    which = list(which_of(study, rows))
     last: dict[tuple[str, ...], str] = {}
     for one, row in zip(which, rows, strict=True):
         if not last.get(one, "").startswith(row["cell"]):
@@ -155,7 +155,7 @@ def _of_one_cell(study: Study, rows: list[Row]) -> list[Row]:
     return [row for one, row in zip(which, rows, strict=True) if last.get(one, "").startswith(row["cell"])]
 
 
-def _table(file: Path) -> tuple[list[str], list[Row]]:
+def table_in(file: Path) -> tuple[list[str], list[Row]]:
     """The names of a file's columns, and its rows; a cell that lacks at the end of one is empty."""
     raw = file.read_bytes()
     text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")  # as Excel leaves it
@@ -241,7 +241,7 @@ def keep(
     """
     header = ["study", *study.axes, *columns]
     new = [dict.fromkeys(header, "") | row for row in new]
-    fresh = {*_which(study, new)}
+    fresh = {*which_of(study, new)}
     fresh |= {(*cell.place.values(), str(cell.seed), str(cell.rounds)) for cell in cells}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ def keep(
             locked(lock, math.inf)  # another process of the same study
             before = _every(study, file, columns) if file.exists() else []
             renamed = {row["cell"] for row in new if row["cell"]}
-            known = zip(before, _which(study, before), strict=True)
+            known = zip(before, which_of(study, before), strict=True)
             kept = [row for row, which in known if which not in fresh and row["cell"] not in renamed]
             rows = _sorted(study, [*kept, *new])
             _write(file, header, rows)
@@ -257,7 +257,7 @@ def keep(
     except OSError as error:
         there = _every(study, file, columns) if file.exists() else []
         replaced_by = {*_values(new, header)}
-        known = zip(there, _which(study, there), strict=True)
+        known = zip(there, which_of(study, there), strict=True)
         if fresh and replaced_by == {*_values([row for row, which in known if which in fresh], header)}:
             return len(there)  # a disk that can only be read has all of them, and no others in their place
         from rffl_pl.runs.durable import why_not_written  # torch is imported by what needs it alone
@@ -321,14 +321,14 @@ def _values(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[tuple[str, 
     return map(itemgetter(first, second, *others), rows)
 
 
-def _which(study: Study, rows: Iterable[Row], *more: str) -> Iterator[tuple[str, ...]]:
+def which_of(study: Study, rows: Iterable[Row], *more: str) -> Iterator[tuple[str, ...]]:
     """Of which place, seed and number of rounds each row is, and what it has in more columns."""
     return _values(rows, [*study.axes, "seed", "rounds", *more])
 
 
 def _sorted(study: Study, rows: Sequence[Row]) -> list[Row]:
     """As the study's file has them, by seed and rounds; measures, and what is nowhere in the file, as they come."""
-    known = list(_which(study, rows))
+    known = list(which_of(study, rows))
     order = {which: _order(study, which) for which in {*known}}
     return [row for _, row in sorted(zip(known, rows, strict=True), key=lambda pair: order[pair[0]])]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from rffl_pl.studies.results import Row
+from rffl_pl.studies.results import Row, which_of
 from rffl_pl.studies.study import Study
 
 SHARE = "taken_share"
@@ -29,13 +28,10 @@ def of_nothing(most: float | None, gain: float | None) -> float | None:
 
 def whole(study: Study, rows: list[Row]) -> list[Row]:
     """Results with a share of every run that has adversaries: without, a mean would be of the others alone."""
+    known = [*zip(which_of(study, rows), rows, strict=True)]
     most, gain, shares = (
-        {_which(study, row): row for row in rows if row["measure"] == measure} for measure in (*_OF, SHARE)
+        {which: row for which, row in known if row["measure"] == measure} for measure in (*_OF, SHARE)
     )
     lacking = [which for which in most if which in gain and which not in shares]
     values = {which: of_nothing(float(most[which]["value"]), float(gain[which]["value"])) for which in lacking}
     return [*rows, *(most[which] | {"measure": SHARE, "value": repr(value)} for which, value in values.items())]
-
-
-def _which(study: Study, row: Row) -> Sequence[str]:
-    return (*(row[axis] for axis in study.axes), row["seed"], row["rounds"])

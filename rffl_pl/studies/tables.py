@@ -11,7 +11,7 @@ from functools import cached_property
 
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies.estimate import Estimate, mean_difference, mean_of, value_of
-from rffl_pl.studies.results import PLAYED, Row
+from rffl_pl.studies.results import PLAYED, Row, which_of
 from rffl_pl.studies.study import Place, Study, lies_in, said
 from rffl_pl.studies.within import ROUND, WITHIN
 
@@ -202,9 +202,7 @@ def _ended_early(results: Iterable[Row]) -> set[str]:
 
 def _ran(study: Study, results: Iterable[Row], rounds: int | None) -> list[tuple[Place, str]]:
     """The places and seeds that have any result."""
-    there = {
-        (*(row[axis] for axis in study.axes), row["seed"]) for row in results if rounds in (None, int(row["rounds"]))
-    }
+    there = {labels[:-1] for labels in which_of(study, results) if rounds in (None, int(labels[-1]))}
     return [(dict(zip(study.axes, labels, strict=True)), seed) for *labels, seed in there]
 
 
