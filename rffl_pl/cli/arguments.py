@@ -31,21 +31,24 @@ from rffl_pl.cli.checks import (
     check_split,
     check_trainer,
     check_values,
-    check_whose,
     constructed,
     naming_inner_options,
+)
+from rffl_pl.cli.going_on import changed_options, check_no_cell, leave_if_complete
+from rffl_pl.cli.keeping import ConfigKeeper
+from rffl_pl.cli.limits import LimitedTrainer
+from rffl_pl.cli.mistakes import sentence
+from rffl_pl.cli.options import Parser, arrange, described
+from rffl_pl.cli.reserved import Reserved
+from rffl_pl.cli.run import Run, callbacks, ranks_and_precision
+from rffl_pl.cli.typed import (
+    check_behind,
+    check_whose,
     tell_of_dropped,
     tell_of_overlaid,
     tell_of_rate,
     tell_of_stages,
 )
-from rffl_pl.cli.going_on import changed_options, check_no_cell, leave_if_complete
-from rffl_pl.cli.keeping import ConfigKeeper
-from rffl_pl.cli.limits import LimitedTrainer
-from rffl_pl.cli.mistakes import check_behind, sentence
-from rffl_pl.cli.options import Parser, arrange, described
-from rffl_pl.cli.reserved import Reserved
-from rffl_pl.cli.run import Run, callbacks, ranks_and_precision
 from rffl_pl.cli.wandb_run import Opening, wandb_loggers
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError, at_home, check_number

@@ -103,7 +103,8 @@ def run(args: list[str], ranks: int = 1) -> None:
     with importing():
         from rffl_pl.cli.arguments import command_line
         from rffl_pl.cli.linked import check_linked
-        from rffl_pl.cli.mistakes import check_words, interrupted, mistake_behind, sentence
+        from rffl_pl.cli.mistakes import interrupted, mistake_behind, sentence
+        from rffl_pl.cli.typed import check_words
         from rffl_pl.launch.stopping import Stopped
         from rffl_pl.strategy import end, store_at
 

@@ -7,7 +7,6 @@ import itertools
 import os
 import pkgutil
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,12 +19,13 @@ from rffl_pl.callbacks.watching import WATCHED
 from rffl_pl.cli.classes import CLASSES, constructors
 from rffl_pl.cli.login import wandb_url
 from rffl_pl.cli.options import OUTER
-from rffl_pl.cli.own import why_not
+from rffl_pl.cli.own import no_class, not_whole
 from rffl_pl.cli.run import Run
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.durable import why_not_written
+from rffl_pl.studies.own import of_package
 
 # What other names of the literature are here.
 KNOWN_AS = {
@@ -101,49 +101,6 @@ GROUPS: dict[str, type] = {
     "standalone": StandaloneReference,
     "trainer": Trainer,
 }
-
-
-def check_words(words: Sequence[str]) -> None:
-    """See that no option that takes a class is given a file, whose content the parser would take for options.
-
-    Raises:
-        UserError: If one is.
-    """
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        option, told, said = word.partition("=")
-        given, key = said if told else following, option.lstrip("-").rstrip("+")
-        if key in CLASSES and given.endswith(".py"):
-            raise UserError(f"Expected --{key} to be a class, but got {given}, {why_not(given)}.")
-        asked = key.removesuffix(".help")
-        if asked != key and asked in CLASSES:
-            _check_help(asked, given, words)
-
-
-def _check_help(key: str, given: str, words: Sequence[str]) -> None:
-    """See that help is asked for of a class, behind that which takes it."""
-    if not given or given.startswith("--"):
-        names = list(CLASSES[key]())
-        some = f"one of {', '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
-        some = some or "its name, or your own as my_package.MyClass"
-        raise UserError(f"Expected a class behind --{key}.help, but got none; give {some}.")
-    outer = key.partition(".")[0]
-    if key in OUTER and not any(word.partition("=")[0] == f"--{outer}" for word in words):
-        raise UserError(f"Expected --{outer} before --{key}.help, but got none; give {OUTER[key]}--{key}.help {given}.")
-
-
-def check_behind(words: Sequence[str]) -> None:
-    """Say which option lacks a value, as it is typed: of one of a class the parser names that which takes the class.
-
-    Raises:
-        UserError: Of the first one.
-    """
-    for word, following in zip(words, [*words[1:], "--"], strict=True):
-        if not word.startswith("--") or "=" in word or word == "--print_config":
-            continue
-        if following.startswith("--"):
-            raise UserError(f"Expected a value behind {word}, but got none.")
-        if following.startswith("-") and not re.fullmatch(r"-\d+|-\d*\.\d+", following):  # a number to the parser
-            raise UserError(f"Expected a value behind {word}, but got {following}; give {word}={following}.")
 
 
 def mistake_behind(error: BaseException) -> BaseException | None:
@@ -284,20 +241,13 @@ def _abstract(message: str) -> str | None:
     abstract = re.search(r"but ([\w.]+) is abstract", message)
     given = "Optimizer" if optimizer else abstract[1] if abstract else _given(message)
     unnamed = given == _ANOTHER or "NestedArg(" in _innermost(message)  # an option of a class alone
-    if not unnamed and (lacking := _abstract_methods(given)):
-        return f"Expected --{_key(message)} to be a class that can be made, but {given} has no {lacking}; write it."
+    if not (unnamed or of_package(given)) and (said := not_whole(f"--{_key(message)}", given)):
+        return said
     what = "none is named" if unnamed else f"{given} is abstract"
     return (
         f"Expected --{_key(message)} to be a class that can be made, but {what}; name a class first, or put --config "
         "before the options that change it."
     )
-
-
-def _abstract_methods(path: str) -> str:
-    """What a class of a user's own has left out of what it derives from; nothing of another."""
-    if "." not in path or path.startswith("rffl_pl."):
-        return ""
-    return " and no ".join(sorted(getattr(pkgutil.resolve_name(path), "__abstractmethods__", ())))
 
 
 def _unknown_class(message: str) -> str | None:
@@ -314,8 +264,8 @@ def _unknown_class(message: str) -> str | None:
     given = given.rpartition(".")[2] if given.startswith("rffl_pl.") else given
     if base := re.search(r"(?:to|is not) a (?:subclass of|valid subclass of) (\w+)", message):
         return f"Expected --{key} to be a class derived from {base[1]}, but got {given}, which is none."
-    if why := why_not(given):
-        return f"Expected --{key} to be a class, but got {given}, {why}{'' if why.endswith('?') else '.'}"
+    if said := no_class(f"--{key}", given):
+        return said
     if key == "server" and given.lower() in KNOWN_AS:
         return f"Expected --server to be a class, but got {given}, which is {KNOWN_AS[given.lower()]} here."
     near = nearest(given, known)

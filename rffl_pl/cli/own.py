@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 
 from rffl_pl.errors import nearest, reason
 
 
-def why_not(path: str) -> str | None:
+def no_class(option: str, path: str) -> str | None:
+    """The sentence on an import path that leads to no class; None if it does, or is no such path."""
+    why = _why_not(path)
+    return why and f"Expected {option} to be a class, but got {path}, {why}{'' if why.endswith('?') else '.'}"
+
+
+def not_whole(option: str, path: str) -> str | None:
+    """The sentence on a class that has left out some of what it derives from; None of one that has all."""
+    lacking = " and no ".join(sorted(getattr(pkgutil.resolve_name(path), "__abstractmethods__", ())))
+    return (
+        f"Expected {option} to be a class that can be made, but {path} has no {lacking}; write it." if lacking else None
+    )
+
+
+def _why_not(path: str) -> str | None:
     """Why there is no class at an import path, from "and" or "whose" on; None if there is one, or no such path."""
     if "/" in path or path.endswith(".py"):
         name = path.rpartition("/")[2].removesuffix(".py").partition(".")[0]

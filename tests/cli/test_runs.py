@@ -13,8 +13,8 @@ import torch
 import yaml
 
 from rffl_pl.cli.arguments import made
-from rffl_pl.cli.checks import tell_of_overlaid
 from rffl_pl.cli.resolve import OnlyParsed
+from rffl_pl.cli.typed import tell_of_overlaid
 from rffl_pl.launch.fork import take_ranks
 from rffl_pl.runs import RunFolder
 from tests.cli.folders import DIGITS, Run, rows
