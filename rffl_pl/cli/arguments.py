@@ -41,14 +41,7 @@ from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.options import Parser, arrange, described
 from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import Run, callbacks, ranks_and_precision
-from rffl_pl.cli.typed import (
-    check_behind,
-    check_whose,
-    tell_of_dropped,
-    tell_of_overlaid,
-    tell_of_rate,
-    tell_of_stages,
-)
+from rffl_pl.cli.typed import check_behind, check_whose, tell_of_dropped, tell_of_overlaid, tell_of_rate, tell_of_stages
 from rffl_pl.cli.wandb_run import Opening, wandb_loggers
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError, at_home, check_number

@@ -33,7 +33,7 @@ COMMANDS = {
         "build a workspace and a report in Weights & Biases that compare runs",
         "rffl dashboard --entity me --project rffl_pl",
     ),
-    "list": (f"name what there is: {', '.join([*catalogue.KINDS, 'configs'])}", "rffl list servers"),
+    "list": (f"name what there is: {', '.join(catalogue.LISTED)}", "rffl list servers"),
     "completion": ("print a completion script for bash", "rffl completion > ~/.rffl.bash; source ~/.rffl.bash"),
 }
 
@@ -45,7 +45,7 @@ def answer(args: list[str]) -> str | None:
         UserError: If there is no such command, an option stands before it, or there is nothing of that kind to list.
     """
     match args:
-        case ["-h" | "--help" | "help", *_]:
+        case ["-h" | "--help" | "help", *_] | ["list", "-h" | "--help", *_]:
             return overview()
         case ["completion", "-h" | "--help", *_]:
             what, example = COMMANDS["completion"]
@@ -56,8 +56,6 @@ def answer(args: list[str]) -> str | None:
             return f"rffl {__version__}"
         case ["list"]:
             return "\n\n".join(f"{kind}:\n{lines(kind)}" for kind in catalogue.LISTED)
-        case ["list", "-h" | "--help", *_]:
-            return overview()
         case ["list", kind] if kind in catalogue.LISTED:
             return lines(kind)
         case ["list", "configs", name]:

@@ -73,7 +73,7 @@ def _options_of(text: str, prefix: str) -> tuple[str, ...]:
     return tuple(_dotted(yaml.safe_load(text), prefix))
 
 
-def _dotted(content: Any, prefix: str = "") -> Iterator[str]:
+def _dotted(content: Any, prefix: str) -> Iterator[str]:
     if not isinstance(content, dict):
         return
     for key, value in content.items():

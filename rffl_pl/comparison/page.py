@@ -22,6 +22,7 @@ from rffl_pl.comparison.settings import SEEDS, about, axes_about, called, differ
 from rffl_pl.errors import UserError
 from rffl_pl.files import replaced
 from rffl_pl.runs import RunFolder, Summary
+from rffl_pl.studies.estimate import student_t
 
 Content = dict[str, Any]
 SCRIPTS = ("shown", "tables", "worst", "charts", "page")
@@ -200,9 +201,7 @@ def _described(key: str, measure: Measure) -> Content:
 
 def _quantiles(most: int) -> list[float]:
     """Student's t for a 95 % interval of n values; n - 2 is the place in the list."""
-    from scipy.special import stdtrit  # imported by what needs it alone
-
-    return [round(float(stdtrit(n - 1, 0.975)), 5) for n in range(2, most + 1)]
+    return [round(student_t(n), 5) for n in range(2, most + 1)]
 
 
 def _page(content: Content) -> str:

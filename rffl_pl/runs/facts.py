@@ -101,7 +101,7 @@ def tags(config: Mapping[str, Any]) -> list[str]:
     words = [known.get("dataset"), known.get("split"), *servers, known.get("preset")]
     every = [*(word for word in words if word), *(kinds(config) or ["no attack"]), f"seed {known['seed']}"]
     every += [f"study {known['study']}"] if "study" in known else []
-    return [tag[:64] for tag in every]  # likewise
+    return [tag[:64] for tag in every]  # letters that W&B takes of a tag
 
 
 def _rule(given: Any) -> str:

@@ -227,7 +227,7 @@ class RunFolder:
 
     def weights_file(self, participant: int) -> Path:
         """A participant's final weights."""
-        return self.weights_files / f"participant_{participant}.pt"
+        return self.weights_files / participant_file(participant)
 
     def predictions_file(self, participant: int) -> Path:
         """A participant's predictions."""

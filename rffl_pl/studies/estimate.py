@@ -51,11 +51,16 @@ def interval(values: Sequence[float]) -> float | None:
     Returns:
         None of one value, or if one is infinite.
     """
-    from scipy.special import stdtrit  # imported by what needs it alone, and not scipy.stats, which takes a second
-
     if len(values) < 2 or not all(map(math.isfinite, values)):
         return None
-    return float(stdtrit(len(values) - 1, 0.975) * stdev(values) / math.sqrt(len(values)))
+    return student_t(len(values)) * stdev(values) / math.sqrt(len(values))
+
+
+def student_t(count: int) -> float:
+    """How many standard errors a 95 % interval of the mean of so many values reaches to either side."""
+    from scipy.special import stdtrit  # imported by what needs it alone, and not scipy.stats, which takes a second
+
+    return float(stdtrit(count - 1, 0.975))
 
 
 def mean_difference(first: Mapping[str, Sequence[Row]], second: Mapping[str, Sequence[Row]]) -> Estimate:

@@ -102,7 +102,7 @@ def play(cell: Cell, root: Path, run: RunWords, patience: float = 0, clock: Cloc
         return Outcome("done", folder.record().get("seconds", 0.0))
 
 
-def play_all(pack: Pack, root: Path, run: RunWords, patience: float = 0) -> Outcomes:
+def play_all(pack: Pack, root: Path, run: RunWords, patience: float) -> Outcomes:
     """Run cells together, their participants as one stack, or one alone; what becomes of each, when it ends.
 
     Args:
@@ -184,7 +184,7 @@ def in_turn(packs: Sequence[Pack], root: Path, run: RunWords) -> Outcomes:
                 yield cell, outcome
 
 
-def in_workers(packs: Sequence[Pack], root: Path, run: RunWords, jobs: int, devices: Sequence[str] = ()) -> Outcomes:
+def in_workers(packs: Sequence[Pack], root: Path, run: RunWords, jobs: int, devices: Sequence[str]) -> Outcomes:
     """Run several packs at a time, each in one of ``jobs`` processes with an equal share of the cores and GPUs.
 
     Workers are forked by a server that has imported what they need: one import for all of them. Beside others a pack

@@ -288,7 +288,7 @@ def keep_curves(study: Study, file: Path, new: Iterable[Row], cells: Iterable[Ce
         keep(study, curves_beside(file), new, CURVE_COLUMNS, cells)
 
 
-def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool = False) -> dict[str, Row]:
+def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool) -> dict[str, Row]:
     """One row of every cell that has any, by the cell's digest.
 
     Args:

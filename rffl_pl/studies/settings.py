@@ -38,7 +38,7 @@ def _said(study: Study, place: Place) -> list[Any]:
     return [_spelt_out(word, before) for before, word in zip(["", *words], words, strict=False)]
 
 
-def _spelt_out(word: str, before: str = "") -> Any:
+def _spelt_out(word: str, before: str) -> Any:
     """What a configuration says, instead of its name; ``before`` is the word in front of it."""
     option, equals, name = word.partition("=")
     if equals and (option == "--config" or (option.startswith("--") and name.endswith((".yaml", ".yml")))):

@@ -79,9 +79,7 @@ class Tuned:
         return replace(table, tuned=tuned, tuning=f"{self.axis} by {self.by}: {listed}{lacking}")
 
 
-def tuned(
-    study: Study, rows: Sequence[Row], axis: str, where: Mapping[str, set[str]], worst: str | None = None
-) -> Tuned:
+def tuned(study: Study, rows: Sequence[Row], axis: str, where: Mapping[str, set[str]], worst: str | None) -> Tuned:
     """Of each place the label with the highest mean accuracy on validation examples, over all seeds.
 
     Those are the study's, and others that several labels have.
