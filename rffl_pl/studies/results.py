@@ -159,7 +159,7 @@ def table_in(file: Path) -> tuple[list[str], list[Row]]:
     """The names of a file's columns, and its rows; a cell that lacks at the end of one is empty."""
     raw = file.read_bytes()
     text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")  # as Excel leaves it
-    table = csv.reader(io.StringIO(text))
+    table = csv.reader(io.StringIO(text, newline=""))  # whatever ends its lines
     header = next(table, [])
     nothing = [""] * len(header)
     whole = (cells if len(cells) >= len(header) else cells + nothing[len(cells) :] for cells in table if cells)
