@@ -448,7 +448,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return self._measuring.common(self._readers[which], everything, which, part)
 
     def _sizes(self, which: str) -> list[int]:
-        """How many such examples every participant can be measured on."""
+        """How many such examples every participant can be measured on: the held-out ones where the data brings none."""
         if self.apart(which):
             return [told.examples for told in self._told[which]]
         return [len(self._parts.get(which, self.held_out))] * self.federation.total

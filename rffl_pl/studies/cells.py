@@ -111,14 +111,14 @@ def cells_of(
             )
         known[base] = place
         _check_players(study, settings)
-        length, digest, mates = _rounds(study, settings), settings_digest(study, place), _mates(settings)
+        length, of_words, mates = _rounds(study, settings), settings_digest(study, place), _mates(settings)
         cells += [
             Cell(
                 place=place,
                 seed=seed,
                 rounds=length,
                 words=[*words, "--seed_everything", str(seed), *_named(study, place)],
-                settings=digest,
+                settings=of_words,
                 digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
                 mates=mates,
             )
