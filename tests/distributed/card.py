@@ -2,14 +2,15 @@
 
 torch lets a device be written in Python. What is on this one is a tensor that wraps one on the CPU, where every
 operation is carried out, so results are the CPU's to the bit. What a GPU refuses is refused: operations between the
-card and the CPU, and NumPy's hands on what lies on the card.
+card and the CPU, and NumPy's hands on what lies on the card; under `never_waiting` also whatever a GPU is waited for.
 
 Importing this changes torch for the whole process: only programs of ranks do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -46,6 +47,23 @@ _aten = torch.ops.aten
 # Of a card and the CPU: copies, and positions, which may be on the CPU for what is on a card.
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 _INDEXED = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)
+# Whose result the CPU has to know before it goes on.
+_READ = (
+    _aten._local_scalar_dense.default, _aten.equal.default, _aten.is_nonzero.default, _aten.nonzero.default,
+    _aten.masked_select.default, _aten._unique2.default, _aten.unique_consecutive.default, _aten.unique_dim.default,
+    _aten.repeat_interleave.Tensor,
+)  # fmt: skip
+_never = [False]
+
+
+@contextmanager
+def never_waiting() -> Iterator[None]:
+    """Refuse what a GPU would be waited for, as ``torch.cuda.set_sync_debug_mode("error")`` does there."""
+    _never[0] = True
+    try:
+        yield
+    finally:
+        _never[0] = False
 
 
 class OnCard(Tensor):
@@ -98,6 +116,8 @@ def _carried_out(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     """The result of an operation, on the card unless it is one that brings something to the CPU."""
     given = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
     _refuse_mixing(func, args, given)
+    if _never[0]:
+        _refuse_waiting(func, args, kwargs, given)
     # What is changed in place comes back as the very tensor that was given.
     same = {id(tensor.held if isinstance(tensor, OnCard) else tensor): tensor for tensor in given}
     to_cpu = kwargs.get("device") is not None and kwargs["device"].type == "cpu"
@@ -130,6 +150,21 @@ def _refuse_mixing(func: Any, args: Sequence[Any], given: Sequence[Tensor]) -> N
         raise RuntimeError(f"Expected all tensors to be on the same device, but {func} found card:0 and cpu")
 
 
+def _refuse_waiting(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Sequence[Tensor]) -> None:
+    """Results that are read, positions that come from the CPU or are counted first, and copies that are waited for."""
+    on_card = [isinstance(tensor, OnCard) for tensor in given]
+    waits = func in _READ and any(on_card)
+    if func in _INDEXED:
+        places = [place for place in args[1] if place is not None]
+        waits = any(place.dtype in (torch.bool, torch.uint8) or not isinstance(place, OnCard) for place in places)
+    if func is _aten.copy_.default and len(set(on_card)) == 2:
+        waits = not (on_card[0] and (kwargs.get("non_blocking") or args[2:3] == (True,)))
+    if func is _aten._to_copy.default and on_card[0]:
+        waits = kwargs.get("device") is not None and kwargs["device"].type == "cpu"
+    if waits:
+        raise RuntimeError(f"called a synchronizing operation: {func}")
+
+
 def _held(value: Any) -> Any:
     if isinstance(value, OnCard):
         return value.held
@@ -142,7 +177,7 @@ def _from_nothing(func: Any) -> Callable[..., Any]:
 
 
 def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
-    _carried_out(_aten.copy_.default, (target, source), {})
+    _carried_out(_aten.copy_.default, (target, source, non_blocking), {})
     return target
 
 

@@ -137,11 +137,18 @@ def steps_taken(optimizer: Optimizer) -> float:
     return float(optimizer.state[parameter].get("step", 0)) if parameter in optimizer.state else 0.0
 
 
-def counted(optimizer: Optimizer, slots: Sequence[str], steps: Tensor) -> Tensor:
-    """How many steps each has taken, ``[n]``, where such an optimizer keeps the number."""
+def counted(optimizer: Optimizer, slots: Sequence[str], steps: Tensor, taken: Tensor) -> Tensor:
+    """How many steps each has taken, ``[n]``, where such an optimizer keeps the number.
+
+    Args:
+        optimizer: One of them.
+        slots: What it remembers.
+        steps: The numbers on the device.
+        taken: The same on the CPU.
+    """
     group = optimizer.param_groups[0]
     stays = group.get("fused") or group.get("capturable") or slots in ((), _MOMENTUM)
-    return steps.to(torch.float32) if stays else steps.to(torch.float32).cpu()
+    return (steps if stays else taken).to(torch.float32)
 
 
 def put_state(optimizer: Optimizer, slots: Sequence[str], rows: Sequence[Tensor], steps: Tensor) -> None:

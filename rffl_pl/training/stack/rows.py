@@ -65,8 +65,8 @@ class Rows:
         self.weights = torch.stack([turn.weights for turn in turns])
         self.state = [torch.stack([gathered(turn.optimizer, slot, turn.weights) for turn in turns]) for slot in slots]
         taken = [steps_taken(turn.optimizer) for turn in turns]
-        steps = torch.tensor(taken, dtype=torch.float64).unsqueeze(1)
-        self.steps = steps.to(self.weights.device, non_blocking=True)
+        self.taken = torch.tensor(taken, dtype=torch.float64)  # on the CPU, so that nobody asks a GPU how many
+        self.steps = self.taken.clone().unsqueeze(1).to(self.weights.device, non_blocking=True)
         pulls = torch.tensor([turn.proximal for turn in turns], dtype=self.weights.dtype).unsqueeze(1)
         self.anchors = torch.stack([turn.drawn_to for turn in turns]) if pulls.any() else None
         self.pulls = pulls.to(self.weights.device, non_blocking=True)
@@ -88,7 +88,8 @@ class Rows:
             grad.add_(self.corrections[where])
 
     def take(self, active: list[int], part: Part) -> None:
-        """Take changed rows back."""
+        """Take rows back that have been changed by a step."""
+        self.taken[active] += 1
         if not part.views:
             where = index_of(active, self.weights.device)
             self.weights[where], self.steps[where] = part.weights, part.steps
@@ -97,7 +98,7 @@ class Rows:
 
     def put_back(self) -> None:
         """Leave everybody with its weights and its optimizer's state."""
-        steps = counted(self.turns[0].optimizer, self.slots, self.steps[:, 0])
+        steps = counted(self.turns[0].optimizer, self.slots, self.steps[:, 0], self.taken)
         for k, turn in enumerate(self.turns):
             turn.weights.copy_(self.weights[k])
             if self.slots:
