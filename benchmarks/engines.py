@@ -2,8 +2,9 @@
 
     python benchmarks/engines.py [--networks Perceptron MNISTCNN] [--participants 10 100] [--repeats 5]
 
-Both engines take turns in one process, on the GPU if there is one, else on one thread: medians, their ratio, and by how
-much the weights differ after the last epoch.
+Both engines take turns in one process, on the GPU if there is one, else on one thread, by the processor's time, which
+other work on the machine moves less: medians, the median of the ratios turn by turn, the least and the largest of
+those, and by how much the weights differ after the last epoch.
 """
 
 from __future__ import annotations
@@ -41,15 +42,20 @@ def main() -> None:
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print(f"{device}, torch {torch.__version__}, {given.examples} examples each, seconds of a local epoch of all")
-    print(f"{'network':<12}{'n':>5}{'loop':>10}{'stacked':>10}{'ratio':>8}{'difference':>13}")
+    print(f"{'network':<12}{'n':>5}{'loop':>10}{'stacked':>10}{'ratio':>8}{'from':>8}{'to':>8}{'difference':>13}")
     for name in given.networks:
         for count in given.participants:
-            loop, stacked, apart = compared(name, count, given.examples, given.repeats, device)
-            print(f"{name:<12}{count:>5}{loop:>10.4f}{stacked:>10.4f}{loop / stacked:>8.2f}{apart:>13.1e}", flush=True)
+            turns, apart = compared(name, count, given.examples, given.repeats, device)
+            loop, stacked = (median(taken) for taken in zip(*turns, strict=True))
+            ratios = [a / b for a, b in turns]
+            shown = "".join(f"{value:>8.2f}" for value in (median(ratios), min(ratios), max(ratios)))
+            print(f"{name:<12}{count:>5}{loop:>10.4f}{stacked:>10.4f}{shown}{apart:>13.1e}", flush=True)
 
 
-def compared(name: str, count: int, examples: int, repeats: int, device: torch.device) -> tuple[float, float, float]:
-    """Median seconds of both engines, and the largest difference of a weight."""
+def compared(
+    name: str, count: int, examples: int, repeats: int, device: torch.device
+) -> tuple[list[tuple[float, float]], float]:
+    """Seconds of both engines in every turn, and the largest difference of a weight."""
     make, shape, batch, optimizer = TASKS[name]
     generator = torch.Generator().manual_seed(1)
     size = (count * examples, *shape)
@@ -69,8 +75,8 @@ def compared(name: str, count: int, examples: int, repeats: int, device: torch.d
             begun = _now(device)
             cohort.train_all(shards, Schedule(epochs=1), number, {i: number * count + i for i in shards})
             taken.append(_now(device) - begun)
-    loop, stacked = (median(taken[1:]) for taken in seconds)  # the first one warms up
-    return loop, stacked, _apart(*(cohort.weights for cohort in cohorts))
+    turns = list(zip(*(taken[1:] for taken in seconds), strict=True))  # the first one warms up
+    return turns, _apart(*(cohort.weights for cohort in cohorts))
 
 
 def _apart(a: Tensor, b: Tensor) -> float:
@@ -78,8 +84,9 @@ def _apart(a: Tensor, b: Tensor) -> float:
 
 
 def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    if device.type != "cuda":
+        return time.process_time()
+    torch.cuda.synchronize()
     return time.perf_counter()
 
 
