@@ -27,6 +27,7 @@ from rffl_pl.adversaries.cast import Poisoned
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.launch.stopping import STOP, Stopped
+from rffl_pl.models import MNISTCNN, TextCNN
 from rffl_pl.studies.pack import Clock, together
 from rffl_pl.training.stack import Stack, Turn
 from rffl_pl.training.stack.rows import Rows
@@ -57,9 +58,29 @@ def perceptron() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 3)).double()
 
 
+def convolutions() -> nn.Module:
+    """MNIST's in double precision."""
+    torch.manual_seed(0)
+    return MNISTCNN(classes=3).double()
+
+
+def words() -> nn.Module:
+    """That for sentences, with dropout."""
+    torch.manual_seed(0)
+    return TextCNN(vocabulary=500, classes=3).double()
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Generator], Tensor]]] = {
+    "perceptron": (perceptron, lambda generator: torch.randn(63, 6, generator=generator).double()),
+    "MNISTCNN": (convolutions, lambda generator: torch.randn(63, 1, 32, 32, generator=generator).double()),
+    "TextCNN": (words, lambda generator: torch.randint(1, 500, (63, 12), generator=generator)),
+}
+
+
 def trained(
     seed: int,
     *,
+    name: str = "perceptron",
     batch: int = 8,
     rate: float = 0.1,
     rounds: int = 3,
@@ -73,6 +94,7 @@ def trained(
 
     Args:
         seed: Of examples' order and dropout.
+        name: Of the network.
         batch: Examples of a mini-batch.
         rate: The learning rate.
         rounds: How many.
@@ -84,7 +106,8 @@ def trained(
     """
     random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(examples)
-    data = TensorDataset(torch.randn(63, 6, generator=generator).double(), torch.arange(63) * 7 // 3 % 3)
+    make, inputs = NETWORKS[name]
+    data = TensorDataset(inputs(generator), torch.arange(63) * 7 // 3 % 3)
     shards: list[Any] = [Shard(Reader(data), own, batch) for own in torch.arange(63).split(SIZES)]
     done = [0]
 
@@ -95,7 +118,7 @@ def trained(
 
     if spoil:
         shards[1] = Poisoned(shards[1], poison)
-    network = perceptron()
+    network = make()
     row = torch.cat([p.detach().flatten() for p in network.parameters()]) + seed  # they begin elsewhere
     nets = [copy.deepcopy(network) for _ in SIZES]
     rows_ = [row.clone() for _ in SIZES]
@@ -129,6 +152,19 @@ def test_in_double_precision_to_twelve_digits(unions: list[int]) -> None:
     unions.clear()
     found = dict(together([ignoring(trained, **kind) for kind in kinds]))
     assert unions == [24, 4, 24, 4, 24, 4]  # in the first round the two before the last are the same
+    for number, expected in enumerate(alone):
+        torch.testing.assert_close(found[number], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["MNISTCNN", "TextCNN"])
+def test_larger_networks_to_twelve_digits(name: str, unions: list[int]) -> None:
+    """Convolutions of all models as groups of one, and embeddings whose rows are looked up for all at once."""
+    kinds: list[dict[str, Any]] = [{"seed": 0}, {"seed": 0, "batch": 3}, {"seed": 0, "spoil": "labels"}]
+    alone = [trained(name=name, rounds=1, rate=1e-3, **kind) for kind in kinds]
+    unions.clear()
+    found = dict(together([ignoring(trained, name=name, rounds=1, rate=1e-3, **kind) for kind in kinds]))
+    assert unions == [12]
     for number, expected in enumerate(alone):
         torch.testing.assert_close(found[number], expected, rtol=1e-12, atol=1e-12)
 

@@ -138,8 +138,12 @@ def alone_in_double(
 
 @pytest.mark.parametrize(
     ("name", "optimizer"),
-    # Networks for images take long in double precision: with an optimizer that remembers nothing, and one that does.
-    [(name, kind) for name in NETWORKS for kind in OPTIMIZERS if name not in IMAGES or kind in ("SGD", "AdamW")],
+    # Networks for images take long: always with an optimizer that remembers nothing, and one that does.
+    [
+        pytest.param(name, kind, marks=[pytest.mark.slow] if name in IMAGES and kind not in ("SGD", "AdamW") else [])
+        for name in NETWORKS
+        for kind in OPTIMIZERS
+    ],
 )
 def test_in_double_precision_to_twelve_digits(name: str, optimizer: str) -> None:
     """So that what is left in single precision is rounding."""

@@ -1,0 +1,47 @@
+"""Examples drawn at random of the kinds that the package's larger networks take, for cells that need no files."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from rffl_pl.datamodules import FederatedDataModule, Sources
+
+
+def _stream(count: int) -> tuple[Tensor, torch.Generator]:
+    """Classes of so many examples, and what draws them."""
+    return torch.arange(count) % 2, torch.Generator().manual_seed(count)
+
+
+class Pictures(FederatedDataModule):
+    """Of one channel, 32 x 32, where one class is brighter on the left."""
+
+    num_classes = 2
+
+    def load(self) -> Sources:
+        return Sources(train=self._drawn(160), test=self._drawn(20))
+
+    @staticmethod
+    def _drawn(count: int) -> TensorDataset:
+        y, stream = _stream(count)
+        x = torch.randn(count, 1, 32, 32, generator=stream)
+        x[:, :, :, :16] += y.view(-1, 1, 1, 1)
+        return TensorDataset(x, y)
+
+
+class Sentences(FederatedDataModule):
+    """Of up to twenty words of 2,000, where one class has more of the first half; zeros behind."""
+
+    num_classes = 2
+
+    def load(self) -> Sources:
+        return Sources(train=self._drawn(160), test=self._drawn(20))
+
+    @staticmethod
+    def _drawn(count: int) -> TensorDataset:
+        y, stream = _stream(count)
+        x = torch.randint(1, 2000, (count, 20), generator=stream)
+        x = torch.where((y == 1).unsqueeze(1) & (torch.rand(count, 20, generator=stream) < 0.5), x // 2 + 1, x)
+        lengths = torch.randint(5, 21, (count, 1), generator=stream)
+        return TensorDataset(x * (torch.arange(20) < lengths), y)
