@@ -8,7 +8,9 @@ too, of which nothing is kept. pfl-research plays FedAvg where it is installed.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -229,7 +231,8 @@ def pfl_rounds(task: Task, network: nn.Module, now: Callable[[], float]) -> Call
             val_cohort_size=0,
         )  # fmt: skip
         begun = now()
-        FederatedAveraging().run(params, backend, model, training, NNEvalHyperParams(local_batch_size=64))
+        with contextlib.redirect_stdout(io.StringIO()):  # it tells of every round
+            FederatedAveraging().run(params, backend, model, training, NNEvalHyperParams(local_batch_size=64))
         return now() - begun
 
     return played

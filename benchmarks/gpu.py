@@ -236,11 +236,11 @@ def of_others(job: Job, examples: int, held_out: int, given: argparse.Namespace,
         torch.manual_seed(0)
         rounds = pfl_rounds(task, job.network(), _now)
         whole = median(repeated(lambda: rounds(1), given))
-        return Round(whole=whole, training=whole)  # its parts are not told apart
+        return Round(whole=whole, training=float("nan"))  # its parts are not told apart
     script = Script(task)
     turns = repeated(lambda: script_round(script, _now), given)
     parted = Played(*(median(getattr(turn, part.name) for turn in turns) for part in fields(Played)))
-    print(f"| | what the next row measures beside and throws away | | {parted.wasted:.4f} |")
+    print(f"| {MNIST} | what the next row measures beside, and throws away | | | | | | {parted.wasted:.4f} | |")
     return Round(whole=parted.training + parted.serving, training=parted.training, measuring=parted.measuring)
 
 

@@ -20,7 +20,7 @@ class Pictures(FederatedDataModule):
     num_classes = 2
 
     def load(self) -> Sources:
-        return Sources(train=self._drawn(160), test=self._drawn(20))
+        return Sources(train=self._drawn(100), test=self._drawn(20))
 
     @staticmethod
     def _drawn(count: int) -> TensorDataset:
@@ -31,17 +31,17 @@ class Pictures(FederatedDataModule):
 
 
 class Sentences(FederatedDataModule):
-    """Of up to twenty words of 2,000, where one class has more of the first half; zeros behind."""
+    """Of up to twelve words of 1,000, where one class has more of the first half; zeros behind."""
 
     num_classes = 2
 
     def load(self) -> Sources:
-        return Sources(train=self._drawn(160), test=self._drawn(20))
+        return Sources(train=self._drawn(100), test=self._drawn(20))
 
     @staticmethod
     def _drawn(count: int) -> TensorDataset:
         y, stream = _stream(count)
-        x = torch.randint(1, 2000, (count, 20), generator=stream)
-        x = torch.where((y == 1).unsqueeze(1) & (torch.rand(count, 20, generator=stream) < 0.5), x // 2 + 1, x)
-        lengths = torch.randint(5, 21, (count, 1), generator=stream)
-        return TensorDataset(x * (torch.arange(20) < lengths), y)
+        x = torch.randint(1, 1000, (count, 12), generator=stream)
+        x = torch.where((y == 1).unsqueeze(1) & (torch.rand(count, 12, generator=stream) < 0.5), x // 2 + 1, x)
+        lengths = torch.randint(5, 13, (count, 1), generator=stream)
+        return TensorDataset(x * (torch.arange(12) < lengths), y)

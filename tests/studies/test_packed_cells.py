@@ -124,12 +124,13 @@ exclude:
 
 LARGE = {
     "MNISTCNN": "--data tests.studies.small_data.Pictures --model.network MNISTCNN --model.optimizer.lr 0.05",
-    "TextCNN": "--data tests.studies.small_data.Sentences --model.network TextCNN --model.network.vocabulary 2000 "
+    "TextCNN": "--data tests.studies.small_data.Sentences --model.network TextCNN --model.network.vocabulary 1000 "
     "--model.optimizer.lr 0.5",
 }
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("network", LARGE)
 def test_packs_of_larger_networks(network: str, rffl: Run, tmp_path: Path, unions: list[int]) -> None:
     """Convolutions of 24 models as groups of one, pooling, and word embeddings with dropout, as alone."""
