@@ -1,6 +1,6 @@
 """Tables of what a card does: rounds with either engine and in several precisions, others' too, and what was aimed at.
 
-    make gpu        # after its tests; alone: PYTHONPATH=. python3 benchmarks/gpu.py [--quick] [--jobs "MNIST, 10"]
+    make gpu        # after its tests; alone: PYTHONPATH=. python3 benchmarks/gpu.py [--quick] [--jobs 1 2]
 
 Jobs are named after who published them; data is random, of the real data's shape and number. "unfolded" is the stacked
 engine with convolutions as products of matrices, as which n models are one batched product instead of n groups. Medians
@@ -170,7 +170,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the examples, to see that it runs")
     parser.add_argument("--examples", type=int, help="so many of each participant, in place of the job's")
-    parser.add_argument("--jobs", nargs="+", help="those that begin with one of these words")
+    parser.add_argument("--jobs", nargs="+", type=int, help="the first is 1; by default all")
     parser.add_argument("--engines", nargs="+", help="loop, stacked, unfolded, peers")
     parser.add_argument("--precisions", nargs="+", help="default, float32, TF32, bf16")
     parser.add_argument("--rounds", type=int, default=3, help="timed, after one that warms up")
@@ -190,7 +190,8 @@ def asked(given: argparse.Namespace) -> list[tuple[str, str, str]]:
         kinds[len(JOBS) : len(JOBS)] = [
             (MNIST, who, "default" if DEVICE.type == "cuda" else "float32") for who in (SCRIPT, PFL)
         ]
-    return [row for row in kinds if not given.jobs or row[0].startswith(tuple(given.jobs))]
+    titles = list(JOBS) if not given.jobs else [list(JOBS)[number - 1] for number in given.jobs]
+    return [row for row in kinds if row[0] in titles]
 
 
 def row(
