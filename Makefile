@@ -18,7 +18,7 @@ test-slow: $(VENV)/ready
 gpu:
 	PYTHONPATH=. timeout --signal INT --kill-after 10 280 \
 		python3 -m pytest -c tests/gpu/pytest.ini --rootdir . tests/gpu; \
-	tests=$$?; PYTHONPATH=. timeout --signal INT --kill-after 10 235 \
+	tests=$$?; PYTHONPATH=. timeout --preserve-status --signal INT --kill-after 10 235 \
 		python3 benchmarks/gpu.py --budget 5 --total 180 $(GPU_OPTIONS) && exit $$tests
 
 lint: $(VENV)/ready
