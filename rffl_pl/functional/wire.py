@@ -41,9 +41,7 @@ def pack(vector: Tensor) -> Tensor:
         return vector.contiguous().view(torch.uint8)
     if values.numel() < _mask_size(dimension):
         return torch.cat([values, support.nonzero().squeeze(1).to(torch.int32).view(torch.uint8)])
-    bits = support.new_zeros(_mask_size(dimension) * _BITS)
-    bits[:dimension] = support
-    return torch.cat([values, (bits.view(-1, _BITS) * _powers(vector.device)).sum(1, dtype=torch.uint8)])
+    return torch.cat([values, _bytes_of_bits(support, _mask_size(dimension))])
 
 
 def unpack(payload: Tensor, dimension: int) -> Tensor:
@@ -75,8 +73,7 @@ def pack_blocks(vector: Tensor) -> Tensor:
     count = vector.numel() // _BLOCK
     blocks, rest = vector[: count * _BLOCK].view(count, _BLOCK), vector[count * _BLOCK :]
     used = (blocks != 0).view(torch.int64).any(1)  # eight entries at a time
-    bits = pad(used, (0, -count % _BITS)).view(-1, _BITS)
-    mask = (bits * _powers(vector.device)).sum(1, dtype=torch.uint8)
+    mask = _bytes_of_bits(used, -(-count // _BITS))
     packed = torch.cat([blocks[used].view(torch.uint8).flatten(), rest.view(torch.uint8), mask])
     return packed if packed.numel() < 4 * vector.numel() else vector.contiguous().view(torch.uint8)
 
@@ -108,9 +105,7 @@ def pack_signs(row: Tensor) -> Tensor:
 
     The first byte says whether the vector has signs to send: 1, or 0 for one that is not finite and 2 for zeros.
     """
-    bits = row.new_zeros(-(-row.numel() // _BITS) * _BITS, dtype=torch.bool)
-    bits[: row.numel()] = row > 0
-    packed = (bits.view(-1, _BITS) * _powers(row.device)).sum(1, dtype=torch.uint8)
+    packed = _bytes_of_bits(row > 0, -(-row.numel() // _BITS))
     kind = _SIGNS if row.any() else _NO_VOTE
     return torch.cat([packed.new_tensor([kind if all_finite(row) else _NOT_FINITE]), packed])
 
@@ -155,6 +150,12 @@ def unpack_entries(payload: Tensor, dimension: int, count: int) -> Tensor:
 
 def _mask_size(dimension: int) -> int:
     return 4 * -(-dimension // 32)
+
+
+def _bytes_of_bits(flags: Tensor, count: int) -> Tensor:
+    """Flags, bool ``[n]``, as the bits of ``count`` bytes, the lowest of each first; those beyond are 0."""
+    bits = pad(flags, (0, count * _BITS - flags.numel())).view(-1, _BITS)
+    return (bits * _powers(flags.device)).sum(1, dtype=torch.uint8)
 
 
 def _bits(mask: Tensor) -> Tensor:
