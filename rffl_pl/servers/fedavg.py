@@ -27,10 +27,7 @@ class FedAvg(Consensus):
     def __init__(self, *, variant: Literal["fedavg", "released"] = "fedavg") -> None:
         super().__init__()
         self.variant = variant
-
-    @property
-    def own_models(self) -> bool:  # type: ignore[override]  # of others it is an attribute that may be set
-        return self.variant == "released"
+        self.own_models = variant == "released"
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"variant": self.variant}
