@@ -17,7 +17,7 @@ def random_stream(seed: int, device: torch.device) -> Iterator[None]:
 
     Python's and NumPy's own streams too: transformations of images and networks of users' own draw from them.
     """
-    pythons, numpys = random.getstate(), np.random.get_state()
+    outside = others_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)
     try:
@@ -30,8 +30,7 @@ def random_stream(seed: int, device: torch.device) -> Iterator[None]:
                     torch.cuda.manual_seed(seed)
             yield
     finally:
-        random.setstate(pythons)
-        np.random.set_state(numpys)
+        _go_on_with(outside)
 
 
 class Stream:
