@@ -45,8 +45,7 @@ def stays(what: str, one: object, remedy: str) -> Iterator[None]:
     """
     before = fingerprints(one)
     yield
-    after = fingerprints(one)
-    if changed := [name for name in after if before.get(name) != after[name]]:
+    if changed := changes(before, fingerprints(one)):
         raise UserError(
             f"Expected {what} to stay as it is made, since it serves all participants of a process, but its "
             f"{changed[0]} changes; {remedy}."
