@@ -212,6 +212,13 @@ def smallest(scores: Tensor, count: int) -> Tensor:
     return scores.argsort(stable=True)[:count].sort().values
 
 
+def mean_of(chosen: Tensor | slice, count: int) -> Tensor:
+    """Weights ``[count]``, of sum 1, with which uploads make the mean of those that are chosen, by index."""
+    weights = torch.zeros(count, dtype=torch.float64)
+    weights[chosen] = 1
+    return weights / weights.sum()
+
+
 def foolsgold_weights(gram: Tensor, confidence: float = 1.0) -> Tensor | None:
     r"""FoolsGold's weights ``[m]`` in [0, 1] from the inner products ``[m, m]`` of the accumulated uploads.
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional.aggregation import selected_by_krum
+from rffl_pl.functional.aggregation import mean_of, selected_by_krum
 from rffl_pl.functional.order import mean_around_median
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
@@ -56,9 +55,8 @@ class Bulyan(Consensus):
     def weigh(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)
         self._bad = f = min(self._tolerated, _most(here))
-        weights = torch.zeros(here, dtype=torch.float64)
-        weights[selected_by_krum(evidence.squared_distances, f, here - 2 * f) if f else slice(None)] = 1
-        return weights / weights.sum()
+        selected = selected_by_krum(evidence.squared_distances, f, here - 2 * f) if f else slice(None)
+        return mean_of(selected, here)
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
         return mean_around_median(block, len(block) - 2 * self._bad)

@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional.aggregation import smallest, spectral_scores
+from rffl_pl.functional.aggregation import mean_of, smallest, spectral_scores
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
@@ -66,9 +65,7 @@ class DnC(Consensus):
     def weigh(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)
         out = self._left_out(min(self._tolerated, (here - 1) // 2))
-        weights = torch.zeros(here, dtype=torch.float64)
-        weights[smallest(spectral_scores(evidence.centred_gram), max(1, here - out))] = 1
-        return weights / weights.sum()
+        return mean_of(smallest(spectral_scores(evidence.centred_gram), max(1, here - out)), here)
 
     def _left_out(self, byzantine: int) -> int:
         return math.ceil(self.filtering * byzantine - 1e-9)  # 1.1 of 10 are 11

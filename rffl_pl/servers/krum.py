@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional.aggregation import krum_scores, smallest
+from rffl_pl.functional.aggregation import krum_scores, mean_of, smallest
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
@@ -65,7 +64,6 @@ class MultiKrum(Consensus):
         f = max(0, min(self._tolerated, (here - 3) // 2))
         selected = here - f if self.selected is None else self.selected
         m = min(selected, here - f if selected <= self._asked - self._tolerated else here)
-        weights = torch.zeros(here, dtype=torch.float64)
         # One or two have no neighbours to be scored by.
-        weights[smallest(krum_scores(evidence.squared_distances, f), m) if here > 2 else slice(None)] = 1
-        return weights / weights.sum()
+        best = smallest(krum_scores(evidence.squared_distances, f), m) if here > 2 else slice(None)
+        return mean_of(best, here)
