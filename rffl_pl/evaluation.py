@@ -15,13 +15,14 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from rffl_pl.adversaries import Adversary
+from rffl_pl.adversaries.base import each_once
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own, reason
+from rffl_pl.functional.fingerprints import left_alone
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.metrics import ParticipantScores
 from rffl_pl.runs.records import SHARES, Summary
 from rffl_pl.training.cohort import Cohort
-from rffl_pl.training.fingerprints import left_alone
 from rffl_pl.training.parameters import running_statistics
 from rffl_pl.training.schedule import Precision
 
@@ -143,8 +144,8 @@ class Evaluation:
         device = cohort.weights.device
         given, y = batch[0].to(device, non_blocking=True), batch[1].to(device, torch.int64)
         x = cohort.placed(given)
-        probes = {}  # by which object it is: classes of one's own may have no hashes
-        for probing in {id(attack): attack for _, attack in self.measures.values() if attack is not None}.values():
+        probes = {}
+        for probing in each_once(attack for _, attack in self.measures.values() if attack is not None):
             with random_stream(stream << 32 | self._batches, device):
                 probes[id(probing)] = _placed(_probed(probing, given, y, GO_ON), given, x, cohort)
         for index in indices:

@@ -185,7 +185,7 @@ def test_similarities_are_cosines(m: int, dimension: int, seed: int, scale: floa
     gram, weights = blocks.gram(rows), vector(m, seed + 1).double().abs()
     same = contribution.duplicates(gram)
     aggregate = reputation.cosines(gram.diagonal(), gram @ weights, weights)
-    for values in (aggregate, contribution.leave_out(gram, weights, same), contribution.pairwise_cosines(gram)):
+    for values in (aggregate, contribution.leave_out(gram, weights, same), aggregation.pairwise_cosines(gram)):
         assert (values.abs() <= 1 + 1e-6).all()
     assert contribution.agreements(gram, blocks.gram_of_squares(rows)).isfinite().all()
     assert torch.equal(same, same.T)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -106,3 +107,8 @@ class OmniscientAdversary(Adversary):
     @abstractmethod
     def collude(self, situation: Situation) -> Tensor:
         """What is uploaded, ``[D]``."""
+
+
+def each_once(attacks: Iterable[Adversary]) -> Iterable[Adversary]:
+    """Each object once, by which it is: classes of one's own may have no hashes."""
+    return {id(attack): attack for attack in attacks}.values()

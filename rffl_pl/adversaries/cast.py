@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation
+from rffl_pl.adversaries.base import Adversary, OmniscientAdversary, Situation, each_once
 from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own
 from rffl_pl.federation import Federation
+from rffl_pl.functional.fingerprints import described, left_alone, stays
 from rffl_pl.functional.kept import check_tensors, kept_apart
 from rffl_pl.functional.streams import random_stream
-from rffl_pl.training.fingerprints import left_alone, stays
 from rffl_pl.training.schedule import Batches, Examples
 
 
@@ -103,7 +103,7 @@ class Cast:
         if not whole or len(wrong):
             got = f"class {wrong[0]}" if whole else f"{y.dtype} of shape {list(y.shape)} for {len(x)} of them"
             raise UserError(
-                f"Expected --adversaries {_described(attack)} to train with a class in 0 .. {num_classes - 1} for "
+                f"Expected --adversaries {_with_options(attack)} to train with a class in 0 .. {num_classes - 1} for "
                 f"every example, but got {got}; mend its labels or poison."
             )
 
@@ -214,13 +214,13 @@ class Cast:
             UserError: If two attacks that differ report under one name.
         """
         found: dict[str, tuple[Metric, Adversary]] = {}
-        for attack in {id(attack): attack for attack in self.attacks.values()}.values():  # each object once
+        for attack in each_once(self.attacks.values()):
             for name, metric in _reported(attack, num_classes).items():
                 other = found.setdefault(name, (metric, attack))[1]
                 if other.settings() != attack.settings():
                     raise UserError(
                         f"Expected all adversaries that report {name} to do the same, but got "
-                        f"{_described(other)} and {_described(attack)}; take one of them."
+                        f"{_with_options(other)} and {_with_options(attack)}; take one of them."
                     )
         return found
 
@@ -291,7 +291,7 @@ def _reported(attack: Adversary, num_classes: int) -> dict[str, Metric]:
 
 def _update_left(attack: Adversary, update: Tensor) -> AbstractContextManager[None]:
     """Where an attack is given its update, which its own model takes, too."""
-    return left_alone(f"--adversaries {_described(attack)} to leave its update as it is", update)
+    return left_alone(f"--adversaries {_with_options(attack)} to leave its update as it is", update)
 
 
 def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
@@ -303,18 +303,17 @@ def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
     """
     like = situation.update
     if not isinstance(upload, Tensor) or upload.shape != like.shape or upload.is_complex():
-        tensor = isinstance(upload, Tensor)
-        got = f"{upload.dtype} of shape {list(upload.shape)}" if tensor else type(upload).__name__
         raise UserError(
-            f"Expected --adversaries {_described(attack)} to upload a tensor of real numbers in the update's shape "
-            f"{list(like.shape)}, but got {got}; have it return one entry for each of the update's."
+            f"Expected --adversaries {_with_options(attack)} to upload a tensor of real numbers in the update's shape "
+            f"{list(like.shape)}, but got {described(upload, dtype=True)}; have it return one entry for each of the "
+            "update's."
         )
-    check_tensors(f"--adversaries {_described(attack)}", situation.memory)
+    check_tensors(f"--adversaries {_with_options(attack)}", situation.memory)
     kept_apart(situation.memory, like)
     return upload.to(like)
 
 
-def _described(attack: Adversary) -> str:
+def _with_options(attack: Adversary) -> str:
     """A class with its options, ``LabelFlip (source 1, target 7)``."""
     options = ", ".join(f"{name.removeprefix('.')} {value}" for name, value in attack.settings().items() if name)
     return type(attack).__name__ + (f" ({options})" if options else "")

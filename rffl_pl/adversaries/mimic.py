@@ -7,7 +7,8 @@ from torch import Tensor
 
 from rffl_pl.adversaries.base import OmniscientAdversary, Situation
 from rffl_pl.errors import UserError
-from rffl_pl.functional.blocks import combined, products_with, squared_norm, sums_of_rows
+from rffl_pl.functional.blocks import combined, products_with, squared_norm
+from rffl_pl.functional.reputation import weighted_sum
 
 
 class Mimic(OmniscientAdversary):
@@ -56,7 +57,7 @@ def _learn(memory: dict[str, Tensor], honest: Tensor) -> None:
     z, rounds = memory["z"], memory["rounds"]
     weights = products_with(honest, z)
     weights = (weights - weights.mean()).to(honest)
-    y = combined(honest, lambda block: sums_of_rows(weights, block - block.mean(0)))
+    y = combined(honest, lambda block: weighted_sum(block - block.mean(0), weights))
     length = squared_norm(y).sqrt()
     if length > 0:
         z = rounds * z + y / length  # times t + 1, which does not matter

@@ -17,9 +17,9 @@ from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Difference
+from rffl_pl.functional.fingerprints import raw
 from rffl_pl.module import FederatedModule
 from rffl_pl.servers import Server
-from rffl_pl.training.parameters import raw
 
 _REMEDIES = {
     "the initial weights": "give --seed_everything a number, in a program seed_everything(1), so that all draw alike",

@@ -23,12 +23,13 @@ from rffl_pl.callbacks.ending import over
 from rffl_pl.datamodules.augmenting import changed
 from rffl_pl.errors import at_home
 from rffl_pl.files import replaced
+from rffl_pl.functional.fingerprints import raw
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.settings import attributes, data_settings, loss_settings, optimizer_settings
 from rffl_pl.runs.written import sources
 from rffl_pl.strategy import FederatedStrategy
-from rffl_pl.training.parameters import modes_kept, raw, sharing_copy, trainable
+from rffl_pl.training.parameters import modes_kept, sharing_copy, trainable
 from rffl_pl.training.schedule import Schedule, loss_on, make_optimizer
 
 _SAMPLE = 32

@@ -13,8 +13,8 @@ from torch.nn.functional import pad
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules.reading import Batch, Batches, Reader
 from rffl_pl.errors import UserError, check_number, ones_own, path_of
+from rffl_pl.functional.fingerprints import stays
 from rffl_pl.functional.streams import Stream
-from rffl_pl.training.fingerprints import stays
 
 OPTION = "--data.augment"
 

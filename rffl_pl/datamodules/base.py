@@ -34,9 +34,9 @@ from rffl_pl.datamodules.splits import DIR, OWN, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.federation import Federation, check_federation
+from rffl_pl.functional.fingerprints import fingerprints
 from rffl_pl.functional.streams import Stream
 from rffl_pl.launch import words
-from rffl_pl.training.fingerprints import fingerprints
 
 Watch = Literal["validation", "test"]
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from rffl_pl.training.parameters import bytes_of
+from rffl_pl.functional.fingerprints import bytes_of
 
 _MOST = 2**28
 """Bytes of a data set that are read for its digest, about: a third of a second's work."""

@@ -11,7 +11,6 @@ import math
 import torch
 from torch import Tensor
 
-from rffl_pl.functional.contribution import pairwise_cosines
 from rffl_pl.functional.finite import all_finite
 
 _TOLERANCE, _MOST_ITERATIONS = 1e-10, 10_000
@@ -27,6 +26,13 @@ def squared_distances(gram: Tensor) -> Tensor:
     """
     squares = gram.diagonal()
     return (squares.unsqueeze(1) + squares - 2 * gram).clamp_min(0).fill_diagonal_(torch.inf)
+
+
+def pairwise_cosines(gram: Tensor) -> Tensor:
+    r""":math:`G_{ij} / \sqrt{G_{ii} G_{jj}}`, ``[m, m]``; 0 where an upload is zero."""
+    lengths = gram.diagonal().sqrt()
+    product = lengths.outer(lengths)
+    return torch.where(product > 0, gram / product.clamp_min(1e-300), 0.0)
 
 
 def krum_scores(distances: Tensor, byzantine: int) -> Tensor:
@@ -289,7 +295,7 @@ def majority_vote(block: Tensor) -> Tensor:
     return block.sign().sum(0).sign()
 
 
-def shortened(lengths: Tensor, bound: float | Tensor) -> Tensor:
+def clip_factors(lengths: Tensor, bound: float | Tensor) -> Tensor:
     """What vectors of some lengths are multiplied by, so that none is longer than a bound; some may be of 0."""
     return torch.where(lengths > bound, bound / lengths, 1.0)
 

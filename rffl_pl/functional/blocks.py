@@ -47,17 +47,6 @@ def shards(dimension: int, ranks: int) -> list[slice]:
     return [slice(*cut) for cut in pairwise(cuts)]
 
 
-def sums_of_rows(matrix: Tensor, block: Tensor) -> Tensor:
-    """Sums of the rows of a block, by weights ``[m]`` or ``[k, m]``: ``[c]`` or ``[k, c]``, in the block's dtype.
-
-    On a GPU in double precision: products in single precision are TF32 there where anybody allows it, which keeps ten
-    bits of every entry, and a single upload of weight 1 would come back as another.
-    """
-    if block.is_cuda:
-        return (matrix.to(block.device, torch.float64) @ block.double()).to(block.dtype)
-    return matrix.to(block) @ block
-
-
 def blocks(rows: Rows, dtype: torch.dtype | None = None) -> Iterator[tuple[slice, Tensor]]:
     """Every block of coordinates: where it lies in D, and a copy ``[m, c]`` that the next one takes the place of.
 

@@ -8,16 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rffl_pl.functional.aggregation import pairwise_cosines
 from rffl_pl.functional.reputation import LEAST_NORM
 
 _DUPLICATE, _COPY = 0.99, 1 - 1e-6
-
-
-def pairwise_cosines(gram: Tensor) -> Tensor:
-    r""":math:`G_{ij} / \sqrt{G_{ii} G_{jj}}`, ``[m, m]``; 0 where an upload is zero."""
-    lengths = gram.diagonal().sqrt()
-    product = lengths.outer(lengths)
-    return torch.where(product > 0, gram / product.clamp_min(1e-300), 0.0)
 
 
 def duplicates(gram: Tensor) -> Tensor:

@@ -9,27 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rffl_pl.functional.blocks import squared_norm, sums_of_rows
+from rffl_pl.functional.blocks import squared_norm
 
 LEAST_NORM = 1e-10
 """What a cosine divides by at least."""
-
-
-def sound(squared_norms: Tensor) -> Tensor:
-    r"""Which uploads can be computed with, from their :math:`\|\Delta_i\|^2`, elementwise.
-
-    Not sound is what has a NaN or an infinity, or a squared norm that overflows single precision.
-    """
-    return squared_norms <= torch.finfo(torch.float32).max
-
-
-def empty(squared_norms: Tensor) -> Tensor:
-    r"""Which uploads are zeros, from their :math:`\|\Delta_i\|^2`, elementwise.
-
-    Zeros, too, is what has a squared norm that underflows single precision, the counterpart of `sound`: shorter than
-    :math:`10^{-19}`, it moves no weight, but scaled to a norm of its own it would overflow.
-    """
-    return squared_norms < torch.finfo(torch.float32).tiny
 
 
 def clip(update: Tensor, gamma: float) -> Tensor:
@@ -48,8 +31,20 @@ def unit_scale(squared_norms: Tensor, gamma: float) -> Tensor:
 
 
 def weighted_sum(block: Tensor, weights: Tensor) -> Tensor:
-    r"""The aggregate :math:`\Delta_g = \sum_i w_i \Delta_i` of a block ``[m, c]``, as ``[c]``."""
-    return sums_of_rows(weights, block)
+    r"""The aggregate :math:`\Delta_g = \sum_i w_i \Delta_i` of a block ``[m, c]``, as ``[c]``, in the block's dtype.
+
+    Or several, ``[k, c]``, by weights ``[k, m]``. On a GPU in double precision: products in single precision are TF32
+    there where anybody allows it, which keeps ten bits of every entry, and a single upload of weight 1 would come back
+    as another.
+    """
+    if block.is_cuda:
+        return (weights.to(block.device, torch.float64) @ block.double()).to(block.dtype)
+    return weights.to(block) @ block
+
+
+def weighted_mean(block: Tensor, weights: Tensor) -> Tensor:
+    """Likewise by weights ``[m]`` divided by their sum."""
+    return weighted_sum(block, weights / weights.sum())
 
 
 def cosines(squared_norms: Tensor, products: Tensor, weights: Tensor) -> Tensor:

@@ -39,9 +39,7 @@ def rounding_level(model: Tensor) -> Tensor:
 
     :math:`\mathrm{ulp}(w_k) = 2^{\lfloor \log_2 |w_k| \rfloor - 23}` in single precision, 0 for a weight of 0.
     """
-    powers = (model.view(torch.int32) & 0x7F800000).view(
-        torch.float32
-    )  # the exponent's bits alone: 2 ** floor(log2 |w|)
+    powers = (model.view(torch.int32) & 0x7F800000).view(torch.float32)  # the exponent's bits: 2 ** floor(log2 |w|)
     return squared_norm(powers).sqrt() * 2.0**-23
 
 

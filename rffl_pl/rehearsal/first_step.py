@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.optim import SGD, Optimizer
 
-from rffl_pl.errors import UserError, ones_own, reason
+from rffl_pl.errors import UNFIT, UserError, ones_own, reason
+from rffl_pl.functional.fingerprints import changes, checksum, close, counts, fingerprint, left_alone, stays
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.runs.settings import EVERY_MODULES, beside_state
-from rffl_pl.training.fingerprints import changes, close, counts, fingerprint, left_alone, stays
-from rffl_pl.training.objective import LocalRound, Objective, check_loss, check_remembered
-from rffl_pl.training.parameters import astray, bind, checksum, flat_parameters, sharing_copy, trainable
+from rffl_pl.training.objective import LocalRound, Objective, check_loss, check_remembered, not_trainable
+from rffl_pl.training.parameters import astray, bind, flat_parameters, sharing_copy, trainable
 from rffl_pl.training.schedule import OptimizerFactory, make_optimizer
 from rffl_pl.training.stack import Loss
 
@@ -192,17 +192,17 @@ def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
             found, again = (_drawn(copied, logits, y) for _ in range(2))
     except (UserError, torch.cuda.OutOfMemoryError):
         raise
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except UNFIT as error:
         raise UserError(
             f"Expected --model.loss {name} to take class logits of shape {list(logits.shape)} and as many classes, but "
             f"it fails: {reason(error)}."
         ) from error
-    if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
-        got = f"shape {list(found.shape)}" if isinstance(found, Tensor) and found.dim() else type(found).__name__
+    if (got := not_trainable(found, "logit")) is not None:
         raise UserError(
             f"Expected --model.loss {name} to give one number for a batch, which logits can be trained by, but got "
-            f"{got if got != 'Tensor' else 'one that hangs on no logit'}."
+            f"{got}."
         )
+    assert isinstance(found, Tensor)
     before = dict(loss.named_buffers())
     kept = [key for key, value in copied.named_buffers() if not torch.equal(value, before.get(key, found))]
     kept += changes(counted, counts(copied))
@@ -297,7 +297,7 @@ def check_training_mode(network: nn.Module, x: Tensor) -> None:
             lost = isinstance(trained, Tensor) and _lost(network, copied, x)
     except (UserError, torch.cuda.OutOfMemoryError):
         raise
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except UNFIT as error:
         raise UserError(
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)} in training, but it fails: "
             f"{reason(error)}; give a network for these inputs."

@@ -15,11 +15,11 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
-from rffl_pl.errors import UserError, in_a_line, words_of
+from rffl_pl.errors import UNFIT, UserError, in_a_line, words_of
+from rffl_pl.functional.fingerprints import checksum, close, left_alone
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.models import Perceptron
-from rffl_pl.training.fingerprints import close, left_alone
-from rffl_pl.training.parameters import checksum, modes_kept, running_statistics, sharing_copy
+from rffl_pl.training.parameters import modes_kept, running_statistics, sharing_copy
 from rffl_pl.training.stack import channels_last
 
 _MORE = 5
@@ -140,7 +140,7 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
             logits: Any = network.eval()(x)
     except UserError:
         raise
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except UNFIT as error:
         raise UserError(
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but it "
             f"fails: {words_of(error)}; {_remedy(network, x)}."
@@ -250,7 +250,7 @@ def warn_of_padding(network: nn.Module, x: Tensor, logits: Tensor) -> None:
     try:
         with modes_kept(network), torch.inference_mode():
             longer = network.eval()(torch.nn.functional.pad(x, (0, _MORE)))
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError):
+    except UNFIT:
         return  # of so many words it takes none
     if not close(longer.float(), logits):
         rank_zero_warn(
@@ -290,7 +290,7 @@ def takes_channels_last(network: nn.Module, x: Tensor) -> bool:
     try:
         with torch.inference_mode():
             sharing_copy(network).eval()(channels_last(x[:2]))
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError):
+    except UNFIT:
         return False
     return True
 

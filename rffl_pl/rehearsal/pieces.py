@@ -12,11 +12,11 @@ from torch import Tensor
 
 from rffl_pl.errors import UserError, is_packaged
 from rffl_pl.functional import blocks
+from rffl_pl.functional.fingerprints import close
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.servers import Consensus, Server, Task
 from rffl_pl.servers.around import Around
 from rffl_pl.servers.coordinates import Coordinates
-from rffl_pl.training.fingerprints import close
 
 _ENTRIES = 512
 """So many coordinates made uploads have, or one of each layer."""

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
+from rffl_pl.functional.fingerprints import described, left_alone
 from rffl_pl.functional.kept import check_tensors, kept_apart
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.round.table import Table, of_server
 from rffl_pl.servers import Server
-from rffl_pl.training.fingerprints import left_alone
 
 
 def checked_model(server: Server, model: object, number: int) -> Tensor:
@@ -81,12 +81,9 @@ def packed(server: Server, upload: Tensor, number: int) -> Tensor:
     with of_server(server, "pack an upload", number):
         payload: object = server.pack(upload)
     if not isinstance(payload, Tensor) or payload.dim() != 1 or payload.dtype != torch.uint8:
-        got = (
-            f"{payload.dtype} of shape {list(payload.shape)}" if isinstance(payload, Tensor) else type(payload).__name__
-        )
         raise UserError(
-            f"Expected pack of --server {type(server).__name__} to give bytes, a tensor [K] of uint8, but got {got}; a "
-            "tensor of another type has them as flatten().view(torch.uint8)."
+            f"Expected pack of --server {type(server).__name__} to give bytes, a tensor [K] of uint8, but got "
+            f"{described(payload, dtype=True)}; a tensor of another type has them as flatten().view(torch.uint8)."
         )
     return payload
 
@@ -113,7 +110,7 @@ def _check_shape(method: str, server: Server, given: object, shape: Sequence[int
         UserError: If not.
     """
     if not isinstance(given, Tensor) or given.shape != torch.Size(shape):
-        got = f"shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
         raise UserError(
-            f"Expected {method} of --server {type(server).__name__} to give shape {list(shape)}, but got {got}."
+            f"Expected {method} of --server {type(server).__name__} to give shape {list(shape)}, but got "
+            f"{described(given)}."
         )

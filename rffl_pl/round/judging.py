@@ -13,12 +13,12 @@ from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
+from rffl_pl.functional.fingerprints import close
 from rffl_pl.functional.kept import kept_apart
 from rffl_pl.round.restored import same_verdicts, warn_of_lost_state
 from rffl_pl.round.table import Table, of_server
 from rffl_pl.servers import Server, Verdict
 from rffl_pl.servers.around import surrounded
-from rffl_pl.training.fingerprints import close
 
 
 def judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:

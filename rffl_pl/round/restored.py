@@ -6,10 +6,10 @@ import re
 import warnings
 from collections.abc import Iterable
 
+from rffl_pl.functional.fingerprints import close, fingerprints
 from rffl_pl.servers import Server, Verdict
 from rffl_pl.servers.around import innermost
 from rffl_pl.servers.base import FACTS
-from rffl_pl.training.fingerprints import close, fingerprints
 
 _ADDRESS = re.compile(" at 0x[0-9a-f]+")
 

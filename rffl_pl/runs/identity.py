@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 from rffl_pl.configured import IMPLEMENTATIONS
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from rffl_pl.functional.fingerprints import raw
 from rffl_pl.runs.settings import optimizer_settings
-from rffl_pl.training.parameters import raw
 
 Identity = dict[str, dict[str, str]]
 

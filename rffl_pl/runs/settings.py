@@ -17,7 +17,7 @@ from torch.optim import SGD, Optimizer
 
 from rffl_pl.configured import Configured, short
 from rffl_pl.errors import path_of
-from rffl_pl.training.fingerprints import fingerprint
+from rffl_pl.functional.fingerprints import fingerprint
 
 Settings = dict[str, str]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rffl_pl.functional.aggregation import shortened
+from rffl_pl.functional.aggregation import clip_factors
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.mixing import Tolerant
 
@@ -37,4 +37,4 @@ class ARC(Tolerant):
         here = len(lengths)
         f = self.bad_among(here)
         bound = lengths.sort(descending=True).values[2 * f * (here - f) // here]
-        return shortened(lengths, bound).diag()
+        return clip_factors(lengths, bound).diag()

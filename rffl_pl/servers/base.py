@@ -16,8 +16,8 @@ from rffl_pl.configured import Configured
 from rffl_pl.errors import GO_ON, UserError, ones_own, path_of
 from rffl_pl.functional import wire
 from rffl_pl.functional.blocks import Rows
-from rffl_pl.functional.finite import all_finite
-from rffl_pl.functional.reputation import empty, sound
+from rffl_pl.functional.fingerprints import described
+from rffl_pl.functional.finite import all_finite, empty, sound
 from rffl_pl.functional.streams import drawn_so_far
 from rffl_pl.servers.coordinates import Coordinates
 from rffl_pl.servers.evidence import Evidence
@@ -359,10 +359,9 @@ class Server(ParticipantSide, ABC):
             UserError: If not.
         """
         if not isinstance(values, Tensor) or values.shape != (count,):
-            got = f"shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
             raise UserError(
                 f"Expected {what} of --server {type(self).__name__} to be a tensor with an entry for each of {count} "
-                f"{of}, but got {got}."
+                f"{of}, but got {described(values)}."
             )
 
     def check_finite(self, what: str, values: Tensor, number: int | None = None) -> None:

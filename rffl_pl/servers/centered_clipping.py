@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional.aggregation import shortened
+from rffl_pl.functional.aggregation import clip_factors
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
@@ -53,7 +53,7 @@ class CenteredClipping(Consensus):
     def weigh(self, evidence: Evidence) -> Tensor:
         distances = evidence.squared_distances_to(self.centre).sqrt()
         radius = distances.median() if self.radius is None else self.radius
-        weights = shortened(distances, radius) / len(distances)
+        weights = clip_factors(distances, radius) / len(distances)
         self._left = 1 - float(weights.sum())
         return weights
 

@@ -43,12 +43,12 @@ class Evidence:
     senders: Tensor
     examples: Tensor
     squared_norms: Tensor
-    losses: Tensor | None = None
+    losses: Tensor | None
     uploads: blocks.Rows
     participants: int
     dimension: int
     coordinates: Coordinates
-    combining: Callable[[], None] = lambda: None
+    combining: Callable[[], None]
 
     @cached_property
     def gram(self) -> Tensor:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional.aggregation import least_norm_weights
-from rffl_pl.functional.contribution import pairwise_cosines
-from rffl_pl.functional.reputation import weighted_sum
+from rffl_pl.functional.aggregation import least_norm_weights, pairwise_cosines
+from rffl_pl.functional.reputation import weighted_mean
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 
@@ -61,7 +60,7 @@ class FedMGDA(Consensus):
         return weights
 
     def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
-        return weighted_sum(statistics, self._shares / self._shares.sum())  # weights are the larger for short uploads
+        return weighted_mean(statistics, self._shares)  # weights are the larger for short uploads
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
         shares = weights * evidence.squared_norms.sqrt()

@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rffl_pl.functional.aggregation import majority, shortened
-from rffl_pl.functional.contribution import pairwise_cosines
+from rffl_pl.functional.aggregation import clip_factors, majority, pairwise_cosines
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.noised import Noised
 
@@ -52,7 +51,7 @@ class FLAME(Noised):
         bound = float(lengths.median())
         self.deviation = self.noise_factor * bound
         admitted = majority(1 - pairwise_cosines(self._compared(evidence)))
-        return torch.where(admitted, shortened(lengths, bound), 0.0) / admitted.sum()
+        return torch.where(admitted, clip_factors(lengths, bound), 0.0) / admitted.sum()
 
     def _compared(self, evidence: Evidence) -> Tensor:
         """Inner products ``[m, m]`` of what is compared."""

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.functional.blocks import squared_norm
-from rffl_pl.functional.reputation import empty, sound, weighted_sum
+from rffl_pl.functional.finite import empty, sound
+from rffl_pl.functional.reputation import weighted_mean
 from rffl_pl.servers.base import Root, Task
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
@@ -89,7 +90,7 @@ class FLTrust(Consensus):
         return super().combine(block, weights * self._scales.to(weights))
 
     def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
-        return weighted_sum(statistics, weights / weights.sum())
+        return weighted_mean(statistics, weights)
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
         return {"trust": self._trust}

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional.blocks import sums_of_rows
+from rffl_pl.functional.fingerprints import described
+from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.servers.around import Around
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
@@ -99,20 +100,19 @@ class Mixing(Around):
         mixing: object = self.mixing(evidence)
         count = len(evidence.senders)
         if not isinstance(mixing, Tensor) or mixing.dim() != 2 or not len(mixing) or mixing.shape[1] != count:
-            got = f"shape {list(mixing.shape)}" if isinstance(mixing, Tensor) else type(mixing).__name__
             raise UserError(
                 f"Expected mixing of --server {type(self).__name__} to be a matrix with a column for each of {count} "
-                f"uploads and a row for each that is made of them, but got {got}."
+                f"uploads and a row for each that is made of them, but got {described(mixing)}."
             )
         self.check_finite("mixing", mixing)
         return mixing.double().cpu()
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
-        return self.inner.combine(sums_of_rows(self._mixing, block), self._weights.to(block.device))
+        return self.inner.combine(weighted_sum(block, self._mixing), self._weights.to(block.device))
 
     def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
         shares = self._mixing / self._mixing.sum(1, keepdim=True)  # a clipped upload's are not clipped
-        return self.inner.pool(sums_of_rows(shares, statistics), self._weights.to(statistics.device))
+        return self.inner.pool(weighted_sum(statistics, shares), self._weights.to(statistics.device))
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
         return self._measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional.aggregation import shortened
+from rffl_pl.functional.aggregation import clip_factors
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.noised import Noised
 
@@ -49,4 +49,4 @@ class NormBound(Noised):
         lengths = evidence.squared_norms.sqrt()
         bound = float(lengths.median()) if self.max_norm is None else self.max_norm
         self.deviation = self.noise * bound / len(lengths)
-        return shortened(lengths, bound) / len(lengths)
+        return clip_factors(lengths, bound) / len(lengths)

@@ -12,7 +12,8 @@ from rffl_pl.errors import UserError
 from rffl_pl.functional import wire
 from rffl_pl.functional.aggregation import majority_vote
 from rffl_pl.functional.blocks import squared_norm
-from rffl_pl.functional.reputation import sound, weighted_sum
+from rffl_pl.functional.finite import sound
+from rffl_pl.functional.reputation import weighted_mean
 from rffl_pl.servers.consensus import Consensus
 
 _SETTINGS = {
@@ -100,7 +101,7 @@ class SignSGD(Consensus):
         return majority_vote(block)
 
     def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
-        return weighted_sum(statistics, weights / weights.sum())
+        return weighted_mean(statistics, weights)
 
     def stride(self, combined: Tensor) -> Tensor:
         assert self.model is not None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rffl_pl.errors import GO_ON, UserError, ones_own, path_of
+from rffl_pl.functional.fingerprints import checksum
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.kept import kept_apart
 from rffl_pl.functional.streams import random_stream
@@ -21,7 +22,6 @@ from rffl_pl.training.objective import LocalRound, Objective, check_loss, check_
 from rffl_pl.training.parameters import (
     aligned_rows,
     bind,
-    checksum,
     flat_parameters,
     layer_sizes,
     running_statistics,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError
+from rffl_pl.functional.fingerprints import described
 from rffl_pl.functional.kept import check_tensors
 
 
@@ -78,13 +79,24 @@ def check_loss(objective: Objective, found: Any) -> Tensor:
     Raises:
         UserError: If it cannot.
     """
-    if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
-        got = f"shape {list(found.shape)}" if isinstance(found, Tensor) and found.dim() else type(found).__name__
+    if (got := not_trainable(found, "parameter")) is not None:
         raise UserError(
             f"Expected the loss of --model.objective {type(objective).__name__} to be one number for a batch, which "
-            f"the network can be trained by, but got {got if got != 'Tensor' else 'one that hangs on no parameter'}."
+            f"the network can be trained by, but got {got}."
         )
     return found
+
+
+def not_trainable(found: Any, by: str) -> str | None:
+    """What a loss gave that nothing can be trained by, for messages; None where it is one number that gradients reach.
+
+    Args:
+        found: What it gave for a batch.
+        by: What the number should hang on.
+    """
+    if not isinstance(found, Tensor) or found.dim():
+        return described(found)
+    return None if found.requires_grad else f"one that hangs on no {by}"
 
 
 def check_remembered(objective: Objective, memory: Mapping[str, Any]) -> None:

@@ -28,7 +28,9 @@ def layer_sizes(network: nn.Module) -> list[int]:
             f"Expected --model.network to know its sizes, but {type(network).__name__} has lazy layers; give theirs."
         )
     parameters = trainable(network)
-    others = [f"{name} in {p.dtype}" for name, p in network.named_parameters() if p.requires_grad and not _single(p)]
+    others = [
+        f"{name} in {p.dtype}" for name, p in network.named_parameters() if p.requires_grad and p.dtype != torch.float32
+    ]
     if not parameters or others:
         found = f"{len(parameters)}, {', '.join(others[:3])}" if others else "none"
         raise UserError(
@@ -37,10 +39,6 @@ def layer_sizes(network: nn.Module) -> list[int]:
             f"{'call its .float(); for' if others else 'for'} lower precision give --trainer.precision bf16-mixed."
         )
     return [p.numel() for p in parameters]
-
-
-def _single(parameter: Tensor) -> bool:
-    return parameter.dtype == torch.float32
 
 
 def flat_parameters(network: nn.Module) -> Tensor:
@@ -99,18 +97,3 @@ def astray(network: nn.Module, row: Tensor) -> str | None:
                 return name
             start += parameter.numel() * row.element_size()
     return None
-
-
-def checksum(t: Tensor) -> int:
-    """A sum of a tensor's bits, which equal ones have in common, and few others."""
-    return int(t.view(torch.int32).sum() if t.dtype == torch.float32 and t.is_contiguous() else bytes_of(t).sum())
-
-
-def bytes_of(t: Tensor) -> Tensor:
-    """A tensor's bytes, whatever its type: sums of complex numbers are none, and those of masks may be infinite."""
-    return t.contiguous().view(-1).view(torch.uint8)
-
-
-def raw(t: Tensor) -> bytes:
-    """Likewise for who keeps or hashes them, wherever it lies."""
-    return bytes_of(t.detach().cpu()).numpy().tobytes()

@@ -19,14 +19,15 @@ from rffl_pl.functional.aggregation import (
     geometric_median_weights,
     majority,
     majority_vote,
+    pairwise_cosines,
     q_fair_weights,
     smallest,
     squared_distances,
 )
 from rffl_pl.functional.blocks import gram, squared_norms
-from rffl_pl.functional.contribution import pairwise_cosines
+from rffl_pl.functional.finite import sound
 from rffl_pl.functional.order import coordinate_median, trimmed_mean
-from rffl_pl.functional.reputation import clip, sound, weighted_sum
+from rffl_pl.functional.reputation import clip, weighted_sum
 from rffl_pl.servers import CenteredClipping
 from tests.functional.reference import (
     FOOLSGOLD_ROWS,

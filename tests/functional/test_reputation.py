@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rffl_pl.functional import reputation
 from rffl_pl.functional.blocks import gram_times, squared_norms
+from rffl_pl.functional.finite import sound
 
 BAD_ROWS = {
     "one nan": [1.0, float("nan"), 2.0],
@@ -60,7 +61,7 @@ def clipped_rows(uploads: Tensor, gamma: float) -> Tensor:
 @pytest.mark.parametrize("row", BAD_ROWS.values(), ids=BAD_ROWS)
 def test_sound_refuses_what_cannot_be_summed(row: list[float]) -> None:
     """A NaN, an infinity or an overflow gets into the sums, or drags its neighbours out of them."""
-    assert reputation.sound(squared_norms(torch.tensor([[1.0, 2.0, 3.0], row, [0.0, 0.0, 0.0]]))).tolist() == [
+    assert sound(squared_norms(torch.tensor([[1.0, 2.0, 3.0], row, [0.0, 0.0, 0.0]]))).tolist() == [
         True,
         False,
         True,

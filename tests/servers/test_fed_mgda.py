@@ -8,8 +8,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from rffl_pl.functional.aggregation import least_norm_weights
-from rffl_pl.functional.contribution import pairwise_cosines
+from rffl_pl.functional.aggregation import least_norm_weights, pairwise_cosines
 from rffl_pl.servers import NNM, FedMGDA
 from tests.functional.reference import close, uploads
 from tests.servers.tasks import assert_refused, shards, task

@@ -17,12 +17,12 @@ from torch.nn.functional import cross_entropy
 
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from rffl_pl.functional.fingerprints import fingerprints
 from rffl_pl.models import Perceptron
 from rffl_pl.module import FederatedModule
 from rffl_pl.rehearsal.first_step import check_objective
 from rffl_pl.runs import RunFolder
 from rffl_pl.training.cohort import Cohort
-from rffl_pl.training.fingerprints import fingerprints
 from rffl_pl.training.objective import LocalRound, Objective
 from rffl_pl.training.parameters import flat_parameters
 from rffl_pl.training.schedule import Schedule

@@ -22,8 +22,8 @@ from torch.nn.functional import cross_entropy, pad
 from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
+from rffl_pl.functional.fingerprints import changes, close, counts
 from rffl_pl.functional.streams import Stream, others_state, random_stream, untouched
-from rffl_pl.training.fingerprints import changes, close, counts
 from rffl_pl.training.parameters import bind, flat_parameters, sharing_copy, trainable
 from rffl_pl.training.stack.batches import (
     Batch,

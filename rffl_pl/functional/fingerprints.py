@@ -1,4 +1,4 @@
-"""What an object or a tensor is, to see whether somebody's code changes it."""
+"""What an object or a tensor is: in words, and to see whether somebody's code changes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from rffl_pl.errors import UserError
-from rffl_pl.training.parameters import bytes_of
+
+
+def described(value: object, *, dtype: bool = False) -> str:
+    """What somebody's code gave in place of a tensor of some shape, for messages: ``shape [3]``, or its type's name.
+
+    Args:
+        value: What it gave.
+        dtype: Whether the type of a tensor's entries is told, too: ``torch.int64 of shape [3]``.
+    """
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{f'{value.dtype} of ' if dtype else ''}shape {list(value.shape)}"
 
 
 def fingerprints(one: object) -> dict[str, str]:
@@ -80,9 +91,9 @@ def _written(tensor: Tensor) -> int | str:
 def fingerprint(value: Any) -> str:
     """What a value is now, in words or a digest of what is in it."""
     if isinstance(value, Tensor):
-        return f"{value.dtype} {list(value.shape)} {_digest(bytes_of(value.detach().cpu()).numpy())}"
+        return f"{value.dtype} {list(value.shape)} {_digest(raw(value))}"
     if isinstance(value, np.ndarray) and value.dtype != object:
-        return f"{value.dtype} {list(value.shape)} {_digest(np.ascontiguousarray(value))}"
+        return f"{value.dtype} {list(value.shape)} {_digest(value.tobytes())}"
     if isinstance(value, nn.Module):
         return fingerprint([value.training, value.state_dict()])
     if isinstance(value, torch.optim.Optimizer):
@@ -122,9 +133,24 @@ def close(one: Tensor, other: Tensor, within: float = 1e-4) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=scale, equal_nan=True)
 
 
+def checksum(t: Tensor) -> int:
+    """A sum of a tensor's bits, which equal ones have in common, and few others."""
+    return int(t.view(torch.int32).sum() if t.dtype == torch.float32 and t.is_contiguous() else bytes_of(t).sum())
+
+
+def bytes_of(t: Tensor) -> Tensor:
+    """A tensor's bytes, whatever its type: sums of complex numbers are none, and those of masks may be infinite."""
+    return t.contiguous().view(-1).view(torch.uint8)
+
+
+def raw(t: Tensor) -> bytes:
+    """Likewise for who keeps or hashes them, wherever it lies."""
+    return bytes_of(t.detach().cpu()).numpy().tobytes()
+
+
 def _each(items: Iterable[str]) -> str:
     return f"[{', '.join(items)}]"
 
 
-def _digest(array: np.ndarray[Any, Any]) -> str:
-    return hashlib.sha256(array.tobytes()).hexdigest()
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
