@@ -11,9 +11,10 @@ themselves nobody ever holds more than a buffer of them.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -104,6 +105,39 @@ class Ranks:
         dist.broadcast(sent, source)
         return sent.to(self.device)
 
+    def tell(self, value: Any, source: int = 0) -> Any:
+        """A rank's value on all of them; what others give does not count. As JSON: what is unpickled can run code.
+
+        Raises:
+            UserError: If it is none, or too long.
+        """
+        if self.count == 1:
+            return value
+        # On the CPU, where gloo is beside NCCL.
+        sent = json.dumps(value, default=os.fspath).encode() if self.rank == source else b""
+        size = torch.tensor(len(sent))
+        dist.broadcast(size, source)
+        _check_said(source, int(size))
+        data = torch.frombuffer(bytearray(sent or bytes(int(size))), dtype=torch.uint8)
+        dist.broadcast(data, source)
+        try:
+            return json.loads(bytes(data.tolist()))
+        except ValueError as error:
+            raise UserError(f"Expected rank {source} to say something in JSON, but it is none.") from error
+
+    def first(self, value: Any) -> tuple[int, Any] | None:
+        """The first rank whose value is not None, and that, on all of them; None where there is none.
+
+        Raises:
+            UserError: As `tell`.
+        """
+        speaker = self.count if value is None else self.rank
+        if self.count > 1:
+            found = torch.tensor(speaker)
+            dist.all_reduce(found, dist.ReduceOp.MIN)
+            speaker = int(found)
+        return None if speaker == self.count else (speaker, self.tell(value, speaker))
+
 
 class Exchange:
     """What passes between participants and server, on one rank.
@@ -182,6 +216,9 @@ class Exchange:
 
         Yields:
             The hosted participants that start from another model than their own, with that model ``[D]``.
+
+        Raises:
+            UserError: If a rank announces one that nobody can mean, before memory is taken for it.
         """
         self._begin(sorted(asked) if self.serves else [])
 
@@ -228,7 +265,7 @@ class Exchange:
         counts = [len(part) if self.serves else 0 for part in wave]
         lengths = _column([part.numel() for parts in packed for part in parts])
         sizes = self._to_servers(lengths, [len(parts) for parts in packed], counts).flatten()
-        self._check_sizes(sizes.split(counts))
+        self._check_sizes("uploads", sizes.split(counts), least=0)
         totals = [int(part.sum()) for part in sizes.split(counts)]
         sent = [sum(part.numel() for part in parts) for parts in packed]
         joined = _joined([part for parts in packed for part in parts])
@@ -236,14 +273,14 @@ class Exchange:
         senders = [i for part in wave for i in part] if self.serves else []
         return zip(senders, received.split(sizes.tolist()), strict=True)
 
-    def _check_sizes(self, sizes: Sequence[Tensor]) -> None:
+    def _check_sizes(self, what: str, sizes: Sequence[Tensor], least: int) -> None:
         """See that the announced lengths of every rank's payloads are ones that can be received."""
         most = _MOST_BYTES * (self.dimension + _BUFFER)
         for rank, announced in enumerate(sizes):
             for size in announced.tolist():
-                if not 0 <= size <= most:
+                if not least <= size <= most:
                     raise UserError(
-                        f"Expected rank {rank} to send uploads of {self.dimension} entries, but it announces {size} "
+                        f"Expected rank {rank} to send {what} of {self.dimension} entries, but it announces {size} "
                         "bytes for one; see what runs there, and leave out whom you do not trust."
                     )
 
@@ -311,6 +348,9 @@ class Exchange:
 
         Yields:
             The hosted participants that are still members, with their downloads ``[D]``.
+
+        Raises:
+            UserError: If a rank announces one that nobody can mean, before memory is taken for it.
         """
         last: tuple[Tensor, Tensor] | None = None
 
@@ -390,23 +430,16 @@ class Exchange:
             for name in facts
             if told.get(name) != facts[name]
         )
-        first = json.loads(self._text_from_server(json.dumps(next(found, None))))
+        first = self.ranks.tell(next(found, None))
         return None if first is None else Difference(*first)
 
     def _texts_to_server(self, text: str) -> list[bytes]:
         """What every rank has to say, on rank 0; nothing elsewhere."""
-        row = _encoded(text).unsqueeze(1)
+        row = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).unsqueeze(1)
         sizes = self._to_server(_column([len(row)]), [1] * len(self.blocks)).flatten().tolist()
         for rank, size in enumerate(sizes):
-            if not 0 <= size <= MOST_SAID:
-                raise UserError(f"Expected rank {rank} to say no more than {MOST_SAID} bytes, but it announces {size}.")
+            _check_said(rank, size)
         return [bytes(part.tolist()) for part in self._to_server(row, sizes).flatten().split(sizes)]
-
-    def _text_from_server(self, text: str) -> str:
-        """What rank 0 has to say, on every rank."""
-        entries = _encoded(text)
-        size = int(self.ranks.broadcast(torch.tensor(len(entries))))
-        return _decoded(self.ranks.broadcast(entries if self.rank == 0 else entries.new_empty(size)))
 
     def _waves(self, whom: Iterable[int]) -> Iterator[list[list[int]]]:
         """For each wave those of ``whom`` on all ranks that take part in it; of other ranks' those know that serve."""
@@ -440,6 +473,7 @@ class Exchange:
         counts = [mine] * len(self.shards)
         lengths = _column([n for part in told for n in part]).flatten()
         sizes = self._from_servers(lengths, [len(part) for part in told], counts).view(len(counts), mine).cpu()
+        self._check_sizes("downloads", sizes.unbind(), least=_NOTHING)
         lengths = sizes.clamp_min(0)
         totals = [sum(max(size, 0) for size in part) for part in told]
         sent = _joined([p.to(self.ranks.wire_device) for part in packed for p in part if p is not None])
@@ -478,13 +512,10 @@ class Exchange:
         return [0] * (len(self.blocks) - len(self.shards))
 
 
-def _encoded(text: str) -> Tensor:
-    """A text as bytes, uint8."""
-    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-
-
-def _decoded(data: Tensor) -> str:
-    return bytes(data.tolist()).decode()
+def _check_said(rank: int, size: int) -> None:
+    """See that so many bytes, which a rank announces, are not more than it may say."""
+    if not 0 <= size <= MOST_SAID:
+        raise UserError(f"Expected rank {rank} to say no more than {MOST_SAID} bytes, but it announces {size}.")
 
 
 def _column(sizes: Sequence[int]) -> Tensor:

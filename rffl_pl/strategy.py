@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import socket
 import sys
@@ -25,7 +24,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from rffl_pl import launch
 from rffl_pl.devices import NCCL, agreed_backend, card_of, plan_devices
 from rffl_pl.errors import UserError, reason
-from rffl_pl.exchange import MOST_SAID, Exchange, Ranks
+from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.federation import Federation
 from rffl_pl.launch import meeting, words
 from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
@@ -165,6 +164,11 @@ class FederatedStrategy(DDPStrategy):
         assert self.parallel_devices is not None
         return self.parallel_devices[0].type
 
+    @property
+    def ranks(self) -> Ranks:
+        """The collective operations of this rank, once there is a process group."""
+        return Ranks(self.global_rank, self.world_size, self.root_device)
+
     def exchange_for(self, federation: Federation, dimension: int) -> Exchange:
         """This rank's side of the exchange of vectors ``[dimension]``."""
         blocks = [federation.hosted_by(rank, self.world_size) for rank in range(self.world_size)]
@@ -175,7 +179,7 @@ class FederatedStrategy(DDPStrategy):
         """Those of vectors ``[dimension]`` that this rank's server has where it is one."""
         if not self.sharded or self.world_size == 1:
             return Coordinates(dimension)
-        return Part(dimension, Ranks(self.global_rank, self.world_size, self.root_device))
+        return Part(dimension, self.ranks)
 
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None
@@ -300,12 +304,10 @@ class FederatedStrategy(DDPStrategy):
 
         On other nodes its name stands before it, but whoever has something to say there says that.
         """
-        speaker = torch.tensor(self.world_size if word is None else self.global_rank)
-        if self.world_size > 1:
-            dist.all_reduce(speaker, dist.ReduceOp.MIN)
-        if speaker == self.world_size:
+        found = self.ranks.first(None if word is None else words.spoken(word))
+        if found is None:
             return None
-        said = self.broadcast(None if word is None else words.spoken(word), int(speaker))
+        speaker, said = found
         if word is not None and (speaker == self.global_rank or not words.near(said)):
             return word
         return words.heard(said)
@@ -320,19 +322,7 @@ class FederatedStrategy(DDPStrategy):
         Raises:
             UserError: If it is none, or too long.
         """
-        if self.world_size == 1:
-            return obj
-        sent = json.dumps(obj, default=os.fspath).encode() if self.global_rank == src else b""
-        size = torch.tensor([len(sent)])
-        dist.broadcast(size, src)
-        if not 0 <= size <= MOST_SAID:
-            raise UserError(f"Expected rank {src} to say no more than {MOST_SAID} bytes, but it announces {int(size)}.")
-        data = torch.frombuffer(bytearray(sent or bytes(int(size))), dtype=torch.uint8)
-        dist.broadcast(data, src)
-        try:
-            return json.loads(bytes(data.tolist()))
-        except ValueError as error:
-            raise UserError(f"Expected rank {src} to say something in JSON, but it is none.") from error
+        return self.ranks.tell(obj, src)
 
 
 _watching: list[Watch] = []  # this process's, at most one

@@ -110,6 +110,16 @@ def test_a_length_that_nobody_can_mean_is_refused() -> None:
         exchange.gather_uploads(lambda i, where: endless, lambda i, payload: None)
 
 
+def test_a_download_that_nobody_can_mean_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likewise: a message from the server may be damaged on the way."""
+    endless = torch.zeros(1, dtype=torch.uint8).expand(1 << 40)
+    monkeypatch.setattr(rffl_pl.exchange.wire, "pack", lambda vector: endless)
+    exchange = alone()
+    exchange.ask_all()
+    with pytest.raises(UserError, match=r"^Expected rank 0 to send downloads of 40 entries, but it announces 1099511"):
+        next(exchange.scatter_downloads(sparse, ()))
+
+
 def test_a_report_is_eight_bytes() -> None:
     """It is counted in the round in which it is sent, and in no other; it arrives in float64."""
     exchange, values = alone(), {0: 0.1, 1: float("nan"), 2: 1e-300, 3: float("inf")}
@@ -172,7 +182,7 @@ def test_who_is_not_asked_costs_nothing() -> None:
 
 
 def announcing(rank: int, folder: str) -> None:
-    """Rank 0 asks for facts, and rank 1 announces ever other lengths of them."""
+    """Rank 0 asks for facts, and rank 1 announces ever other lengths of them; then it hears such of rank 0."""
     store = dist.FileStore(f"{folder}/store", RANKS)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
     exchange = Exchange(BLOCKS, rank, CPU, DIMENSION)
@@ -182,13 +192,26 @@ def announcing(rank: int, folder: str) -> None:
             continue
         with pytest.raises(UserError, match=f"rank 1 to say no more than {MOST_SAID} bytes, but it announces {size}"):
             exchange.first_difference({"a": "same"})
+    for size in (1 << 40, -1):
+        if rank == 0:
+            dist.broadcast(torch.tensor(size), 0)
+            continue
+        with pytest.raises(UserError, match=f"rank 0 to say no more than {MOST_SAID} bytes, but it announces {size}"):
+            exchange.ranks.tell(None)
+    exchange.ask_all()
+    for size in (1 << 40, -2):
+        if rank == 0:
+            exchange._from_servers(torch.tensor([0, 0, 0, 0, size]), [3, 2], [3])
+            continue
+        with pytest.raises(UserError, match=f"rank 0 to send downloads of {DIMENSION} entries, but .* {size} bytes"):
+            next(exchange.scatter_downloads(None, ()))
     leave_process_group()
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_a_rank_that_announces_too_much(tmp_path: Path) -> None:
-    """Rank 0 reserves nothing for it, and says whose it is."""
+    """The other reserves nothing for it, and says whose it is."""
     called(announcing, str(tmp_path), ranks=RANKS)
 
 

@@ -183,12 +183,12 @@ def operations(device: torch.device, kind: type[Exchange] = Exchange) -> dict[st
             "rounds": [one_round(exchange, **one) for one in ROUNDS],
             "rows": [brought(exchange.gather_rows(rows.to(dtype)), device) for dtype in (torch.float64, torch.int64)],
             "anybody": [exchange.anybody(rank == 1), exchange.anybody(False)],
-            "differences": [
-                str(exchange.first_difference(one)) for one in ({"a": "same", "b": str(rank)}, {"a": "same"})
-            ],
-        }  # fmt: skip
-    made = {kind: transfer.call_count for kind, transfer in transfers.items()}
-    return {"told": told, "transfers": made, "over the card": dict(calls)}
+        }
+    made = {kind: transfer.call_count for kind, transfer in transfers.items() if transfer.called}
+    passed = dict(calls)
+    facts = ({"a": "same", "b": str(rank)}, {"a": "same"})
+    told["differences"] = [str(exchange.first_difference(one)) for one in facts]  # rank 0's words go by the CPU
+    return {"told": told, "transfers": made, "over the card": passed}
 
 
 def one_round(

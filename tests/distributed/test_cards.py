@@ -111,7 +111,7 @@ def test_the_exchange_gives_gloos_bits(exchanges: list[dict[str, Any]], buffer: 
 
 @pytest.mark.parametrize("buffer", WAVES)
 def test_all_transfers_pass_over_the_card(exchanges: list[dict[str, Any]], buffer: int) -> None:
-    """And nothing else does: whether anybody needs something is asked on the CPU."""
+    """And nothing else does: whether anybody needs something is asked on the CPU, as is what a rank has to say."""
     for rank in exchanges:
         assert complaint(rank[f"{MIXED}, {buffer}"]) is None
 
