@@ -118,7 +118,7 @@ def test_an_overlay_composes(instantiated: Callable[..., FederatedCLI], name: st
     configs = [argument for file in (base, name) for argument in ("--config", str(ROOT / "configs" / file))]
     cli = instantiated(*configs)
     server = cli.config_init["reputation"].server
-    assert server.steps.normalise
+    assert server.switches.normalise
     assert cli.model.schedule.epochs == 1
     assert cli.model.schedule.rate(3, 0) == pytest.approx(0.977**3)
     assert isinstance(cli.datamodule.split, POW)

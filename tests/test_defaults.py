@@ -11,7 +11,7 @@ from rffl_pl.cli.run import Run
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.functional import rounding
 from rffl_pl.runs import curves
-from rffl_pl.servers.steps import Steps
+from rffl_pl.servers.switches import Switches
 
 DEFAULTS: dict[Any, dict[str, Any]] = {
     adversaries.Imitation: {"share": 0.8},
@@ -62,8 +62,8 @@ def test_numbers_that_no_option_changes() -> None:
 
 def test_guarded() -> None:
     """The preset is another than what docs/takeover.md was measured with."""
-    steps = Steps.of("guarded", {})
-    assert (steps.normalise, steps.first_weights, steps.removal_from) == (True, "uniform", 0)
-    assert (steps.similarity, steps.duplicates, steps.probation) == ("leave_one_out", "once", 1)
-    assert steps.confirmed_by == 1 / 3
-    assert (steps.removal_confidence, steps.short_memory, steps.earned) == (0.999, 0.5, False)
+    switches = Switches.of("guarded")
+    assert (switches.normalise, switches.first_weights, switches.removal_from) == (True, "uniform", 0)
+    assert (switches.similarity, switches.duplicates, switches.probation) == ("leave_one_out", "once", 1)
+    assert switches.confirmed_by == 1 / 3
+    assert (switches.removal_confidence, switches.short_memory, switches.earned) == (0.999, 0.5, False)

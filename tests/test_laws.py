@@ -275,11 +275,11 @@ def test_a_verdict_is_numbers(name: str, played: list[list[Kind | None]], sizes:
 
 def counted(server: RFFL, verdict: Any) -> None:
     """Every download has at most the entries that a quota is worth: exactly those, where the aggregate has them."""
-    if server.steps.subtract_own:
+    if server.switches.subtract_own:
         return
-    groups = [*server.layers] if server.steps.quota == "layer" else [sum(server.layers)]
+    groups = [*server.layers] if server.switches.quota == "layer" else [sum(server.layers)]
     for i, quota in enumerate(verdict.quotas.tolist()):
-        worth = sparsify.group_counts(quota, groups, round_up=server.steps.quota == "layer")
+        worth = sparsify.group_counts(quota, groups, round_up=server.switches.quota == "layer")
         given_out = [int((part != 0).sum()) for part in verdict.download(i).split(groups)]
         assert all(given <= most for given, most in zip(given_out, worth, strict=True))
         assert given_out == worth or not verdict.weights.any()

@@ -472,6 +472,14 @@ class Server(ParticipantSide, ABC):
         return state | {name: _each(state[name], change) for name in names}
 
 
+def without_validation(server: Server) -> UserError:
+    """What a server that goes by validation examples raises where there are none."""
+    return UserError(
+        f"Expected validation examples for the server of {type(server).__name__}, but --data holds none out; give "
+        "--data.validation 0.1, under --data.split OWN data with a validation set in common, or another --server."
+    )
+
+
 def unkept(value: Any) -> Iterator[Any]:
     """What a checkpoint that runs no code cannot hold."""
     if type(value) in (dict, OrderedDict):

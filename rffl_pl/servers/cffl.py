@@ -12,7 +12,7 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.functional import reputation, sparsify, wire
 from rffl_pl.functional.aggregation import clamp_entries
-from rffl_pl.servers.base import Server, Task, Verdict
+from rffl_pl.servers.base import Server, Task, Verdict, without_validation
 from rffl_pl.servers.evidence import Evidence
 
 _FADE = 0.8  # share of the old reputation
@@ -97,10 +97,7 @@ class CFFL(Server):
     def start(self, task: Task) -> None:
         super().start(task)
         if task.accuracy is None:
-            raise UserError(
-                "Expected validation examples for the server of CFFL, but --data holds none out; give --data.validation"
-                " 0.1, under --data.split OWN data with a validation set in common, or another --server."
-            )
+            raise without_validation(self)
         if task.participation < 1:
             raise UserError(
                 f"Expected --federation.participation to be 1 under CFFL, but got {task.participation}; reputations "

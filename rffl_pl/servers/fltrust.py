@@ -12,7 +12,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.functional.blocks import squared_norm
 from rffl_pl.functional.finite import empty, sound
 from rffl_pl.functional.reputation import weighted_mean
-from rffl_pl.servers.base import Root, Task
+from rffl_pl.servers.base import Root, Task, without_validation
 from rffl_pl.servers.consensus import Consensus
 from rffl_pl.servers.evidence import Evidence
 
@@ -54,11 +54,7 @@ class FLTrust(Consensus):
     def start(self, task: Task) -> None:
         super().start(task)
         if task.root is None:
-            raise UserError(
-                "Expected validation examples for the server of FLTrust, but --data holds none out; give "
-                "--data.validation 0.1, under --data.split OWN data with a validation set in common, or another "
-                "--server."
-            )
+            raise without_validation(self)
         if self.root_examples > len(task.root):
             raise UserError(
                 f"Expected --server.root_examples to be at most the server's {len(task.root)} validation examples, but "

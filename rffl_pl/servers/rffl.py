@@ -15,7 +15,7 @@ from rffl_pl.functional.rounding import tells_nothing
 from rffl_pl.servers.base import Server, Task, Verdict
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.rewards import largest_parts
-from rffl_pl.servers.steps import Steps
+from rffl_pl.servers.switches import Switches
 from rffl_pl.servers.trust import Trust
 
 
@@ -132,33 +132,33 @@ class RFFL(Server):
         if not 0 <= alpha <= 1:
             raise UserError(f"Expected --server.alpha to lie in [0, 1], but got {alpha}; the paper takes 0.95.")
         self.gamma, self.alpha = gamma, alpha
-        changes = {
-            "clip": clip,
-            "normalise": normalise,
-            "first_weights": first_weights,
-            "threshold": threshold,
-            "removal_from": removal_from,
-            "quota": quota,
-            "altruism": altruism,
-            "subtract_own": subtract_own,
-            "similarity": similarity,
-            "duplicates": duplicates,
-            "probation": probation,
-            "confirmed_by": confirmed_by,
-            "removal_confidence": removal_confidence,
-            "short_memory": short_memory,
-            "earned": earned,
-        }
-        self.steps = Steps.of(preset, changes)
-        if alpha == 1 and self.steps.first_weights == "examples":
+        self.switches = Switches.of(
+            preset,
+            clip=clip,
+            normalise=normalise,
+            first_weights=first_weights,
+            threshold=threshold,
+            removal_from=removal_from,
+            quota=quota,
+            altruism=altruism,
+            subtract_own=subtract_own,
+            similarity=similarity,
+            duplicates=duplicates,
+            probation=probation,
+            confirmed_by=confirmed_by,
+            removal_confidence=removal_confidence,
+            short_memory=short_memory,
+            earned=earned,
+        )
+        if alpha == 1 and self.switches.first_weights == "examples":
             raise UserError(
                 "Expected --server.alpha below 1 with --server.first_weights examples, where reputations start at 0 "
                 "and would stay there, but got 1; the paper takes 0.95."
             )
-        self.steps_by_updates = not self.steps.subtract_own
-        if self.steps.normalise and gamma == float("inf"):
+        self.steps_by_updates = not self.switches.subtract_own
+        if self.switches.normalise and gamma == float("inf"):
             raise UserError("Expected --server.gamma to be finite where lengths are normalised, but got inf.")
-        self.trust = Trust(self.steps, 0)
+        self.trust = Trust(self.switches, 0)
         self.reputations: Tensor | None = None  # None before the first round, unless members miss rounds
         self.told = torch.empty(0, dtype=torch.bool)  # who has ever sent anything but zeros
         self.times_scored = torch.empty(0, dtype=torch.int64)
@@ -167,11 +167,11 @@ class RFFL(Server):
     def start(self, task: Task) -> None:
         super().start(task)
         self.reputations = self._first_weights() if task.participation < 1 else None
-        self.trust = Trust(self.steps, len(self.members))
+        self.trust = Trust(self.switches, len(self.members))
         self.told = torch.zeros_like(self.members)
         self.times_scored = torch.zeros(len(self.members), dtype=torch.int64)
         self._warned.clear()
-        if self.steps.similarity == "leave_one_out" and task.participation < 1 and task.asked < 3:
+        if self.switches.similarity == "leave_one_out" and task.participation < 1 and task.asked < 3:
             self._warn_once(
                 f"--federation.participation asks {task.asked} in a round: who is compared with one other, or none, "
                 "cannot be told from a free-rider; ask three at least"
@@ -181,7 +181,7 @@ class RFFL(Server):
         return torch.zeros_like(update) if tells_nothing(update, model) else self.kept(update)
 
     def kept(self, update: Tensor) -> Tensor:
-        return reputation.clip(update, self.gamma) if self.steps.clip else update
+        return reputation.clip(update, self.gamma) if self.switches.clip else update
 
     def rule(self, evidence: Evidence) -> Verdict:
         senders, squares = evidence.senders, evidence.squared_norms
@@ -235,7 +235,7 @@ class RFFL(Server):
         self.reputations = self._left(kept, scored & members) if judged.any() else updated
         if not members.any():
             self._warn_once("every participant has been removed: from now on everybody trains alone")
-        hint = _hint(similarities) if self.steps.similarity == "own_included" else ""
+        hint = _hint(similarities) if self.switches.similarity == "own_included" else ""
         reasons = {
             i: f"{self._why(i, updated)} (similarity {similarities[i]:.3f}, weight {weights[i]:.3f}).{hint}"
             for i in (self.members & ~members).nonzero().flatten().tolist()
@@ -255,9 +255,9 @@ class RFFL(Server):
 
     def _scale(self, squares: Tensor) -> Tensor:
         """What every upload is multiplied by, ``[m]``, from their squared norms."""
-        if self.steps.normalise:
+        if self.switches.normalise:
             return reputation.unit_scale(squares, self.gamma)
-        if not self.steps.clip:
+        if not self.switches.clip:
             return torch.ones_like(squares)
         # A participant's own clipping, in single precision, is not clipped again.
         excess = squares.sqrt() > self.gamma * 1.001
@@ -265,23 +265,23 @@ class RFFL(Server):
 
     def _same(self, evidence: Evidence) -> Tensor:
         """Which uploads count as one, ``[m, m]`` bool; everyone is the same as itself."""
-        if self.steps.duplicates == "once":
+        if self.switches.duplicates == "once":
             return contribution.duplicates(evidence.gram)
         return torch.eye(len(evidence.senders), dtype=torch.bool)
 
     def _comparable(self, same: Tensor) -> bool:
         """Whether there is something to score uploads by; who alone still learns is not scored by what is not there."""
-        return not same.all() if self.steps.similarity == "leave_one_out" else len(same) > 0
+        return not same.all() if self.switches.similarity == "leave_one_out" else len(same) > 0
 
     def _similarities(self, evidence: Evidence, terms: Tensor, same: Tensor) -> Tensor:
         """Of every sender, ``[m]``: to the aggregate, or to what the others make of it."""
-        if self.steps.similarity == "leave_one_out":
+        if self.switches.similarity == "leave_one_out":
             return contribution.leave_out(evidence.gram, terms, same)
         return reputation.cosines(evidence.squared_norms, evidence.gram_times(terms), terms)
 
     def _judged(self, scored: Tensor) -> Tensor:
         """Who may be removed in this round, ``[P]`` bool."""
-        first = self.steps.removal_from
+        first = self.switches.removal_from
         return torch.zeros_like(scored) if first == "never" else scored & (self.times_scored >= first)
 
     def _too_low(self, updated: Tensor) -> Tensor:
@@ -296,11 +296,11 @@ class RFFL(Server):
         contributed, bound = (values[participant] for values in self.trust.contributions.bound())
         return (
             f"it contributed {contributed:.3f} of what the mean member does, at most {bound:.3f} with a confidence of "
-            f"{self.steps.removal_confidence}, and less than {self.trust.limits()[participant]:g} is too little"
+            f"{self.switches.removal_confidence}, and less than {self.trust.limits()[participant]:g} is too little"
         )
 
     def _first_weights(self) -> Tensor:
-        if self.steps.first_weights == "examples":
+        if self.switches.first_weights == "examples":
             return self.examples / self.examples.sum()
         return torch.full_like(self.examples, 1 / len(self.examples))
 
@@ -316,10 +316,10 @@ class RFFL(Server):
         last = weights if self.reputations is None else self.reputations
         if not scored.any():
             if self.members.any():
-                few = "nobody's upload" if self.steps.similarity == "own_included" else "one upload at most"
+                few = "nobody's upload" if self.switches.similarity == "own_included" else "one upload at most"
                 self._warn_once(f"{few} tells anything: rounds like this one change nothing")
             return last * self.members
-        starts_at_zero = self.reputations is None and self.steps.first_weights == "examples"
+        starts_at_zero = self.reputations is None and self.switches.first_weights == "examples"
         previous = torch.zeros_like(last) if starts_at_zero else last
         averaged = reputation.moving_average(previous, similarities.nan_to_num(0.0), self.alpha)
         shared = reputation.share_out(torch.where(scored, averaged, previous) * self.members, scored)
@@ -337,20 +337,20 @@ class RFFL(Server):
         return reputations
 
     def _threshold(self) -> float:
-        size = int(self.members.sum()) if self.steps.threshold == "members" else len(self.members)
+        size = int(self.members.sum()) if self.switches.threshold == "members" else len(self.members)
         return 1 / (3 * max(size, 1))
 
     def _quotas(self, reputations: Tensor, members: Tensor) -> Tensor:
         quotas = reputation.relative_quota(reputations * members)
         quotas = self.trust.capped(quotas, members, self.times_scored)
-        return reputation.settled(reputation.altruistic(quotas) if self.steps.altruism else quotas)
+        return reputation.settled(reputation.altruistic(quotas) if self.switches.altruism else quotas)
 
     def _download(self, evidence: Evidence, terms: Tensor, weights: Tensor, quotas: Tensor) -> Callable[[int], Tensor]:
         """What cuts the aggregate to each participant's quota, ``[P]``; NaN for whoever is no member."""
         aggregate = evidence.combined(reputation.weighted_sum, terms)
-        groups = list(self.layers) if self.steps.quota == "layer" else [evidence.dimension]
-        cut = largest_parts(aggregate, quotas, groups, self.coordinates, round_up=self.steps.quota == "layer")
-        if not self.steps.subtract_own:
+        groups = list(self.layers) if self.switches.quota == "layer" else [evidence.dimension]
+        cut = largest_parts(aggregate, quotas, groups, self.coordinates, round_up=self.switches.quota == "layer")
+        if not self.switches.subtract_own:
             return cut
         own = dict(zip(evidence.senders.tolist(), evidence.uploads, strict=True))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rffl_pl.functional import contribution
 from rffl_pl.functional.reputation import moving_average, relative_quota
-from rffl_pl.servers.steps import Steps
+from rffl_pl.servers.switches import Switches
 
 
 class Contributions:
@@ -114,16 +114,16 @@ class Trust:
     """All that a guarded server goes by beside reputations.
 
     Args:
-        steps: The switches.
+        switches: Of the server.
         participants: P.
     """
 
-    def __init__(self, steps: Steps, participants: int) -> None:
-        self.steps = steps
-        confidence = steps.removal_confidence
+    def __init__(self, switches: Switches, participants: int) -> None:
+        self.switches = switches
+        confidence = switches.removal_confidence
         self.contributions = Contributions(participants, confidence) if confidence != "off" else None
         sure = _SURE if confidence == "off" else confidence
-        self.confirmations = Confirmations(participants, sure, steps.confirmed_by) if steps.probation else None
+        self.confirmations = Confirmations(participants, sure, switches.confirmed_by) if switches.probation else None
         self.recent = torch.zeros(participants, dtype=torch.float64)
         self.earned = torch.zeros(participants, dtype=torch.float64)
         self.rested = torch.zeros(participants, dtype=torch.int64)
@@ -134,8 +134,8 @@ class Trust:
             self.contributions.add(similarities, scored)
         now = torch.where(scored, similarities, 0.0)
         self.earned = self.earned + now.clamp_min(0)
-        if self.steps.short_memory != "off":
-            averaged = moving_average(self.recent, now, self.steps.short_memory)
+        if self.switches.short_memory != "off":
+            averaged = moving_average(self.recent, now, self.switches.short_memory)
             self.recent = torch.where(scored, averaged, self.recent)
 
     def rest(self, silent: Tensor) -> None:
@@ -158,18 +158,18 @@ class Trust:
             members: Who is a member, ``[P]`` bool.
             rounds: In how many rounds everybody was scored, ``[P]``.
         """
-        if self.steps.short_memory != "off":
+        if self.switches.short_memory != "off":
             # An average that began at 0 has not seen a whole round.
-            seen = 1 - self.steps.short_memory ** rounds.double()
+            seen = 1 - self.switches.short_memory ** rounds.double()
             # A shard learnt by heart is silent too, late; one round of work and silence ever after is no contribution.
             working = members & (self.rested <= rounds)
             quotas = torch.minimum(quotas, relative_quota(torch.where(seen > 0, self.recent / seen, 0.0) * working))
         if self.contributions is not None:
             quotas = torch.where(self.contributions.bound()[1] < self.contributions.least, 0.0, quotas)
-        if self.steps.earned:
+        if self.switches.earned:
             quotas = torch.minimum(quotas, relative_quota(self.earned * members))
         if self.confirmations is not None:
-            quotas = torch.where(self.confirmations.after(self.steps.probation), quotas, 0.0)
+            quotas = torch.where(self.confirmations.after(self.switches.probation), quotas, 0.0)
         return quotas
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -270,7 +270,7 @@ def test_a_share_that_confirms_nobody(settings: dict[str, Any]) -> None:
         UserError, match=r"--server\.probation 1 with --server\.confirmed_by, but got 0, which has nobody"
     ):
         RFFL(confirmed_by=0.5, **settings)
-    assert RFFL(confirmed_by=0.5, **settings | {"probation": 1}).steps.confirmed_by == 0.5
+    assert RFFL(confirmed_by=0.5, **settings | {"probation": 1}).switches.confirmed_by == 0.5
 
 
 def test_a_past_that_weighs_all_where_there_is_none() -> None:

@@ -295,7 +295,7 @@ def test_bad_uploads_in_every_round(preset: str, kind: str) -> None:
     for now in range(13):
         here = {i for i, member in enumerate(server.members.tolist()) if member}
         verdict = step(server, spoil(local_updates(5, 37, seed=now), [1, 3], kind))
-        unfit = set() if kind == "1e38" and server.steps.clip else {1, 3} & here
+        unfit = set() if kind == "1e38" and server.switches.clip else {1, 3} & here
         assert set(verdict.set_aside) == unfit
         assert finite_fraction(verdict) == 1
 

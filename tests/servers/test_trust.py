@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rffl_pl.servers.steps import Steps
+from rffl_pl.servers.switches import Switches
 from rffl_pl.servers.trust import Confirmations, Trust
 
 EVERYBODY = torch.ones(2, dtype=torch.bool)
@@ -18,7 +18,7 @@ def numbers(*values: float) -> Tensor:
 
 def trust(participants: int, **switches: object) -> Trust:
     """What a server with these switches remembers of so many."""
-    return Trust(Steps.of("released", switches), participants)
+    return Trust(Switches.of("released", **switches), participants)
 
 
 def test_clones_are_one_vote() -> None:
@@ -92,7 +92,7 @@ def test_who_is_removed_caps_nobody(switches: dict[str, object], name: str, valu
 
 def test_silence_is_remembered() -> None:
     """A run that goes on pays the silent anew."""
-    memory, again = (Trust(Steps.of("guarded", {}), 2) for _ in range(2))
+    memory, again = (Trust(Switches.of("guarded"), 2) for _ in range(2))
     memory.rest(torch.tensor([1]))
     again.load_state_dict(memory.state_dict())
     assert again.rested.tolist() == [0, 1]

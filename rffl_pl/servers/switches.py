@@ -9,7 +9,7 @@ from rffl_pl.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class Switches:
     """How RFFL takes its steps; `rffl_pl.servers.RFFL` says what each switch does.
 
     Those with a default are what neither paper nor released code has.
@@ -55,20 +55,20 @@ class Steps:
             )
 
     @classmethod
-    def of(cls, preset: str, changes: dict[str, Any]) -> Steps:
+    def of(cls, preset: str, **changes: Any) -> Switches:
         """A preset's, with the switches that are not None in place of its own.
 
         Raises:
             UserError: If a switch is out of its range, or has nothing to go by.
         """
         given = {name: value for name, value in changes.items() if value is not None}
-        steps = cls(**PRESETS[preset] | given)
-        if "confirmed_by" in given and not steps.probation:
+        switches = cls(**PRESETS[preset] | given)
+        if "confirmed_by" in given and not switches.probation:
             raise UserError(
                 "Expected --server.probation 1 with --server.confirmed_by, but got 0, which has nobody confirmed; "
                 "give it, or --server.preset guarded, or leave --server.confirmed_by out."
             )
-        return steps
+        return switches
 
 
 _RELEASED: dict[str, Any] = {
