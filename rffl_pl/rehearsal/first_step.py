@@ -17,10 +17,9 @@ from rffl_pl.errors import UNFIT, UserError, ones_own, reason
 from rffl_pl.functional.fingerprints import changes, checksum, close, counts, fingerprint, left_alone, stays
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.runs.settings import EVERY_MODULES, beside_state
-from rffl_pl.training.objective import LocalRound, Objective, check_loss, check_remembered, not_trainable
+from rffl_pl.training.objective import LocalRound, Loss, Objective, check_loss, check_remembered, not_trainable
 from rffl_pl.training.parameters import astray, bind, flat_parameters, sharing_copy, trainable
 from rffl_pl.training.schedule import OptimizerFactory, make_optimizer
-from rffl_pl.training.stack import Loss
 
 
 def check_step(

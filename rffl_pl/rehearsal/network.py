@@ -19,8 +19,8 @@ from rffl_pl.errors import UNFIT, UserError, in_a_line, words_of
 from rffl_pl.functional.fingerprints import checksum, close, left_alone
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.models import Perceptron
+from rffl_pl.training.layout import channels_last
 from rffl_pl.training.parameters import modes_kept, running_statistics, sharing_copy
-from rffl_pl.training.stack import channels_last
 
 _MORE = 5
 """Words of padding that are put behind sentences, to see whether they count."""

@@ -18,6 +18,7 @@ from rffl_pl.functional.fingerprints import checksum
 from rffl_pl.functional.finite import all_finite
 from rffl_pl.functional.kept import kept_apart
 from rffl_pl.functional.streams import random_stream
+from rffl_pl.training.layout import channels_last
 from rffl_pl.training.objective import LocalRound, Objective, check_loss, check_remembered
 from rffl_pl.training.parameters import (
     aligned_rows,
@@ -29,7 +30,7 @@ from rffl_pl.training.parameters import (
 )
 from rffl_pl.training.scaffold import Corrections
 from rffl_pl.training.schedule import Examples, OptimizerFactory, Schedule, loss_on, make_optimizer
-from rffl_pl.training.stack import Stack, Turn, channels_last
+from rffl_pl.training.stack import Stack, Turn
 
 LossOf = Callable[[Tensor, Tensor], Tensor]
 """Of inputs and classes."""
@@ -248,8 +249,8 @@ class Cohort:
             self.optimizers[index],
             schedule.of(examples),
             seed,
-            schedule.proximal,
             before if anchor is None else anchor,
+            schedule.proximal,
             None if self.corrections is None else self.corrections.of(index),
         )
 
@@ -423,7 +424,7 @@ class Cohort:
             optimizer.zero_grad(set_to_none=True)
             with guard():
                 loss.backward()
-            self._draw(index, turn, added)
+            self._steer(index, turn, added)
             optimizer.step()
             self._ways[index] += optimizer.param_groups[0]["lr"]
             torch.clear_autocast_cache()  # the weights it holds in lower precision have just changed
@@ -437,14 +438,14 @@ class Cohort:
             )
         return total / count
 
-    def _draw(self, index: int, turn: Turn, added: list[tuple[nn.Parameter, Tensor]]) -> None:
+    def _steer(self, index: int, turn: Turn, added: list[tuple[nn.Parameter, Tensor]]) -> None:
         """Add the proximal term's gradients, and the correction, which is laid out in the first of some steps."""
         if turn.proximal or turn.correction is not None:
             for parameter in trainable(self.networks[index]):  # of sparse embeddings, to which nothing can be added
                 if parameter.grad is not None and parameter.grad.is_sparse:
                     parameter.grad = parameter.grad.to_dense()
         if turn.proximal:
-            for parameter, part in self._by_parameter(index, self.weights[index] - turn.drawn_to):
+            for parameter, part in self._by_parameter(index, self.weights[index] - turn.anchor):
                 if parameter.grad is not None:
                     parameter.grad.add_(part, alpha=turn.proximal)
         if turn.correction is not None and not added:

@@ -14,6 +14,10 @@ from rffl_pl.errors import UserError
 from rffl_pl.functional.fingerprints import described
 from rffl_pl.functional.kept import check_tensors
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From class logits ``[B, C]`` and classes ``[B]`` to one number; without one of a user's it is torch's `cross_entropy`
+itself."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRound:
@@ -84,6 +88,7 @@ def check_loss(objective: Objective, found: Any) -> Tensor:
             f"Expected the loss of --model.objective {type(objective).__name__} to be one number for a batch, which "
             f"the network can be trained by, but got {got}."
         )
+    assert isinstance(found, Tensor)
     return found
 
 

@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from rffl_pl.errors import UserError, check_number, words_of
+from rffl_pl.training.objective import Loss
 from rffl_pl.training.parameters import trainable
-from rffl_pl.training.stack import Loss
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 Batches = Iterable[tuple[Tensor, Tensor]]

@@ -127,9 +127,9 @@ def trained(
     drawn = []
     for number in range(rounds):
         seeds = [100 * seed + 10 * number + i for i in range(4)]
-        anchor = row if anchored else None
+        anchors = [row] * len(SIZES) if anchored else rows_
         correction = 0.1 * row if corrected else None
-        turns = [Turn(rows_[i], optimizers[i], shards[i], seeds[i], proximal, anchor, correction) for i in range(4)]
+        turns = [Turn(rows_[i], optimizers[i], shards[i], seeds[i], anchors[i], proximal, correction) for i in range(4)]
         losses = stack.train(turns, [rate, rate / 2])
         drawn += [random.random() + np.random.rand() + float(torch.rand(())), float(losses.sum())]
         done[0] += 1
@@ -258,7 +258,7 @@ def small_turn() -> tuple[Stack, Turn]:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     row = torch.cat([p.detach().flatten() for p in network.parameters()])
     shard = Shard(Reader(TensorDataset(torch.randn(9, 6), torch.arange(9) % 3)), torch.arange(9), 4)
-    return Stack(network, optimizer), Turn(row, optimizer, shard, 1)
+    return Stack(network, optimizer), Turn(row, optimizer, shard, 1, row)
 
 
 def test_sigterm_is_told_to_whom_no_round_ends() -> None:

@@ -180,7 +180,7 @@ def test_a_stack_trains_as_the_loop_does(name: str) -> None:
     network = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 3)).double()
     own = shards(torch.randn(sum(SIZES), 6, generator=torch.Generator().manual_seed(1)).double())
     row = flat_parameters(network)
-    turns = [Turn(row.clone(), momentum(copy.deepcopy(network).parameters()), own[i], seed=i) for i in own]
+    turns = [Turn(row.clone(), momentum(copy.deepcopy(network).parameters()), own[i], i, row) for i in own]
     Stack(network, turns[0].optimizer, LOSSES[name]()).train(turns, [0.1, 0.05])
     for i, turn in enumerate(turns):
         weights, _ = alone_in_double(network, momentum, own[i], seed=i, loss=lambda z, y: plainly(name, z, y))

@@ -19,8 +19,9 @@ from rffl_pl.functional.streams import others_state, random_stream, untouched
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
 from rffl_pl.runs import RunFolder
 from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.objective import Loss
 from rffl_pl.training.schedule import Examples, OptimizerFactory, Schedule
-from rffl_pl.training.stack import Loss, Stack, Turn, refusal
+from rffl_pl.training.stack import Stack, Turn, refusal
 from rffl_pl.training.stack.batches import Held
 from tests.cli.folders import DIGITS, Run, weights
 from tests.cohorts import CPU, Shuffled, mlp, seeded, sgd
@@ -153,7 +154,7 @@ def test_in_double_precision_to_twelve_digits(name: str, optimizer: str) -> None
     row = torch.cat([p.detach().flatten() for p in network.parameters()])
     own = [copy.deepcopy(network) for _ in SIZES]
     turns = [
-        Turn(row.clone(), OPTIMIZERS[optimizer](net.parameters()), examples[i], seed=i) for i, net in enumerate(own)
+        Turn(row.clone(), OPTIMIZERS[optimizer](net.parameters()), examples[i], i, row) for i, net in enumerate(own)
     ]
     rate = turns[0].optimizer.param_groups[0]["lr"]
     Stack(network, turns[0].optimizer).train(turns, [rate, 0.5 * rate])

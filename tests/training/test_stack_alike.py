@@ -15,8 +15,9 @@ from torch.utils.data import TensorDataset
 
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
+from rffl_pl.training.objective import Loss
 from rffl_pl.training.schedule import OptimizerFactory
-from rffl_pl.training.stack import Loss, Stack, Turn
+from rffl_pl.training.stack import Stack, Turn
 from rffl_pl.training.stack.batches import Held
 from rffl_pl.training.stack.networks import Draws, adapted, alike
 from tests.cohorts import seeded
@@ -68,7 +69,8 @@ def turn(
     optimizer.step()
     for state in optimizer.state.values():
         state["step"].fill_(steps)
-    return Turn(torch.full((15,), start), optimizer, Shard(Reader(data), torch.arange(count), batch), seed, **more)
+    weights, shard = torch.full((15,), start), Shard(Reader(data), torch.arange(count), batch)
+    return Turn(weights, optimizer, shard, seed, **{"anchor": weights} | more)
 
 
 ONES: Tensor = torch.ones(15)

@@ -1,7 +1,7 @@
 """Local training of several participants at once, their models as one stack."""
 
-from rffl_pl.training.stack.batches import channels_last
+from rffl_pl.training.stack.refusing import refusal
 from rffl_pl.training.stack.rows import Turn, repeat
-from rffl_pl.training.stack.training import TRAINER, Loss, Stack, refusal
+from rffl_pl.training.stack.training import TRAINER, Stack
 
-__all__ = ["TRAINER", "Loss", "Stack", "Turn", "channels_last", "refusal", "repeat"]
+__all__ = ["TRAINER", "Stack", "Turn", "refusal", "repeat"]

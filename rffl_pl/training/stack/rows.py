@@ -23,8 +23,8 @@ class Turn:
         optimizer: Its optimizer, whose state goes on.
         examples: Its training examples.
         seed: Seed of its random stream in this round.
-        proximal: How strongly its weights are drawn to an anchor.
-        anchor: Weights ``[D]``; by default its own, where they are now.
+        anchor: Weights ``[D]`` that its own are drawn to.
+        proximal: How strongly.
         correction: What is added to every gradient, ``[D]``; None for nothing.
     """
 
@@ -32,14 +32,9 @@ class Turn:
     optimizer: Optimizer
     examples: Passes
     seed: int
+    anchor: Tensor
     proximal: float = 0.0
-    anchor: Tensor | None = None
     correction: Tensor | None = None
-
-    @property
-    def drawn_to(self) -> Tensor:
-        """What the proximal term draws to, before the training."""
-        return self.weights if self.anchor is None else self.anchor
 
     @property
     def added(self) -> Tensor:
@@ -68,7 +63,7 @@ class Rows:
         self.taken = torch.tensor(taken, dtype=torch.float64)  # on the CPU, so that nobody asks a GPU how many
         self.steps = self.taken.clone().unsqueeze(1).to(self.weights.device, non_blocking=True)
         pulls = torch.tensor([turn.proximal for turn in turns], dtype=self.weights.dtype).unsqueeze(1)
-        self.anchors = torch.stack([turn.drawn_to for turn in turns]) if pulls.any() else None
+        self.anchors = torch.stack([turn.anchor for turn in turns]) if pulls.any() else None
         self.pulls = pulls.to(self.weights.device, non_blocking=True)
         corrected = any(turn.correction is not None for turn in turns)
         self.corrections = torch.stack([turn.added for turn in turns]) if corrected else None
@@ -79,7 +74,7 @@ class Rows:
         state = [slot[where] for slot in self.state]
         return Part(self.weights[where], state, self.steps[where], isinstance(where, slice))
 
-    def draw(self, active: list[int], part: Part, grad: Tensor) -> None:
+    def steer(self, active: list[int], part: Part, grad: Tensor) -> None:
         """Add to the gradients ``[m, D]`` of some rows those of their proximal terms, and their corrections."""
         where = index_of(active, grad.device)
         if self.anchors is not None:
