@@ -10,7 +10,7 @@ from rffl_pl.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
-    """How RFFL takes its steps; `rffl_pl.servers.RFFL` says what each switch does.
+    """How RFFL weighs, scores, removes and pays; `rffl_pl.servers.RFFL` says what each switch does.
 
     Those with a default are what neither paper nor released code has.
     """

@@ -68,7 +68,7 @@ def trained(name: str, device: str, *, stacked: bool) -> Tensor:
 def steps(made: Cohort, shards: Mapping[int, Shard]) -> None:
     """A local epoch of everybody: a round but for its ends, where each is asked whether its weights are finite."""
     if made._stack is not None:
-        turns = [Turn(made.weights[i], made.optimizers[i], shard, i) for i, shard in shards.items()]
+        turns = [Turn(made.weights[i], made.optimizers[i], shard, i, made.weights[i]) for i, shard in shards.items()]
         made._stack.train(turns, [0.03])
         return
     for i, shard in shards.items():
