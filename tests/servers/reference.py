@@ -38,7 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 OFF: dict[str, Any] = {  # what neither paper nor released code has
     "similarity": "own_included",  # leave_one_out: to what the others alone make
-    "duplicates": "each",  # once: uploads with a cosine above 0.99 share one weight and no similarity
+    "duplicates": "each",  # once: uploads that repeat each other share one weight and no similarity
     "probation": 0,  # rounds without a download, which last until enough of the others agree
     "confirmed_by": 1 / 3,  # the share of the others that is enough
     "removal_confidence": "off",  # of removal
@@ -139,6 +139,16 @@ def top_k_vector(x: Vector, q: float) -> list[float]:
     return top_k(x, math.floor(len(x) * q) if q > 0 else 0)
 
 
+def shared_out(values: Vector, heirs: Sequence[bool]) -> list[float] | None:
+    """Those of the heirs scaled so that all add up to 1; None where negative ones leave too little to divide by."""
+    theirs = [v for v, heir in zip(values, heirs, strict=True) if heir]
+    mass = 1 - math.fsum(v for v, heir in zip(values, heirs, strict=True) if not heir)
+    if not math.fsum(theirs) > math.fsum(map(abs, theirs)) / 10 or mass <= 0:
+        return None
+    total = math.fsum(theirs)
+    return [v / total * mass if heir else v for v, heir in zip(values, heirs, strict=True)]
+
+
 @dataclass
 class Round:
     """Everything the server decided in one round; lists are indexed by participant."""
@@ -154,7 +164,15 @@ class Round:
 
 
 class ReferenceRFFL:
-    """The server of one run; ``settings`` are a preset's entries with whatever a test flips."""
+    """The server of one run; ``settings`` are a preset's entries with whatever a test flips.
+
+    Every number of a rule, and every rule that a test takes out, is an attribute of its own.
+    """
+
+    like = 0.99  # a cosine above it makes two uploads one
+    copy = 1 - 1e-6  # and above this one among those that are each like more than half of all
+    least = 0.1  # who surely contributes less is removed, and as a member downloads nothing
+    against = -0.5  # the limit of removal for whoever was confirmed
 
     def __init__(
         self, sizes: Sequence[int], layers: Sequence[int], bound: float, alpha: float = 0.95, **settings: Any
@@ -175,6 +193,9 @@ class ReferenceRFFL:
         self.similar: list[list[float]] = [[] for _ in self.sizes]
         self.agreed: dict[tuple[int, int], list[float]] = {}
         self.confirmed = [False] * self.count
+        self.told = [False] * self.count  # who has ever sent anything but zeros
+        self.scored = [0] * self.count  # rounds in which everybody had a similarity
+        self.rested = [0] * self.count  # rounds in which others told something, and it nothing any more
 
     def upload(self, update: Vector) -> list[float]:
         """What a participant sends of its own update."""
@@ -184,7 +205,8 @@ class ReferenceRFFL:
         """One round; ``uploads`` holds what every participant that sends has sent."""
         dimension = sum(self.layers)
         good = {i: x for i, x in uploads.items() if self.members[i] and finite(x) and norm(x) > 0}
-        same = {i: {j for j in good if i == j or self.repeats(good[i], good[j])} for i in good}
+        silent = [i for i, x in uploads.items() if self.members[i] and finite(x) and norm(x) == 0 and self.told[i]]
+        same = self.repeated(good)
         weights = [self.weights[i] / len(same[i]) if i in good else 0.0 for i in range(self.count)]
         terms = {i: normalise(x, self.bound) if self.on["normalise"] else x for i, x in good.items()}
 
@@ -197,31 +219,36 @@ class ReferenceRFFL:
 
         aggregate = combined(set())
         alone = self.on["similarity"] == "leave_one_out"
-        if alone and all(len(same[i]) == len(good) for i in good):  # and nothing to compare it with
-            similarities = [math.nan if i in good else 0.0 for i in range(self.count)]
-        else:
-            similarities = [
-                cosine(combined(same[i]) if alone else aggregate, good[i]) if i in good else 0.0
-                for i in range(self.count)
-            ]
+        similarities = [0.0] * self.count
+        compared = any(len(same[i]) < len(good) for i in good) if alone else bool(good)  # there is something to be like
+        for i in good:
+            similarities[i] = cosine(combined(same[i]) if alone else aggregate, good[i]) if compared else math.nan
+        self.rest(silent, compared)
+        for i in self.unscored(silent):
+            similarities[i] = math.nan
+        self.told = [told or i in good for i, told in enumerate(self.told)]
         self.remember(similarities, good, same)
 
+        scored = [m and not math.isnan(s) for m, s in zip(self.members, similarities, strict=True)]
         averaged = [
-            (r if math.isnan(s) else moving_average(r, s, self.alpha)) if m else 0.0
-            for r, s, m in zip(self.reputations, similarities, self.members, strict=True)
+            moving_average(r, s, self.alpha) if here else r
+            for r, s, here in zip(self.reputations, similarities, scored, strict=True)
         ]
-        total = math.fsum(averaged)
-        # Where negative ones leave too little of it the last valid ones stay: at first these are the first weights.
-        least = math.fsum(map(abs, averaged)) / 10
-        new = [r / total for r in averaged] if total > least else list(self.weights)
+        # Where nobody is scored, or negative ones leave too little, the last valid stay: at first the first weights.
+        shared = shared_out(averaged, scored) if any(scored) else None
+        new = list(self.weights) if shared is None else shared
 
-        removed: list[int] = []
-        if self.on["removal_from"] != "never" and self.round >= self.on["removal_from"]:
-            removed = [i for i in range(self.count) if self.members[i] and self.too_little(i, new[i])]
+        judged = [
+            self.on["removal_from"] != "never" and here and self.scored[i] >= self.on["removal_from"]
+            for i, here in enumerate(scored)
+        ]
+        removed = [i for i in range(self.count) if judged[i] and self.too_little(i, new[i])]
         members = [m and i not in removed for i, m in enumerate(self.members)]
-        new = [r if m else 0.0 for r, m in zip(new, members, strict=True)]
-        total = math.fsum(new)
-        new = [r / total for r in new] if total > math.fsum(map(abs, new)) / 10 else new
+        self.scored = [times + here for times, here in zip(self.scored, scored, strict=True)]
+        if removed:  # what they had goes to the scored, or to all who have something
+            left = [r if m else 0.0 for r, m in zip(new, members, strict=True)]
+            scored_members = [here and m for here, m in zip(scored, members, strict=True)]
+            new = shared_out(left, scored_members) or shared_out(left, [r != 0 for r in left]) or left
 
         share = self.capped(quotas(new, members), members)
         if self.on["altruism"]:
@@ -233,9 +260,27 @@ class ReferenceRFFL:
         self.round += 1
         return result
 
-    def repeats(self, x: Vector, y: Vector) -> bool:
-        """Whether two uploads count as one."""
-        return self.on["duplicates"] == "once" and cosine(x, y) > 0.99
+    def repeated(self, good: Mapping[int, Vector]) -> dict[int, set[int]]:
+        """Whom everybody's upload counts as one with, itself among them."""
+        if self.on["duplicates"] == "each":
+            return {i: {i} for i in good}
+        cosines = {(i, j): cosine(good[i], good[j]) for i in good for j in good if i < j}
+        cosines |= {(j, i): value for (i, j), value in cosines.items()}
+        like = {i: {j for j in good if i == j or cosines[i, j] > self.like} for i in good}
+        most = {i for i in good if 2 * len(like[i]) > len(good)}
+        return {
+            i: {j for j in good if i == j or cosines[i, j] > (self.copy if i in most and j in most else self.like)}
+            for i in good
+        }
+
+    def rest(self, silent: Sequence[int], compared: bool) -> None:
+        """Who tells nothing any more, in a round that compares uploads, has rested once more."""
+        for i in silent:
+            self.rested[i] += compared
+
+    def unscored(self, silent: Sequence[int]) -> Sequence[int]:
+        """Silence is no evidence against whoever has told something before."""
+        return silent
 
     def remember(self, similarities: Vector, good: Mapping[int, Vector], same: Mapping[int, set[int]]) -> None:
         """What the guards go by: similarities beside their mean, and who agrees with whom."""
@@ -247,7 +292,7 @@ class ReferenceRFFL:
                 self.pairs[i].append((similarities[i], mean))
         above = NormalDist().inv_cdf(0.999 if self.on["removal_confidence"] == "off" else self.on["removal_confidence"])
         for i, j in [(i, j) for i in good for j in good]:
-            self.agreed.setdefault((i, j), []).append(0.0 if j in same[i] else agreement(good[i], good[j]))
+            self.agreed.setdefault((i, j), []).append(self.agreement(good, i, j, same))
         for i in good:
             others = {j: 1 / len(same[j]) for j in good if j not in same[i]}
             votes = sum(
@@ -256,13 +301,30 @@ class ReferenceRFFL:
             if votes > 0 and votes > sum(others.values()) * self.on["confirmed_by"] - 1e-9:
                 self.confirmed[i] = True
 
+    def agreement(self, good: Mapping[int, Vector], i: int, j: int, same: Mapping[int, set[int]]) -> float:
+        """Of two participants in one round: nothing where they are the same, in whatever round it is added up."""
+        return 0.0 if j in same[i] else agreement(good[i], good[j])
+
     def too_little(self, i: int, reputation: float) -> bool:
         """Whether a member is to be removed."""
         among = sum(self.members) if self.on["threshold"] == "members" else self.count
         threshold = 1 / 3 / max(among, 1)
         if self.on["removal_confidence"] == "off":
             return reputation < threshold
-        return upper_bound(self.pairs[i], 0.9, self.on["removal_confidence"]) < 0.1
+        limit = self.against if self.on["probation"] and self.confirmed[i] else self.least
+        return self.at_most(i) < limit
+
+    def at_most(self, i: int) -> float:
+        """What somebody contributed of late, of what the mean member does, at most."""
+        return upper_bound(self.pairs[i], 0.9, self.on["removal_confidence"])
+
+    def at_rest(self, i: int) -> bool:
+        """Whether somebody was silent in more rounds than it was scored in."""
+        return self.rested[i] > self.scored[i]
+
+    def idle(self, i: int) -> bool:
+        """Whether somebody surely contributes less than a tenth, and downloads nothing, a member or not."""
+        return self.on["removal_confidence"] != "off" and self.at_most(i) < self.least
 
     def capped(self, share: list[float], members: Sequence[bool]) -> list[float]:
         """Quotas, at most what recent and all similarities allow, and nothing in probation."""
@@ -272,10 +334,11 @@ class ReferenceRFFL:
             for values in self.similar:
                 weights = [self.on["short_memory"] ** (len(values) - 1 - t) for t in range(len(values))]
                 recent.append(math.fsum(w * s for w, s in zip(weights, values, strict=True)) / max(sum(weights), 1e-12))
-            caps.append(quotas(recent, members))
+            caps.append(quotas(recent, [m and not self.at_rest(i) for i, m in enumerate(members)]))
         if self.on["earned"]:
             caps.append(quotas([math.fsum(max(s, 0) for s in values) for values in self.similar], members))
         share = [min(each) for each in zip(*caps, strict=True)]
+        share = [0.0 if self.idle(i) else q for i, q in enumerate(share)]
         if self.on["probation"]:
             uploads = [len(self.agreed.get((i, i), [])) for i in range(self.count)]
             free = [self.confirmed[i] and uploads[i] >= self.on["probation"] for i in range(self.count)]

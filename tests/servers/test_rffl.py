@@ -1,163 +1,26 @@
-"""RFFL against a float64 reference written from the specification, and what no round may ever break."""
+"""RFFL: rounds by hand, and what no round may ever break."""
 
 import itertools
-import math
 import warnings
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from rffl_pl.servers import RFFL, Verdict
-from tests.servers.reference import PRESETS, ReferenceRFFL, Round
+from rffl_pl.servers import RFFL
+from tests.servers.switches import LAYERS, assert_finite, local_updates, presets, started, step
 from tests.servers.tasks import (
-    assert_equal,
     assert_refused,
     downloads,
     every_kind,
     finite_fraction,
-    sent,
     shards,
     spoil,
     task,
-    through_file,
 )
 
-LAYERS = {37: [1, 17, 1, 5, 13], 101: [3, 1, 64, 7, 1, 25]}
-GAMMA = 0.5
-
-ALTERNATIVES: dict[str, Sequence[Any]] = {
-    "clip": (True, False),
-    "normalise": (True, False),
-    "first_weights": ("examples", "uniform"),
-    "threshold": ("members", "participants"),
-    "removal_from": (0, 3, 10, "never"),
-    "quota": ("layer", "vector"),
-    "altruism": (True, False),
-    "subtract_own": (True, False),
-    "similarity": ("own_included", "leave_one_out"),
-    "duplicates": ("each", "once"),
-    "probation": (0, 1, 4),
-    "confirmed_by": (1 / 3, 0.5),
-    "removal_confidence": ("off", 0.9, 0.999),
-    "short_memory": ("off", 0.0, 0.5),
-    "earned": (True, False),
-}
-FLIPS = [  # confirmation goes with probation alone
-    pytest.param(
-        preset,
-        {name: value} | ({"probation": steps["probation"] or 1} if name == "confirmed_by" else {}),
-        id=f"{preset}-{name}={value}",
-    )
-    for preset, steps in PRESETS.items()
-    for name, values in ALTERNATIVES.items()
-    for value in values
-    if value != steps[name]
-]
-presets = pytest.mark.parametrize("preset", PRESETS)
 NAN, INF = float("nan"), float("inf")
-
-
-def local_updates(participants: int, entries: int, seed: int) -> Tensor:
-    """Updates of one round: the first participant works against the common direction, the last with it.
-
-    Lengths go from below the norm bound to far above it.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    common = torch.randn(entries, generator=generator)
-    agreement = torch.linspace(-0.6, 2, participants)[:, None] if participants > 1 else torch.ones(1, 1)
-    lengths = (10.0 ** torch.linspace(-1, 1, participants))[torch.randperm(participants, generator=generator), None]
-    noise = torch.randn(participants, entries, generator=generator)
-    drawn: Tensor = (agreement * common + noise) * lengths / entries**0.5
-    return drawn
-
-
-def started(examples: Sequence[int], layers: Sequence[int], **settings: Any) -> RFFL:
-    """A server before its first round."""
-    server = RFFL(gamma=settings.pop("gamma", GAMMA), **settings)
-    server.start(task(examples, layers))
-    return server
-
-
-def step(server: RFFL, updates: Tensor) -> Verdict:
-    """One round in which all members send."""
-    senders = server.members.nonzero().flatten().tolist()
-    return server.step(sent(server, updates)[senders], senders)
-
-
-def assert_finite(verdict: Verdict) -> None:
-    """No number of a verdict in which everybody has sent is NaN or infinite."""
-    for values in (verdict.weights, verdict.similarities, verdict.reputations, verdict.quotas, downloads(verdict)):
-        assert values.isfinite().all()
-
-
-def assert_same(
-    verdict: Verdict, expected: Round, reference: ReferenceRFFL, uploads: Mapping[int, list[float]]
-) -> None:
-    """Every number of the verdict is the reference's."""
-
-    def close(actual: Tensor, values: Sequence[float]) -> None:
-        torch.testing.assert_close(actual.double(), torch.tensor(values).double(), rtol=1e-5, atol=1e-5, equal_nan=True)
-
-    senders = list(uploads)
-    assert verdict.members.tolist() == expected.members
-    assert list(verdict.removed) == expected.removed
-    close(verdict.weights, expected.weights)
-    close(verdict.similarities[senders], [expected.similarities[i] for i in senders])
-    close(verdict.reputations, expected.reputations)
-    close(verdict.quotas, expected.quotas)
-    for i, quota in enumerate(verdict.quotas.tolist()):
-        # With the server's own quota: beside a whole number of entries, rounding would hang on the last bit of it.
-        close(verdict.download(i), reference.download(expected, i, uploads.get(i), quota))
-
-
-def run_both(
-    preset: str, changes: dict[str, Any], *, participants: int, entries: int, rounds: int, seed: int, alpha: float
-) -> int:
-    """Compare server and reference for some rounds; returns how many participants were removed."""
-    layers = LAYERS[entries]
-    server = started(shards(participants), layers, preset=preset, alpha=alpha, **changes)
-    reference = ReferenceRFFL(shards(participants), layers, GAMMA, alpha, **(PRESETS[preset] | changes))
-    for now in range(rounds):
-        updates = local_updates(participants, entries, seed=1000 * seed + now)
-        senders = [i for i, member in enumerate(reference.members) if member]
-        outgoing = sent(server, updates)
-        uploads = {i: reference.upload(updates[i].tolist()) for i in senders}
-        torch.testing.assert_close(outgoing[senders], torch.tensor([*uploads.values()]), rtol=1e-5, atol=1e-6)
-        verdict = server.step(outgoing[senders], senders)
-        assert_same(verdict, reference.step(uploads), reference, uploads)
-        told = len(senders) > 1 or reference.on["similarity"] == "own_included"  # alone there is nothing to be like
-        assert [i for i, s in enumerate(verdict.similarities.tolist()) if not math.isnan(s)] == senders * told
-    return participants - sum(reference.members)
-
-
-alone = pytest.mark.filterwarnings("ignore:Round .*one upload at most tells anything")
-
-
-@pytest.mark.parametrize("entries", LAYERS)
-@pytest.mark.parametrize("participants", [1, 2, 5, 12])
-@alone
-@presets
-def test_preset_is_the_reference(preset: str, participants: int, entries: int) -> None:
-    """A preset computes another algorithm than its column of the specification, in some round."""
-    for seed in range(2):
-        run_both(preset, {}, participants=participants, entries=entries, rounds=13, seed=seed, alpha=0.95)
-
-
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("preset", "changes"), FLIPS)
-def test_single_switch_is_the_reference(preset: str, changes: dict[str, Any], seed: int) -> None:
-    """A switch, alone, does something else than its row of the specification, or moves another row too."""
-    run_both(preset, changes, participants=7, entries=37, rounds=13, seed=seed, alpha=0.7)
-
-
-@presets
-def test_comparison_includes_removals(preset: str) -> None:
-    """The comparisons above would be about rounds in which everybody stays."""
-    removed = run_both(preset, {}, participants=7, entries=37, rounds=13, seed=0, alpha=0.7)
-    assert 0 < removed < 6
 
 
 def test_golden_released_round() -> None:
@@ -203,85 +66,6 @@ def test_who_is_removed_has_nothing() -> None:
     assert verdict.removed == (2,)
     assert not verdict.reputations.signbit().any()
     assert not verdict.quotas.signbit().any()
-
-
-@pytest.mark.parametrize("changes", [{}, {"removal_from": 0}, {"quota": "vector"}], ids=str)
-@alone
-@presets
-def test_one_participant(preset: str, changes: dict[str, Any]) -> None:
-    """A lone participant is removed from its own federation, or does not get its whole aggregate."""
-    server = started([40], LAYERS[37], preset=preset, **changes)
-    for now in range(12):
-        updates = local_updates(1, 37, seed=now)
-        verdict = step(server, updates)
-        quota = 0.0 if preset == "guarded" else 1.0  # where nobody else can confirm it, it trains alone
-        assert (verdict.reputations.item(), verdict.quotas.item(), verdict.removed) == (1.0, quota, ())
-        upload = sent(server, updates)[0]
-        expected = upload * GAMMA / upload.norm() - upload if preset == "paper" else upload * quota
-        torch.testing.assert_close(verdict.download(0), expected)
-
-
-@presets
-def test_zero_upload(preset: str) -> None:
-    """A participant that learnt nothing makes the round NaN or enters the aggregate."""
-    layers = LAYERS[37]
-    updates = local_updates(4, 37, seed=5)
-    updates[1] = 0
-    server = started(shards(4), layers, preset=preset)
-    reference = ReferenceRFFL(shards(4), layers, GAMMA, **PRESETS[preset])
-    uploads = {i: reference.upload(row.tolist()) for i, row in enumerate(updates)}
-    verdict = step(server, updates)
-    assert_finite(verdict)
-    assert verdict.similarities[1] == 0
-    assert verdict.set_aside == ()
-    assert_same(verdict, reference.step(uploads), reference, uploads)
-
-
-@pytest.mark.parametrize(
-    "poison",
-    [[NAN] * 37, [NAN] + [0.1] * 36, [0.1] * 36 + [INF], [-INF] + [0.0] * 36, [INF, -INF, NAN] + [1.0] * 34],
-    ids=["all nan", "one nan", "one inf", "one -inf", "mixed"],
-)
-@presets
-def test_broken_upload(preset: str, poison: list[float]) -> None:
-    """One participant's NaN or infinity reaches the aggregate, the others' reputations or anybody's download."""
-    layers = LAYERS[37]
-    server = started(shards(4), layers, preset=preset)
-    reference = ReferenceRFFL(shards(4), layers, GAMMA, **PRESETS[preset])
-    for now in range(12):
-        updates = local_updates(4, 37, seed=now)
-        updates[2] = torch.tensor(poison)
-        senders = [i for i, member in enumerate(reference.members) if member]
-        uploads = {i: reference.upload(updates[i].tolist()) for i in senders}
-        verdict = step(server, updates)
-        assert verdict.set_aside == ((2,) if 2 in senders else ())
-        assert verdict.weights[2] == 0
-        assert_same(verdict, reference.step(uploads), reference, uploads)
-        assert downloads(verdict).isfinite().all()
-
-
-@every_kind
-@pytest.mark.parametrize("bad", [[2], [0, 6], [0, 1, 2, 4, 6]], ids=str)
-@presets
-def test_bad_uploads_do_not_count(preset: str, bad: list[int], kind: str) -> None:
-    """A bad upload gets into a number, is not named, or makes another round than if it had not been sent."""
-    for now in (0, 2):
-        server = started(shards(7), LAYERS[37], preset=preset, removal_from="never")
-        reference = ReferenceRFFL(shards(7), LAYERS[37], GAMMA, **(PRESETS[preset] | {"removal_from": "never"}))
-        for earlier in range(now):
-            rows = local_updates(7, 37, seed=earlier)
-            step(server, rows)
-            reference.step({i: reference.upload(row.tolist()) for i, row in enumerate(rows)})
-        rows = torch.tensor([reference.upload(row.tolist()) for row in local_updates(7, 37, seed=now)])
-        verdict = server.step(spoil(rows, bad, kind), list(range(7)))
-        assert verdict.set_aside == tuple(bad)
-        assert finite_fraction(verdict) == 1
-        good = {i: rows[i].tolist() for i in range(7) if i not in bad}
-        expected = reference.step(good)
-        assert_same(verdict, expected, reference, good)
-        assert (
-            [verdict.weights[i].item() for i in bad] == [verdict.similarities[i].item() for i in bad] == [0] * len(bad)
-        )
 
 
 @every_kind
@@ -444,25 +228,6 @@ def test_supports_nest(preset: str) -> None:
 
 
 @presets
-def test_permutation_of_participants(preset: str) -> None:
-    """A participant's number decides something."""
-    order = torch.randperm(7, generator=torch.Generator().manual_seed(0))
-    sizes = torch.tensor(shards(7))
-    straight = started(sizes.tolist(), LAYERS[37], preset=preset, alpha=0.7)
-    permuted = started(sizes[order].tolist(), LAYERS[37], preset=preset, alpha=0.7)
-    for now in range(13):
-        updates = local_updates(7, 37, seed=now)
-        one, other = step(straight, updates), step(permuted, updates[order])
-        assert torch.equal(one.members[order], other.members)
-        for name in ("weights", "similarities", "reputations", "quotas"):
-            torch.testing.assert_close(
-                getattr(one, name)[order], getattr(other, name), atol=1e-6, rtol=0, equal_nan=True
-            )
-        torch.testing.assert_close(downloads(one)[order], downloads(other), atol=1e-6, rtol=0)
-    assert not one.members.all()
-
-
-@presets
 def test_removed_for_ever(preset: str) -> None:
     """Somebody who was removed comes back, weighs something or downloads something."""
     server = started(shards(7), LAYERS[37], preset=preset, alpha=0.7)
@@ -478,23 +243,6 @@ def test_removed_for_ever(preset: str) -> None:
             assert torch.equal(verdict.download(i), torch.zeros(37))
         assert verdict.reputations.sum().item() == pytest.approx(1)
     assert gone
-
-
-@pytest.mark.parametrize("options", [{"preset": preset} for preset in PRESETS] + [{"earned": True}], ids=str)
-def test_resumes_to_the_same_bits(options: dict[str, Any]) -> None:
-    """A run that was interrupted after any round goes on otherwise than one that was not, or a saved state moves on."""
-    rounds = [local_updates(7, 37, seed=now) for now in range(13)]
-    whole = started(shards(7), LAYERS[37], alpha=0.7, **options)
-    saved, verdicts = [whole.state_dict()], []
-    for updates in rounds:
-        verdicts.append(step(whole, updates))
-        saved.append(whole.state_dict())
-    assert not verdicts[-1].members.all()
-    for done in (0, 1, 6, 11):
-        resumed = started(shards(7), LAYERS[37], alpha=0.7, **options)
-        resumed.load_state_dict(through_file(saved[done]))
-        for updates, verdict in zip(rounds[done:], verdicts[done:], strict=True):
-            assert_equal(step(resumed, updates), verdict)
 
 
 def test_starts_afresh() -> None:
