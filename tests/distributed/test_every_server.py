@@ -18,27 +18,38 @@ SAME = {"standalone", "fedavg_released", "foolsgold_sum", "sign_sgd_literal"}
 SERVERS = sorted({path.stem for path in (ROOT / "configs" / "servers").iterdir()} - SAME)
 SERVERS += [f"{server} by halves" for server in ("rffl", "fedavg", "foolsgold")]
 SERVERS += ["rffl attacked", "rffl by halves attacked"]
+SERVERS += ["guarded by halves", "guarded by clones", "guarded sure by clones", "rffl with all guards by clones"]
 ATTACKS = (
     "--adversaries", "[]", "--adversaries+=OnOff", "--adversaries.honest", 1, "--adversaries.period", 2,
     "--adversaries+=Replay", "--adversaries+=DeltaWeights", "--adversaries.noise", 0.1, "--adversaries+=Imitation",
     "--adversaries+=Sybil", "--adversaries.jitter", 0.1, "--adversaries+=Sybil", "--adversaries+=MinMax",
     "--adversaries+=Mimic", "--adversaries.warmup", 3, "--adversaries+=Backdoor", "--adversaries+=Fang",
 )  # fmt: skip
+SURE = ("--server.earned", "true", "--server.confirmed_by", 0.5)
+GUARDS = (
+    "--server.similarity", "leave_one_out", "--server.normalise", "true", "--server.duplicates", "once",
+    "--server.probation", 1, "--server.removal_confidence", 0.999, "--server.short_memory", 0.5, *SURE,
+)  # fmt: skip
 
 
 def line(kind: str, name: str, *more: object) -> str:
     """A federation of five, a free-rider, a flipper of labels and an omniscient adversary under one server.
 
-    By halves, one half of the members takes part in each round. Attacked, it is by ten others instead.
+    By halves, one half of the members takes part in each round. Attacked, it is by ten others instead; by clones, by
+    three of a kind. Sure, whoever guards asks half of the others and pays nobody ahead.
     """
     server, _, how = kind.partition(" ")
     more = (*more, "--federation.participation", 0.5) if "by halves" in how else more
     configs = ("configs/digits.yaml", f"configs/servers/{server}.yaml", "configs/adversaries/label_flip.yaml")
     adam = ("--model.local_epochs", 1, "--model.optimizer", "Adam", "--model.optimizer.lr", 0.003)
     usual = ("--adversaries+=FreeRider", "--adversaries+=InnerProduct", "--federation.adversaries", 3)
-    attacks = (*ATTACKS, "--federation.adversaries", 10) if "attacked" in how else usual
+    clones = ("--adversaries", "[]", *["--adversaries+=Sybil"] * 3, "--federation.adversaries", 3)
+    attacks = (*ATTACKS, "--federation.adversaries", 10) if "attacked" in how else clones if "clones" in how else usual
+    switches = GUARDS if "all guards" in how else SURE if "sure" in how else ()
     files = [argument for config in configs for argument in ("--config", config)]
-    return " ".join(map(str, ("fit", *files, *adam, *attacks, *QUICK, "--run.name", f"{named(kind)}-{name}", *more)))
+    return " ".join(
+        map(str, ("fit", *files, *adam, *attacks, *switches, *QUICK, "--run.name", f"{named(kind)}-{name}", *more))
+    )
 
 
 def named(kind: str) -> str:
@@ -106,3 +117,7 @@ def test_ranks_and_checkpoints_do_not_matter(tmp_path: Path) -> None:
             assert [(i, set(kept)) for i, kept in alone["server"]["colluders"].items() if kept] == [
                 (12, {"z", "rounds"})
             ]
+        if "clones" in server:
+            trust = alone["server"]["rule"]["trust"]
+            assert trust["confirmations.confirmed"].tolist() == [True] * 5 + [False] * 3, server
+            assert not trust["confirmations.totals"][5:, 5:].any(), server  # the same, in every round

@@ -23,6 +23,7 @@ STATES = [
     "foolsgold by halves",
     "sign_sgd by halves",
     "centered_clipping by halves",
+    "guarded sure by clones",
 ]
 """Whose state a run goes on with in another kind of exchange: numbers per participant, vectors, histories."""
 KINDS = [
@@ -38,6 +39,7 @@ KINDS = [
     "flame",
     "geometric_median",
     "guarded",
+    "guarded by halves",
     "iafl",
     "krum",
     "median",
@@ -53,8 +55,12 @@ FOUR, TWO = ("--trainer.max_epochs", 4), ("--trainer.max_epochs", 2)
 
 
 def words(kind: str, name: str, *more: object) -> str:
-    """A federation of five, two free-riders and one whose uploads are unfit or zeros, with uploads in small blocks."""
-    attacks = ("--adversaries", "[]", "--adversaries+=FreeRider", "--adversaries+=tests.distributed.probe.Unfit")
+    """A federation of five, two free-riders and one whose uploads are unfit or zeros, with uploads in small blocks.
+
+    By clones, the free-riders are.
+    """
+    riders = f"--adversaries+={'Sybil' if 'clones' in kind else 'FreeRider'}"
+    attacks = ("--adversaries", "[]", riders, "--adversaries+=tests.distributed.probe.Unfit")
     preset = ("--server.preset", "paper", "--server.alpha", 0.3) if kind.endswith(" paper") else ()
     noise = ("--server.noise", 0.1) if kind == "norm_bound" else ()
     blocks = "--trainer.callbacks+=tests.distributed.probe.SmallBlocks"
