@@ -110,7 +110,7 @@ def clones(common: Tensor, own: Tensor, now: int) -> Tensor:
     elif now < 7:
         rows[4:] = own[4] + 0.5 * own[4:]
     elif now < 9:
-        rows = common + 0.05 * own
+        rows = common + (0.05 if now == 7 else 0.005) * own
         rows[5], rows[6] = rows[0], own[6]
     else:
         rows[5], rows[6] = rows[3], rows[3] + 0.1 * own[6]
