@@ -36,7 +36,8 @@ def made_up(participants: int, now: int, own: float = 1.0) -> Tensor:
     """A round of updates with a common direction, as long as the norm bound or a little longer."""
     generator = torch.Generator().manual_seed(now)
     common, apart = (torch.randn(shape, generator=generator) for shape in ((101,), (participants, 101)))
-    return (common + own * apart) / 101**0.5
+    rows: Tensor = (common + own * apart) / 101**0.5
+    return rows
 
 
 def assert_permuted(rounds: list[Tensor], preset: str, changes: dict[str, Any]) -> int:

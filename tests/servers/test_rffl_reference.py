@@ -140,6 +140,20 @@ def test_comparison_meets_every_switch(preset: str, changes: dict[str, Any]) -> 
     assert met == (changes != {"threshold": "participants"} or preset != "guarded")  # which goes by contributions
 
 
+@pytest.mark.parametrize("preset", ["released", "paper"])
+def test_comparison_meets_either_threshold(preset: str) -> None:
+    """Whoever lies between the thresholds of all and of those who are left goes whatever the switch says, or stays."""
+    rounds = []
+    for now in range(16):
+        common, apart = torch.randn(2, 101, generator=torch.Generator().manual_seed(now))
+        apart -= apart @ common / common.square().sum() * common
+        rows = torch.stack([*[-common] * 2, 0.19 * common + apart, *[common] * 4])
+        rounds.append(rows / 101**0.5)
+    switches: list[dict[str, Any]] = [{"threshold": name, "removal_from": 0} for name in ("members", "participants")]
+    removed = [run_both(preset, changes, rounds, alpha=0.7) for changes in switches]
+    assert removed == [3, 2]
+
+
 RULES: dict[str, tuple[Cast, dict[str, Any]]] = {
     "near copies are one": (clones, {"like": 1.0}),
     "of a majority copies alone are one": (clones, {"copy": 0.99}),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.servers.switches import Switches
-from rffl_pl.servers.trust import Confirmations, Trust
+from rffl_pl.servers.trust import Confirmations, Contributions, Trust
 
 EVERYBODY = torch.ones(2, dtype=torch.bool)
 
@@ -96,3 +96,14 @@ def test_silence_is_remembered() -> None:
     memory.rest(torch.tensor([1]))
     again.load_state_dict(memory.state_dict())
     assert again.rested.tolist() == [0, 1]
+
+
+def test_a_round_of_opposites_tells_nothing() -> None:
+    """Whoever is compared with those who are each other's opposites contributes more, or less, than it did."""
+    memory = Contributions(2, 0.999)
+    for _ in range(3):
+        memory.add(numbers(0.4, 0.2), EVERYBODY)
+    before = memory.bound()
+    memory.add(numbers(-0.4, 0.1), EVERYBODY)
+    for values, earlier in zip(memory.bound(), before, strict=True):
+        assert torch.equal(values, earlier)
