@@ -113,7 +113,7 @@ def test_copies_weigh_as_one(options: dict[str, Any], copies: int, alpha: float)
     examples = [11, 18, 25, 40]
     one = started(examples, LAYERS[101], alpha=alpha, **options)
     many = started(examples + [40] * (copies - 1), LAYERS[101], alpha=alpha, **options)
-    uniform = one.steps.first_weights == "uniform"
+    uniform = one.switches.first_weights == "uniform"
     before = None
     for now in range(8):
         rows = made_up(4, now)
@@ -142,7 +142,7 @@ def test_one_participant(preset: str, changes: dict[str, Any], more: dict[str, A
     Where others have to confirm it, or it is paid by its similarity to others alone, it trains alone.
     """
     server = started([40], LAYERS[37], preset=preset, **changes | more)
-    steps = server.steps
+    steps = server.switches
     by_others = steps.similarity == "leave_one_out" and (steps.short_memory != "off" or steps.earned)
     quota = 0.0 if steps.probation or by_others else 1.0
     for now in range(12):
@@ -166,11 +166,11 @@ def test_two_participants(preset: str, changes: dict[str, Any], sign: int) -> No
         rows = made_up(2, now, own=0.5)
         rows[1] *= sign
         verdict = step(server, rows)
-        if server.steps.similarity == "leave_one_out":
+        if server.switches.similarity == "leave_one_out":
             assert float(verdict.similarities[0]) == pytest.approx(float(verdict.similarities[1]))
             assert sign * float(verdict.similarities[0]) > 0.5
             assert verdict.members.all()
-        if sign < 0 and server.steps.probation:
+        if sign < 0 and server.switches.probation:
             assert not verdict.quotas.any()
     if sign > 0:
         assert verdict.members.all()
