@@ -27,7 +27,10 @@ class FedAvg(Consensus):
     def __init__(self, *, variant: Literal["fedavg", "released"] = "fedavg") -> None:
         super().__init__()
         self.variant = variant
-        self.own_models = variant == "released"
+
+    @property
+    def own_models(self) -> bool:  # type: ignore[override]  # of others it is an attribute that may be set
+        return self.variant == "released"
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"variant": self.variant}
