@@ -158,7 +158,7 @@ def gram(rows: Rows, centre: Tensor | None = None, add_up: Sum = add_up) -> Tens
             block -= there
         return _products(block)
 
-    return _symmetric(add_up(rows, term, centre))
+    return _symmetric(add_up(rows, term, centre), len(rows))
 
 
 def gram_of_squares(rows: Rows, add_up: Sum = add_up) -> Tensor:
@@ -168,23 +168,35 @@ def gram_of_squares(rows: Rows, add_up: Sum = add_up) -> Tensor:
         block *= block
         return _products(block)
 
-    return _symmetric(add_up(rows, term, None))
+    return _symmetric(add_up(rows, term, None), len(rows))
 
 
 def _products(block: Tensor) -> Tensor:
-    """Inner products of the rows of a block, ``[m, m]``; of many rows, nothing right of the diagonal's squares."""
+    """Inner products of the rows of a block, ``[m, m]``; of many rows those of `_halves`, one behind the other."""
     if len(block) <= _SQUARE:
         return block @ block.T
-    products = block.new_zeros(len(block), len(block))
-    for start in range(0, len(block), _SQUARE):
-        stop = start + _SQUARE
-        products[start:stop, :stop] = block[start:stop] @ block[:stop].T
+    halves, sizes = _halves(len(block))
+    products = block.new_empty(sum(sizes))
+    for here, part in zip(halves, products.split(sizes), strict=True):
+        torch.mm(block[here], block[: here.stop].T, out=part.view(-1, here.stop))
     return products
 
 
-def _symmetric(products: Tensor) -> Tensor:
-    """What `_products` leave out of a symmetric matrix, filled in."""
-    return products if len(products) <= _SQUARE else products.tril() + products.tril(-1).T
+def _symmetric(products: Tensor, count: int) -> Tensor:
+    """The matrix ``[m, m]`` of the sum of what `_products` make of m rows."""
+    if count <= _SQUARE:
+        return products
+    lower = products.new_zeros(count, count)
+    halves, sizes = _halves(count)
+    for here, part in zip(halves, products.split(sizes), strict=True):
+        lower[here, : here.stop] = part.view(-1, here.stop)
+    return lower.tril() + lower.tril(-1).T
+
+
+def _halves(count: int) -> tuple[list[slice], list[int]]:
+    """Some of m rows after the others, and how many products each has with all rows up to its last: half of all."""
+    halves = [slice(start, min(start + _SQUARE, count)) for start in range(0, count, _SQUARE)]
+    return halves, [(here.stop - here.start) * here.stop for here in halves]
 
 
 def gram_times(rows: Rows, weights: Tensor, add_up: Sum = add_up) -> Tensor:
