@@ -5,7 +5,8 @@
 Every case has a process of its own. Peak memory is that of the step alone, beyond the uploads and all that was there
 before it; state that a rule keeps (FoolsGold's histories) is in it. Times are those of a step over that of one reading,
 the sum of squares row by row: the processor's time on one thread, which other work on the machine disturbs less, and
-the clock's on more. Linux alone resets a peak.
+the clock's on more. Linux alone resets a peak. ``guarded`` knows everybody, ``guarded new`` has confirmed nobody; both
+keep everybody.
 """
 
 from __future__ import annotations
@@ -50,9 +51,22 @@ from rffl_pl.servers import (
     TrimmedMean,
 )
 
+
+
+class Known(RFFL):
+    """All of whose participants the others' uploads have confirmed, as after a run's first rounds."""
+
+    def start(self, task: Task) -> None:
+        super().start(task)
+        assert self.trust.confirmations is not None
+        self.trust.confirmations.confirmed.fill_(True)
+
+
 RULES: dict[str, Callable[[], Server]] = {
     "RFFL": RFFL,
     "RFFL paper": lambda: RFFL(preset="paper"),
+    "guarded": lambda: Known(preset="guarded", removal_from="never"),
+    "guarded new": lambda: RFFL(preset="guarded", removal_from="never"),
     "FedAvg": FedAvg,
     "QFFL": QFFL,
     "AFL": AFL,

@@ -82,8 +82,8 @@ class RFFL(Server):
             where reputations start at 0, `removal_from` or `probation` negative, `confirmed_by` not in (0, 1] or given
             without `probation`, `removal_confidence` not between 0.5 and 1, or `short_memory` not in [0, 1).
 
-    The guards need the inner products of all uploads, :math:`m^2 D` operations in place of :math:`m D`, and
-    :math:`P^2` numbers in a checkpoint.
+    The guards need the inner products of all uploads, :math:`m^2 D` operations in place of :math:`m D`, twice while a
+    sender is not confirmed; a checkpoint has P numbers for each member that is not.
 
     Undefined cases: where negative reputations leave a sum of less than a tenth of all their magnitudes, the last valid
     ones stay (a warning, once); an upload with a NaN or an infinity, or of zeros from whoever never told anything, has
@@ -200,9 +200,13 @@ class RFFL(Server):
         self.told = self.told.index_fill(0, senders, True)
 
         if self.trust.confirmations is not None and len(senders):
-            agreements = contribution.agreements(evidence.gram, evidence.gram_of_squares)
-            self.trust.confirmations.add(senders, agreements, same)
+            if self.trust.confirmations.confirmed[senders].all():  # products that nobody asks for are not made
+                self.trust.confirmations.count(senders)
+            else:
+                agreements = contribution.agreements(evidence.gram, evidence.gram_of_squares)
+                self.trust.confirmations.add(senders, agreements, same)
         members, reputations, reasons = self.decide(weights, similarities)
+        self.trust.forget(~members)
         quotas = self._quotas(reputations, members)
         shared = evidence.spread(shares, 0.0)
         return Verdict(

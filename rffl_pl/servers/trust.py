@@ -75,18 +75,33 @@ class Confirmations:
     within 30 rounds, beside five none. Of those that send the same noise in every round more are: honest uploads
     resemble those of the round before, and the sum of such agreements grows as n does.
 
+    Sums are kept for members who have sent and are not confirmed: those of others say nothing any more.
+
     Args:
         participants: P.
         confidence: Of each agreement.
         share: Of the others, f.
+
+    Attributes:
+        confirmed: Who is, ``[P]`` bool.
+        uploads: How many everybody has sent, ``[P]``.
+        waiting: Who has sent and is not confirmed, ``[u]`` int64, ascending.
+        totals: The sums of agreements with them, ``[u, P]``.
+        rounds: In how many rounds both sent, ``[u, P]``.
     """
 
     def __init__(self, participants: int, confidence: float, share: float = 1 / 3) -> None:
         self.share = share
         self.above = float(torch.special.ndtri(torch.tensor(confidence, dtype=torch.float64)))
-        self.totals = torch.zeros(participants, participants, dtype=torch.float64)
-        self.rounds = torch.zeros(participants, participants, dtype=torch.float64)
         self.confirmed = torch.zeros(participants, dtype=torch.bool)
+        self.uploads = torch.zeros(participants, dtype=torch.int64)
+        self.waiting = torch.empty(0, dtype=torch.int64)
+        self.totals = torch.empty(0, participants, dtype=torch.float64)
+        self.rounds = torch.empty(0, participants, dtype=torch.int32)
+
+    def count(self, senders: Tensor) -> None:
+        """Take in that participants ``[m]`` have sent an upload each: all there is to say of those who are confirmed."""
+        self.uploads = self.uploads.index_add(0, senders, torch.ones_like(senders))
 
     def add(self, senders: Tensor, agreements: Tensor, same: Tensor) -> None:
         """Take in a round.
@@ -96,18 +111,48 @@ class Confirmations:
             agreements: ``[m, m]``.
             same: Which uploads are duplicates, ``[m, m]`` bool.
         """
-        here = senders.unsqueeze(1), senders.unsqueeze(0)
-        self.totals = self.totals.index_put(here, torch.where(same, 0.0, agreements), accumulate=True)
-        self.rounds = self.rounds.index_put(here, torch.ones_like(agreements), accumulate=True)
-        agree = self.totals[here] / self.rounds[here].sqrt() > self.above
-        others = torch.where(same, 0.0, 1 / same.sum(1).double())
+        self.count(senders)
+        asking = ~self.confirmed[senders]
+        whose = senders[asking]
+        self._keep(torch.cat([self.waiting, whose]).unique())
+        here = torch.searchsorted(self.waiting, whose).unsqueeze(1), senders.unsqueeze(0)
+        one = self.rounds.new_ones(len(whose), len(senders))
+        self.totals = self.totals.index_put(here, torch.where(same, 0.0, agreements)[asking], accumulate=True)
+        self.rounds = self.rounds.index_put(here, one, accumulate=True)
+        agree = self.totals[here] / self.rounds[here].double().sqrt() > self.above
+        others = torch.where(same, 0.0, 1 / same.sum(1).double())[asking]
         votes = (others * agree).sum(1)
         enough = (votes > 0) & (votes > self.share * others.sum(1) - 1e-6)
-        self.confirmed = self.confirmed | torch.zeros_like(self.confirmed).index_put((senders,), enough)
+        self.confirmed = self.confirmed.index_fill(0, whose[enough], True)
+        self._keep(self.waiting[~self.confirmed[self.waiting]])
+
+    def forget(self, gone: Tensor) -> None:
+        """Keep no sums for whoever has been removed, ``[P]`` bool."""
+        self._keep(self.waiting[~gone[self.waiting]])
 
     def after(self, uploads: int) -> Tensor:
         """Who is confirmed and has sent so many uploads, ``[P]`` bool."""
-        return self.confirmed & (self.rounds.diagonal() >= uploads)
+        return self.confirmed & (self.uploads >= uploads)
+
+    def restored(self) -> None:
+        """After an older checkpoint, whose sums are those of all P with all: keep of them what is kept now."""
+        self.uploads = self.rounds.diagonal().to(torch.int64)
+        self.rounds = self.rounds.to(torch.int32)
+        self.waiting = torch.arange(len(self.uploads))
+        self._keep((~self.confirmed & (self.uploads > 0)).nonzero().flatten())
+
+    def _keep(self, waiting: Tensor) -> None:
+        """Have so many wait, ``[u]`` ascending, with new sums for whoever had none: in a matrix of their own."""
+        if torch.equal(waiting, self.waiting):
+            return
+        before = torch.isin(self.waiting, waiting)
+        rows = torch.searchsorted(waiting, self.waiting[before])
+        for name in ("totals", "rounds"):
+            sums = getattr(self, name)
+            kept = sums.new_zeros(len(waiting), sums.shape[1])
+            kept[rows] = sums[before]
+            setattr(self, name, kept)
+        self.waiting = waiting
 
 
 class Trust:
@@ -141,6 +186,11 @@ class Trust:
     def rest(self, silent: Tensor) -> None:
         """Take in who told nothing, by number ``[s]``, in a round in which others did."""
         self.rested = self.rested.index_add(0, silent, torch.ones_like(silent))
+
+    def forget(self, gone: Tensor) -> None:
+        """Keep no sums of agreements with whoever has been removed, ``[P]`` bool."""
+        if self.confirmations is not None:
+            self.confirmations.forget(gone)
 
     def limits(self) -> Tensor:
         """Below what contribution everybody is removed, ``[P]``: lower for whoever was confirmed as no free-rider."""
@@ -181,6 +231,8 @@ class Trust:
         for name, owner in self._owners().items():
             if name in state:
                 setattr(owner, name.rsplit(".")[-1], state[name])
+        if self.confirmations is not None and "confirmations.totals" in state and "confirmations.uploads" not in state:
+            self.confirmations.restored()
 
     def _owners(self) -> dict[str, object]:
         """Every tensor that lasts, by its name in a checkpoint, with the object it belongs to."""
@@ -190,9 +242,8 @@ class Trust:
                 ("contributions.sums", "contributions.squares", "contributions.weights"), self.contributions
             )
         if self.confirmations is not None:
-            owners |= dict.fromkeys(
-                ("confirmations.totals", "confirmations.rounds", "confirmations.confirmed"), self.confirmations
-            )
+            kept = ("confirmed", "uploads", "waiting", "totals", "rounds")
+            owners |= dict.fromkeys((f"confirmations.{name}" for name in kept), self.confirmations)
         return owners
 
 

@@ -6,8 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from rffl_pl.functional import blocks
+from rffl_pl.functional.blocks import gram_of_squares
+from rffl_pl.servers import RFFL
 from rffl_pl.servers.switches import Switches
 from rffl_pl.servers.trust import Confirmations, Contributions, Trust
+from tests.servers.tasks import task
 
 EVERYBODY = torch.ones(2, dtype=torch.bool)
 
@@ -107,3 +111,58 @@ def test_a_round_of_opposites_tells_nothing() -> None:
     memory.add(numbers(-0.4, 0.1), EVERYBODY)
     for values, earlier in zip(memory.bound(), before, strict=True):
         assert torch.equal(values, earlier)
+
+
+def test_sums_are_kept_for_those_who_wait() -> None:
+    """A thousand participants have a million sums in memory and in every checkpoint, when all are long confirmed."""
+    found = Confirmations(5, 0.999)
+    agree, same = torch.full((5, 5), 9.0, dtype=torch.float64), torch.eye(5, dtype=torch.bool)
+    agree[3:], agree[:, 3:] = 0.0, 0.0
+    found.add(torch.arange(5), agree, same)
+    assert found.confirmed.tolist() == [True, True, True, False, False]
+    assert (found.waiting.tolist(), list(found.totals.shape), list(found.rounds.shape)) == ([3, 4], [2, 5], [2, 5])
+    found.forget(torch.tensor([False, False, False, True, False]))
+    assert (found.waiting.tolist(), list(found.totals.shape)) == ([4], [1, 5])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sums_of_an_older_checkpoint(seed: int) -> None:
+    """A run that goes on from one with the sums of all with all confirms others, or ends."""
+    generator = torch.Generator().manual_seed(seed)
+    memory, again = (trust(9, probation=1) for _ in range(2))
+    totals, rounds = torch.zeros(2, 9, 9, dtype=torch.float64)
+    for now in range(12):
+        at = torch.randperm(9, generator=generator)[:6].sort().values
+        agree = torch.randn(6, 6, generator=generator, dtype=torch.float64) + 0.9
+        agree, same = agree + agree.T, torch.eye(6, dtype=torch.bool)
+        if now == 4:
+            assert memory.confirmations is not None
+            old = {"totals": totals, "rounds": rounds, "confirmed": memory.confirmations.confirmed}
+            again.load_state_dict({f"confirmations.{name}": value.clone() for name, value in old.items()})
+        for one in (memory, again)[: 1 + (now >= 4)]:
+            assert one.confirmations is not None
+            one.confirmations.add(at, agree, same)
+        totals[at.unsqueeze(1), at] += torch.where(same, 0.0, agree)
+        rounds[at.unsqueeze(1), at] += 1
+    assert memory.state_dict().keys() == again.state_dict().keys()
+    for name, value in memory.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    assert memory.confirmations is not None
+    waiting = memory.confirmations.waiting
+    assert torch.equal(memory.confirmations.totals, totals[waiting])
+
+
+def test_products_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While all who send are confirmed, half of a round's products are of no use."""
+    asked = []
+    monkeypatch.setattr(blocks, "gram_of_squares", lambda *given: asked.append(given) or gram_of_squares(*given))
+    generator = torch.Generator().manual_seed(1)
+    server = RFFL(preset="guarded")
+    server.start(task([100] * 6, [500]))
+    for _ in range(4):
+        shared = torch.randn(500, generator=generator)
+        server.step(shared + torch.randn(6, 500, generator=generator), range(6))
+    assert server.trust.confirmations is not None
+    assert server.trust.confirmations.confirmed.all()
+    assert server.trust.confirmations.uploads.tolist() == [4] * 6
+    assert len(asked) == 1
