@@ -52,7 +52,6 @@ from rffl_pl.servers import (
 )
 
 
-
 class Known(RFFL):
     """All of whose participants the others' uploads have confirmed, as after a run's first rounds."""
 

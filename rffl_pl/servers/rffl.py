@@ -83,7 +83,7 @@ class RFFL(Server):
             without `probation`, `removal_confidence` not between 0.5 and 1, or `short_memory` not in [0, 1).
 
     The guards need the inner products of all uploads, :math:`m^2 D` operations in place of :math:`m D`, twice while a
-    sender is not confirmed; a checkpoint has P numbers for each member that is not.
+    sender is not confirmed; a checkpoint has 2 P numbers for each member that is not.
 
     Undefined cases: where negative reputations leave a sum of less than a tenth of all their magnitudes, the last valid
     ones stay (a warning, once); an upload with a NaN or an infinity, or of zeros from whoever never told anything, has

@@ -100,7 +100,7 @@ class Confirmations:
         self.rounds = torch.empty(0, participants, dtype=torch.int32)
 
     def count(self, senders: Tensor) -> None:
-        """Take in that participants ``[m]`` have sent an upload each: all there is to say of those who are confirmed."""
+        """Take in that participants ``[m]`` sent an upload each, which is all that counts once they are confirmed."""
         self.uploads = self.uploads.index_add(0, senders, torch.ones_like(senders))
 
     def add(self, senders: Tensor, agreements: Tensor, same: Tensor) -> None:

@@ -154,8 +154,13 @@ def test_sums_of_an_older_checkpoint(seed: int) -> None:
 
 def test_products_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """While all who send are confirmed, half of a round's products are of no use."""
-    asked = []
-    monkeypatch.setattr(blocks, "gram_of_squares", lambda *given: asked.append(given) or gram_of_squares(*given))
+    asked: list[int] = []
+
+    def counted(rows: blocks.Rows, add_up: blocks.Sum) -> Tensor:
+        asked.append(len(rows))
+        return gram_of_squares(rows, add_up)
+
+    monkeypatch.setattr(blocks, "gram_of_squares", counted)
     generator = torch.Generator().manual_seed(1)
     server = RFFL(preset="guarded")
     server.start(task([100] * 6, [500]))
@@ -165,4 +170,4 @@ def test_products_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.trust.confirmations is not None
     assert server.trust.confirmations.confirmed.all()
     assert server.trust.confirmations.uploads.tolist() == [4] * 6
-    assert len(asked) == 1
+    assert asked == [6]
