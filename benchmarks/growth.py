@@ -6,9 +6,15 @@
 - ``asked``: 100 of 100, of 1,000 and of 10,000 with five images each and a network of one small hidden layer.
 - ``ranks``: 20 participants on 1, 2 and 4 ranks.
 - ``size``: ten participants on the digits with D from 1e5 to 1.1e7, one rank, one epoch.
+- ``resnet``: ten participants with 20 images of CIFAR-10 and torchvision's ResNet-18 with GroupNorm, one rank, two
+  rounds.
+- ``guarded``: 10, 100 and 1,000 that share 5,000 images, the small network, six rounds of preset `guarded`, one rank.
+- ``removed``: ten rounds of the same with 100 honest participants of 50 images alone, and beside 900 free-riders whom
+  reputations of a short memory remove in the first rounds.
 
-Seconds are those of a round and of an evaluation on rank 0, medians of a job's rounds but the first, and those of the
-whole command; memory is that of `benchmarks.job`. The machine has to be idle.
+Seconds are those of a round and of an evaluation on rank 0, medians of the later half of a job's rounds, and those of
+the whole command; ``CPU`` is a round's processor time, which other work disturbs less; memory is that of
+`benchmarks.job`. The machine has to be idle.
 """
 
 from __future__ import annotations
@@ -17,11 +23,14 @@ import argparse
 import json
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from lightning.pytorch import Callback
+from torch import nn
+from torchvision.models.resnet import BasicBlock, ResNet
 
 from benchmarks.job import RANKS, measured
 
@@ -35,6 +44,11 @@ DIGITS = [
     "--standalone.enabled", "false", "--run.wandb", "false", "--run.figures", "false",
 ]  # fmt: skip
 
+CIFAR = [
+    "fit", "--config", "cifar10.yaml", "--model.local_epochs", "1", "--trainer.max_epochs", "2", "--data.split", "UNI",
+    "--federation.participants", "10", "--data.examples_per_participant", "20", "--data.measurements", "1000",
+    "--standalone.enabled", "false", "--run.wandb", "false", "--run.figures", "false", "--ranks", "1",
+]  # fmt: skip
 SMALL = [
     "--model.network", "rffl_pl.models.Perceptron", "--model.network.inputs", "1024", "--model.network.hidden", "8",
     "--data.measurements", "10000",
@@ -47,6 +61,10 @@ def people(count: int, examples: int, ranks: int, *words: str) -> list[str]:
     return [*MNIST, *shared, "--data.split", "UNI", "--ranks", f"{ranks}", *words]
 
 
+GUARDED = [*SMALL, "--server.preset", "guarded", "--trainer.max_epochs"]
+HASTY = [*GUARDED, "10", "--server.removal_confidence", "off", "--server.alpha", "0.2"]
+RIDERS = ["--federation.adversaries", "900", "--adversaries", "[FreeRider]"]
+
 SWEEPS = {
     "participants": {count: people(count, 54_000 // count, 2) for count in (10, 100, 1_000)},
     "asked": {
@@ -58,36 +76,53 @@ SWEEPS = {
         75 * hidden + 10: [*DIGITS, "--model.network.hidden", f"{hidden}", "--ranks", "1"]
         for hidden in (1_333, 13_333, 146_666)
     },
+    "resnet": {11_181_642: [*CIFAR, "--model.network", "benchmarks.growth.ResNet18"]},
+    "guarded": {count: people(count, 5_000 // count, 1, *GUARDED, "6") for count in (10, 100, 1_000)},
+    "removed": {
+        100: people(100, 50, 1, *HASTY),
+        1_000: people(100, 50, 1, *HASTY, *RIDERS),
+    },
 }
 TITLES = {
     "participants": "participants that share 54,000 images",
     "asked": "participants of whom 100 are asked",
     "ranks": "ranks on two cores",
     "size": "entries D of the network",
+    "resnet": "entries D of ResNet-18",
+    "guarded": "participants that share 5,000 images, guarded",
+    "removed": "participants of whom 100 are left, guarded",
 }
+
+
+class ResNet18(ResNet):  # type: ignore[misc]  # torchvision has no types
+    """With GroupNorm, which has no running statistics that participants would have apart."""
+
+    def __init__(self) -> None:
+        super().__init__(BasicBlock, [2, 2, 2, 2], num_classes=10, norm_layer=partial(nn.GroupNorm, 32))
 
 
 class Clock(Callback):
     """Seconds of every round and of every evaluation, in ``seconds.json`` of a folder."""
 
     def __init__(self, folder: str) -> None:
-        self.folder, self.rounds, self.evaluations = Path(folder), list[float](), list[float]()
-        self._start = 0.0
+        self.folder = Path(folder)
+        self.found: dict[str, list[float]] = {"round": [], "CPU": [], "evaluation": []}
+        self._start = self._worked = 0.0
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        self._start = time.perf_counter()
+        self._start, self._worked = time.perf_counter(), time.process_time()
 
     def on_validation_start(self, *_: Any) -> None:
-        self.rounds.append(time.perf_counter() - self._start)
+        self.found["round"].append(time.perf_counter() - self._start)
+        self.found["CPU"].append(time.process_time() - self._worked)
         self._start = time.perf_counter()
 
     def on_validation_end(self, *_: Any) -> None:
-        self.evaluations.append(time.perf_counter() - self._start)
+        self.found["evaluation"].append(time.perf_counter() - self._start)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         if trainer.is_global_zero:
-            found = {"round": self.rounds, "evaluation": self.evaluations}
-            (self.folder / "seconds.json").write_text(json.dumps(found))
+            (self.folder / "seconds.json").write_text(json.dumps(self.found))
 
 
 def grown(words: list[str]) -> dict[str, float]:
@@ -96,7 +131,10 @@ def grown(words: list[str]) -> dict[str, float]:
         clock = ["--trainer.callbacks+=benchmarks.growth.Clock", "--trainer.callbacks.folder", folder]
         job, peak = measured(RANKS, [*words, *clock])
         seconds = json.loads((Path(folder) / "seconds.json").read_text())
-    return {name: statistics.median(values[1:]) for name, values in seconds.items()} | {"job": job, "MiB": peak}
+    return {name: statistics.median(values[len(values) // 2 :]) for name, values in seconds.items()} | {
+        "job": job,
+        "MiB": peak,
+    }
 
 
 def plot(found: dict[str, dict[int, dict[str, float]]], path: str) -> None:
