@@ -3,9 +3,10 @@
     RFFL_DATA_DIR=data OMP_NUM_THREADS=1 python -m benchmarks.job [--ways torchrun] [--repetitions 3]
 
 From the start of the command to its end, with evaluation, tables and checkpoints as a run leaves them by default, but
-without W&B, pictures and the standalone reference. ``--ways pfl`` is the same job by pfl-research, which has to be
-installed. Memory is the proportional set size of all processes, read five times a second: a page that several of them
-share counts once. Ways take turns; the machine has to be idle. Linux alone.
+without W&B, pictures and the standalone reference. ``--ways threads bare`` is one process with two threads beside the
+plain loop of the same job; ``--ways pfl`` the same job by pfl-research, which has to be installed. Memory is the
+proportional set size of all processes, read five times a second: a page that several of them share counts once. Ways
+take turns; the machine has to be idle. Linux alone.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ WAYS = {
     "torchrun": (TORCHRUN, JOB, 1),
     "ranks": (RANKS, [*JOB, "--ranks", "2"], 1),
     "threads": (RANKS, JOB, 2),
+    "bare": ([sys.executable, "benchmarks/bare_job.py"], [], 2),
     "pfl": ([*TORCHRUN[:-2], "benchmarks/pfl_job.py"], [], 1),
 }
 
