@@ -1,6 +1,7 @@
 """How seconds and memory of a job grow with participants, ranks and the size of the network; RFFL, without reference.
 
     RFFL_DATA_DIR=data OMP_NUM_THREADS=1 python -m benchmarks.growth [participants asked ranks size] [--plot growth.png]
+    RFFL_DATA_DIR=data OMP_NUM_THREADS=1 python -m benchmarks.growth resnet guarded removed
 
 - ``participants``: 10, 100 and 1,000 that share 54,000 images of MNIST, one epoch, three rounds, two ranks.
 - ``asked``: 100 of 100, of 1,000 and of 10,000 with five images each and a network of one small hidden layer.
@@ -159,7 +160,7 @@ def plot(found: dict[str, dict[int, dict[str, float]]], path: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sweeps", nargs="*", choices=[*SWEEPS, []], default=list(SWEEPS))
+    parser.add_argument("sweeps", nargs="*", choices=[*SWEEPS, []], default=["participants", "asked", "ranks", "size"])
     parser.add_argument("--plot")
     given = parser.parse_args()
     found: dict[str, dict[int, dict[str, float]]] = {}
