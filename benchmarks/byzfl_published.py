@@ -3,8 +3,8 @@
     pip install byzfl
     python -m benchmarks.byzfl_published [--threads 2] [--repetitions 5]
 
-ByzFL publishes no times and no workloads of aggregators; its paper (https://arxiv.org/abs/2505.24802) and documentation
-measure accuracy. Their sample configuration has ten honest clients and one to four others, `cnn_mnist` with 431,080
+No times and no workloads of aggregators were found in its documentation and repository, which measure accuracy. Their
+sample configuration has ten honest clients and one to four others, `cnn_mnist` with 431,080
 parameters, and the geometric median or the trimmed mean after nearest-neighbour mixing. This is one step of it
 with four: 14 uploads. Times and brackets as in `benchmarks.peers`, but of the processor on one thread.
 """
