@@ -15,7 +15,7 @@ from rffl_pl.servers.switches import Switches
 
 DEFAULTS: dict[Any, dict[str, Any]] = {
     adversaries.Imitation: {"share": 0.8},
-    adversaries.OnOff: {"honest": 15},
+    adversaries.OnOff: {"honest": 15, "scale": 1.0, "then": "noise"},
     adversaries.Mimic: {"warmup": 10},
     adversaries.FreeRider: {"scale": 1.0},
     servers.AFL: {"rate": 0.1},

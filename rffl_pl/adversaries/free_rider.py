@@ -35,40 +35,6 @@ class FreeRider(Adversary):
         return uniform_noise(situation.update, situation.generator, self.scale)
 
 
-class OnOff(FreeRider):
-    r"""Earns a reputation honestly, then rides free on it.
-
-    It trains and uploads its update in the first rounds; after them it is a `FreeRider`, except in the last round of
-    every period, if there is one. Aimed at reputations that are a moving average: one with the weight :math:`\alpha` on
-    the past takes about :math:`1 / (1 - \alpha)` rounds to forget.
-
-    Args:
-        honest: Number of honest rounds at the beginning.
-        period: Length in rounds of every period after them; None for no honest round any more.
-        scale: As the free-rider's.
-
-    Raises:
-        UserError: If `honest` is negative, `period` below 2, or `scale` not positive and finite.
-    """
-
-    trains: ClassVar[bool] = True
-
-    def __init__(self, *, honest: int = 15, period: int | None = None, scale: float = 1.0) -> None:
-        super().__init__(scale=scale)
-        if honest < 0:
-            raise UserError(f"Expected OnOff's honest to be a number of rounds, 0 or more, but got {honest}.")
-        if period is not None and period < 2:
-            raise UserError(f"Expected OnOff's period to be 2 or more rounds, but got {period}; 1 would be honest.")
-        self.honest, self.period = honest, period
-
-    def trains_in(self, round_index: int) -> bool:
-        beyond = round_index - self.honest
-        return beyond < 0 or (self.period is not None and (beyond + 1) % self.period == 0)
-
-    def upload(self, situation: Situation) -> Tensor:
-        return situation.update if self.trains_in(situation.round) else super().upload(situation)
-
-
 class Sybil(Adversary):
     r"""One free-rider under many names: all of them upload the same noise, and so agree with each other.
 

@@ -289,6 +289,18 @@ def test_on_off_in_a_run() -> None:
         assert torch.equal(uploads[5], noise) == (number in (1, 3))
 
 
+def test_on_off_that_is_silent_or_sends_back_in_a_run() -> None:
+    """Its silence is a vote to a server, or it replays another download than that of its honest round."""
+    server = RecordedFedAvg()
+    federate(server, [OnOff(honest=1, scale=0.0), OnOff(honest=1, then="replay"), Replay()], rounds=3)
+    first, second, third = (uploads for uploads, _ in server.seen)
+    assert first[5].any()
+    assert not second[5].any()
+    assert not third[5].any()
+    torch.testing.assert_close(second[6], second[7], rtol=1e-3, atol=1e-5)
+    assert torch.equal(second[6], third[6])
+
+
 def test_what_was_sent_comes_back() -> None:
     """Sybils differ, or what is replayed, imitated or changed in a model is not what was downloaded."""
     server = RecordedFedAvg()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -45,6 +46,9 @@ ATTACKS = {
     "free_rider": FreeRider(),
     "free_rider-scaled": FreeRider(scale=0.01),
     "on_off": OnOff(honest=0),
+    "on_off-silent": OnOff(honest=0, scale=0.0),
+    "on_off-replay": OnOff(honest=0, then="replay"),
+    "on_off-delta_weights": OnOff(honest=0, then="delta_weights"),
     "sybil": Sybil(),
     "sybil-jitter": Sybil(jitter=0.5),
     "replay": Replay(),
@@ -52,7 +56,10 @@ ATTACKS = {
     "delta_weights-noise": DeltaWeights(noise=0.5),
     "imitation": Imitation(),
 }
-STILL = {"rescale-paper", "sybil", "replay", "delta_weights", "imitation"}
+STILL = {
+    "rescale-paper", "sybil", "replay", "delta_weights", "imitation", "on_off-silent", "on_off-replay",
+    "on_off-delta_weights",
+}  # fmt: skip
 """Those that draw nothing of their own."""
 every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 drawing = pytest.mark.parametrize(
@@ -187,6 +194,33 @@ def test_on_off(attack: OnOff, rounds: str) -> None:
         assert torch.equal(uploaded, honest() if honestly == "1" else attacked(FreeRider(), honest()))
 
 
+def test_on_off_that_is_silent() -> None:
+    """Silence is noise, or something that a server does not take for zeros."""
+    uploaded = attacked(OnOff(honest=0, scale=0.0), honest())
+    assert not uploaded.any()
+    assert torch.equal(attacked(OnOff(honest=1, scale=0.0), honest()), honest())
+
+
+@pytest.mark.parametrize(("then", "alone"), [("replay", Replay()), ("delta_weights", DeltaWeights())])
+def test_on_off_that_sends_back(then: Literal["replay", "delta_weights"], alone: Adversary) -> None:
+    """In its other rounds it uploads something else than the attack alone, or what that remembers is of honest ones."""
+    attack, memory, memory_alone = OnOff(honest=2, period=3, then=then), dict[str, Tensor](), dict[str, Tensor]()
+    for number in range(9):
+        told = later(
+            honest(), torch.Generator().manual_seed(number), download=honest(20 + number), memory=memory,
+            model=honest(40 + number), number=number,
+        )  # fmt: skip
+        if attack.trains_in(number):
+            assert torch.equal(attack.upload(told), honest())
+        else:
+            fresh = torch.Generator().manual_seed(number)
+            expected = alone.upload(replace(told, memory=memory_alone, generator=fresh))
+            assert torch.equal(attack.upload(told), expected)
+    assert {*memory} == {*memory_alone}
+    (kept,) = memory.values()
+    assert torch.equal(kept, honest(22) if then == "replay" else honest(48))  # when it first stopped, or last did
+
+
 def test_sybils_are_clones() -> None:
     """Two upload different noise in one round or the same in two, or something else than U[-1, 1]."""
     first, other, later_on = (
@@ -289,7 +323,8 @@ NAN, INF = float("nan"), float("inf")
     ("make", "named"),
     [
         *((lambda x=x: FreeRider(scale=x), f"FreeRider's scale .* got {x}") for x in (0.0, -1.0, NAN, INF)),
-        *((lambda x=x: OnOff(scale=x), f"OnOff's scale .* got {x}") for x in (0.0, NAN)),
+        *((lambda x=x: OnOff(scale=x), f"OnOff's scale .* got {x}; 0 is silence") for x in (-1.0, NAN, INF)),
+        (lambda: OnOff(then="off"), r"\.then to be one of noise, replay, delta_weights, but got off"),  # type: ignore[arg-type]
         (lambda: OnOff(honest=-1), "OnOff's honest .* 0 or more, but got -1"),
         *((lambda x=x: OnOff(period=x), f"OnOff's period .* 2 or more rounds, but got {x}") for x in (-1, 0, 1)),
         *((lambda x=x: Sybil(jitter=x), f"Sybil's jitter .* got {x}") for x in (-0.1, NAN, INF)),
@@ -324,7 +359,7 @@ def test_who_trains() -> None:
     }
     assert {name for name, attack in ATTACKS.items() if not attack.trains} == idle
     for name, attack in ATTACKS.items():
-        assert attack.trains_in(0) == (name not in idle | {"on_off"})
+        assert attack.trains_in(0) == (name not in idle and not name.startswith("on_off"))
 
 
 def test_every_attack_is_held_to_these_laws() -> None:

@@ -183,6 +183,14 @@ OPTIONS: dict[str, Row] = {
         ("--adversaries", "[Backdoor]", "--adversaries.scale", 0),
         "Backdoor's scale to be positive and finite, but got 0.0; 1 leaves it.",
     ),
+    "another thing to do then": (
+        ("--adversaries", "[OnOff]", "--adversaries.then", "reply"),
+        "--adversaries.then to be one of noise, replay, delta_weights, but got reply; did you mean replay?",
+    ),
+    "less than silence": (
+        ("--adversaries", "[OnOff]", "--adversaries.scale=-1"),
+        "OnOff's scale to be 0 or more and finite, but got -1.0; 0 is silence.",
+    ),
     "another z": (
         ("--adversaries", "[ALIE]", "--adversaries.z", "papers"),
         "--adversaries.z to be one of paper or a number, but got papers; did you mean paper?",

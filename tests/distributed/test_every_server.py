@@ -21,9 +21,10 @@ SERVERS += ["rffl attacked", "rffl by halves attacked"]
 SERVERS += ["guarded by halves", "guarded by clones", "guarded sure by clones", "rffl with all guards by clones"]
 ATTACKS = (
     "--adversaries", "[]", "--adversaries+=OnOff", "--adversaries.honest", 1, "--adversaries.period", 2,
-    "--adversaries+=Replay", "--adversaries+=DeltaWeights", "--adversaries.noise", 0.1, "--adversaries+=Imitation",
-    "--adversaries+=Sybil", "--adversaries.jitter", 0.1, "--adversaries+=Sybil", "--adversaries+=MinMax",
-    "--adversaries+=Mimic", "--adversaries.warmup", 3, "--adversaries+=Backdoor", "--adversaries+=Fang",
+    "--adversaries.then", "replay", "--adversaries+=Replay", "--adversaries+=DeltaWeights", "--adversaries.noise", 0.1,
+    "--adversaries+=Imitation", "--adversaries+=Sybil", "--adversaries.jitter", 0.1, "--adversaries+=Sybil",
+    "--adversaries+=MinMax", "--adversaries+=Mimic", "--adversaries.warmup", 3, "--adversaries+=Backdoor",
+    "--adversaries+=Fang",
 )  # fmt: skip
 SURE = ("--server.earned", "true", "--server.confirmed_by", 0.5)
 GUARDS = (
@@ -112,8 +113,11 @@ def test_ranks_and_checkpoints_do_not_matter(tmp_path: Path) -> None:
         )
         assert_same_bits(alone, together, server)
         if server == "rffl attacked":
-            _, replay, delta, imitation, *_ = (alone["federation"]["participants"][i]["attack"] for i in range(5, 11))
-            assert (*map(set, (replay, delta, imitation)),) == ({"download", "recorded"}, {"model"}, {"download"})
+            on_off, replay, delta, imitation, *_ = (
+                alone["federation"]["participants"][i]["attack"] for i in range(5, 11)
+            )
+            assert {*on_off} == {*replay} == {"download", "recorded"}
+            assert ({*delta}, {*imitation}) == ({"model"}, {"download"})
             assert [(i, set(kept)) for i, kept in alone["server"]["colluders"].items() if kept] == [
                 (12, {"z", "rounds"})
             ]
