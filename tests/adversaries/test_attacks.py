@@ -324,7 +324,7 @@ NAN, INF = float("nan"), float("inf")
     [
         *((lambda x=x: FreeRider(scale=x), f"FreeRider's scale .* got {x}") for x in (0.0, -1.0, NAN, INF)),
         *((lambda x=x: OnOff(scale=x), f"OnOff's scale .* got {x}; 0 is silence") for x in (-1.0, NAN, INF)),
-        (lambda: OnOff(then="off"), r"\.then to be one of noise, replay, delta_weights, but got off"),  # type: ignore[arg-type]
+        (lambda: OnOff(then="off"), r"\.then to be one of noise, replay, delta_weights, but got off"),  # type: ignore[arg-type]  # bad input
         (lambda: OnOff(honest=-1), "OnOff's honest .* 0 or more, but got -1"),
         *((lambda x=x: OnOff(period=x), f"OnOff's period .* 2 or more rounds, but got {x}") for x in (-1, 0, 1)),
         *((lambda x=x: Sybil(jitter=x), f"Sybil's jitter .* got {x}") for x in (-0.1, NAN, INF)),

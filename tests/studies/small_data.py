@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
@@ -14,32 +16,36 @@ def _stream(count: int) -> tuple[Tensor, torch.Generator]:
     return torch.arange(count) % 2, torch.Generator().manual_seed(count)
 
 
-class Pictures(FederatedDataModule):
-    """Of one channel, 32 x 32, where one class is brighter on the left."""
+class Drawn(FederatedDataModule):
+    """A hundred examples to train on and twenty to test on."""
 
     num_classes = 2
 
     def load(self) -> Sources:
-        return Sources(train=self._drawn(100), test=self._drawn(20))
+        return Sources(train=self.drawn(100), test=self.drawn(20))
 
     @staticmethod
-    def _drawn(count: int) -> TensorDataset:
+    @abstractmethod
+    def drawn(count: int) -> TensorDataset:
+        """So many."""
+
+
+class Pictures(Drawn):
+    """Of one channel, 32 x 32, where one class is brighter on the left."""
+
+    @staticmethod
+    def drawn(count: int) -> TensorDataset:
         y, stream = _stream(count)
         x = torch.randn(count, 1, 32, 32, generator=stream)
         x[:, :, :, :16] += y.view(-1, 1, 1, 1)
         return TensorDataset(x, y)
 
 
-class Sentences(FederatedDataModule):
+class Sentences(Drawn):
     """Of up to twelve words of 1,000, where one class has more of the first half; zeros behind."""
 
-    num_classes = 2
-
-    def load(self) -> Sources:
-        return Sources(train=self._drawn(100), test=self._drawn(20))
-
     @staticmethod
-    def _drawn(count: int) -> TensorDataset:
+    def drawn(count: int) -> TensorDataset:
         y, stream = _stream(count)
         x = torch.randint(1, 1000, (count, 12), generator=stream)
         x = torch.where((y == 1).unsqueeze(1) & (torch.rand(count, 12, generator=stream) < 0.5), x // 2 + 1, x)
