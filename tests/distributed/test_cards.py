@@ -22,6 +22,7 @@ pytestmark = [
 MIXED, WAVES = "cpu:gloo,card:picky", (1 << 24, 40)
 DIFFERENT = "RuntimeError: Ranks call different collectives, or with different types or numbers of entries"
 ELSEWHERE = "RuntimeError: Expected all tensors to be on the same device"
+GATHERING = "allgather" if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15) else "all_gather_single"
 REFUSALS = {
     "an input on the CPU": "ValueError: Tensors must be CUDA and dense",
     "an output on the CPU": "ValueError: Tensors must be CUDA and dense",
@@ -43,7 +44,7 @@ REFUSALS = {
     "positions on a card": ELSEWHERE,
     "NumPy": "RuntimeError: .numpy() is not supported",
     "the CPU without gloo": "RuntimeError: No backend type associated with device type cpu",
-    "an object without gloo": "RuntimeError: Backend picky does not support all",  # allgather; torch 2.15 says another
+    "an object without gloo": f"RuntimeError: Backend picky does not support {GATHERING}",
 }
 
 
