@@ -29,6 +29,9 @@ _DIFFERENCES = (
 """Of shares: they are shown in percentage points, as are what participants add to a share and one column less another.
 """
 
+_COUNTED = ("honest_removed", "first_removal", "last_removal", "removed_in_round")
+"""Of whole participants and rounds: their means are shown to a tenth, and one that all seeds have as it is."""
+
 _WATCHED = ("accuracy", "loss", "target_accuracy", "attack_success", "backdoor_success")
 """They are of test examples after the last round, and of others in every round."""
 
@@ -92,13 +95,25 @@ class Table:
         """How many seeds the entry has that has most."""
         return max(entry.seeds for entry in self.entries.values())
 
+    @property
+    def _counted(self) -> bool:
+        return self.measure.partition(WORST)[0] in _COUNTED
+
+    def agreed(self, entry: Estimate) -> bool:
+        """Whether it is a count that all of several seeds have."""
+        return self._counted and entry.half == 0
+
     def cell(self, row: str, column: str) -> str:
         """An entry for people; it says how many seeds it has if others have more."""
         entry = self.entries.get((row, column))
         if entry is None:
             return "no value" if self.without.get((row, column)) else "-"
         fewer = entry.seeds < self._most
-        text = entry.text(self.scale, 1 if self.unit else 3, "+" if self.paired else "")
+        sign = "+" if self.paired else ""
+        if self.agreed(entry):
+            text = f"{entry.mean:{sign}z.0f}"
+        else:
+            text = entry.text(self.scale, 1 if self.unit or self._counted else 3, sign)
         return text + (f" (n={entry.seeds})" if fewer else "")
 
 
@@ -123,7 +138,8 @@ def caption(shown: Sequence[Table], *, effects: bool = True) -> str:
     effect = "; d_z is that mean over the differences' standard deviation" if with_effects else ""
     infinite = "; ∞ where the smallest honest participant gains nothing and something is taken"
     unbounded = infinite if any(entry.infinite for entry in entries) else ""
-    return f"{first.title()}: {interval}{over}, {when} {rounds}{watched}{effect}{unbounded}{_tuning(shown)}"
+    alone = "; a count alone is that of every seed" if any(map(first.agreed, entries)) else ""
+    return f"{first.title()}: {interval}{over}, {when} {rounds}{watched}{effect}{unbounded}{alone}{_tuning(shown)}"
 
 
 def _tuning(shown: Sequence[Table]) -> str:

@@ -462,6 +462,27 @@ def test_units() -> None:
         assert unit(name) == "points"
 
 
+def test_counts() -> None:
+    """Whole participants or rounds: one that all seeds have stands alone, and the caption says so."""
+
+    def shown(measure: str, *entries: tables.Estimate, paired: bool = False) -> tuple[list[str], str]:
+        by_row = {(str(row), "RFFL"): entry for row, entry in enumerate(entries)}
+        table = tables.Table(measure=measure, rest={}, rows=[*"01"], columns=["RFFL"], entries=by_row, paired=paired)
+        return [table.cell(*entry) for entry in by_row], table.caption()
+
+    same, mixed, one = (
+        tables.Estimate(mean, half, seeds, 5) for mean, half, seeds in [(5, 0, 3), (13 / 3, 3.8, 3), (4, None, 1)]
+    )
+    texts, caption = shown("honest_removed", same, mixed, one)
+    assert texts == ["5", "4.3 ± 3.8", "4.0 (n=1)"]
+    assert caption.endswith("; a count alone is that of every seed.")
+    assert "a count alone" not in shown("honest_removed", mixed, one)[1]
+    assert shown("last_removal, worst attack", same)[0] == ["5"]
+    assert shown("first_removal", same, paired=True)[0] == ["+5"]
+    assert shown("fairness", same, mixed)[0] == ["5.000 ± 0.000", "4.333 ± 3.800"]
+    assert shown("accuracy_mean", tables.Estimate(0.5, 0, 3, 5))[0] == ["50.0 ± 0.0"]
+
+
 def test_the_effect_of_a_difference() -> None:
     """Another number is shown for Cohen's d, or one of a single seed."""
     assert tables.Estimate(0.1, 0.05, 3, 5, effect=2.0).text(100, 1) == "10.0 ± 5.0, d_z = 2.0"
