@@ -1,4 +1,4 @@
-"""Writes into docs/takeover.md how much of its study has been measured.
+"""Writes into docs/withstood.md how much of its study has been measured.
 
 python -m benchmarks.measured
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from rffl_pl.studies import Study, results
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "takeover.md"
+PAGE = ROOT / "docs" / "withstood.md"
 KNOWING = {"alie", "min_max", "min_max_sign", "mimic", "backdoor"}
 _BLOCK = re.compile(r"(<!-- measured -->\n\n)(.*?)(\n\n<!-- end -->)", re.DOTALL)
 

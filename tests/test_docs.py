@@ -225,14 +225,3 @@ def test_every_public_name_is_in_the_reference() -> None:
     pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
     shown = set(re.findall(r"^\.\. auto\w+:: rffl_pl\.[\w.]*?(\w+)$", pages, re.M))
     assert set(rffl_pl.__all__) - {"__version__"} - shown == set()
-
-
-def test_what_a_page_includes_of_another_is_one_section() -> None:
-    """A section that was put between came along, and what stood behind it seemed to speak of that."""
-    told = re.compile(r"\{include\} (\S+)\n(?::.*\n)*?:start-after: \"(.*)\"\n:end-before: \"(.*)\"")
-    found = [(page, *each) for page in DOCS.rglob("*.md") for each in told.findall(page.read_text())]
-    assert found
-    for page, file, start, end in found:
-        section = (page.parent / file).read_text().partition(f"{start}\n")[2].partition(end)[0]
-        assert len(section) > 100
-        assert not re.search("^## ", section, re.MULTILINE), page
