@@ -82,12 +82,12 @@ class Ranks:
         return out
 
     def total(self, numbers: Tensor) -> Tensor:
-        """The sum of every rank's, of whole numbers: for others the order would matter."""
+        """The sum of every rank's, where they lie, of whole numbers: for others the order would matter."""
         if self.count == 1:
             return numbers
-        numbers = numbers.to(self.wire_device, copy=True)
-        dist.all_reduce(numbers, dist.ReduceOp.SUM)
-        return numbers.to(self.device)
+        sums = numbers.to(self.wire_device, copy=True)
+        dist.all_reduce(sums, dist.ReduceOp.SUM)
+        return sums.to(numbers.device)
 
     def in_turn(self, value: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
         """What a value becomes that goes through every rank's step, in the order of ranks; on all of them."""

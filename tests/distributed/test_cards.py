@@ -167,7 +167,9 @@ def test_whole_runs_give_the_bits_of_one_process(ranks: int, tmp_path: Path) -> 
 def test_every_card_serves_a_part(tmp_path: Path) -> None:
     """The statistics and thresholds that ranks share pass over the cards, with the bits of one server on the CPU."""
     short = ("--trainer.max_epochs", 2, "--model.engine", "loop")
+    late = ("--adversaries", "[]", "--federation.adversaries", 0, "--model.optimizer.lr", 1e-30)  # all are silent
     lines = {kind: words(kind, "cards", *short) for kind in ("guarded", "rffl", "sign_sgd")}
+    lines |= {kind: words(kind, "cards", *short, *late) for kind in ("rffl late", "cgsv late")}
     run_all(1, list(lines.values()), tmp_path / "alone")
     (tmp_path / "lines").write_text("\n".join(f"{each} --exchange sharded" for each in lines.values()))
     ended = forked(2, "play", tmp_path / "lines", root=tmp_path / "cards", module="tests.distributed.on_cards")
