@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
 from rffl_pl.launch.stopping import STOP, Stopped
@@ -172,7 +173,7 @@ class _Trainers:
         self._stacks: list[Stack] = []
         self._warned: set[str] = set()
         self._serving: WeakKeyDictionary[Stack, Stack] = WeakKeyDictionary()
-        self._apart: WeakKeyDictionary[Stack, WeakSet[Stack]] = WeakKeyDictionary()
+        self._apart: WeakKeyDictionary[Optimizer, WeakSet[Optimizer]] = WeakKeyDictionary()
 
     def train(self, strands: Mapping[int, _Strand[T]]) -> dict[int, Answer]:
         """Fulfil all wishes: losses, or what went wrong, by number."""
@@ -215,11 +216,12 @@ class _Trainers:
         return {number: answers[known] for number, known in first.items()}
 
     def _same(self, stack: Stack, one: _Wish, other: _Wish) -> bool:
-        """Whether wishes are the same; who once parted does not meet again."""
-        apart = self._apart.setdefault(one.stack, WeakSet())
-        if other.stack not in apart and not stack.same(one.turns, other.turns):
-            apart.add(other.stack)
-        return other.stack not in apart
+        """Whether wishes are the same; who once parted does not meet again, though another's of the same run may."""
+        first, second = one.turns[0].optimizer, other.turns[0].optimizer
+        apart = self._apart.setdefault(first, WeakSet())
+        if second not in apart and not stack.same(one.turns, other.turns):
+            apart.add(second)
+        return second not in apart
 
     def _done(self, stack: Stack, strands: Mapping[int, _Strand[T]], wishes: Mapping[int, _Wish]) -> dict[int, Answer]:
         """Losses of each of some different wishes, or what went wrong."""

@@ -29,6 +29,8 @@ from rffl_pl.datamodules.rounds import Shard
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.models import MNISTCNN, TextCNN
 from rffl_pl.studies.pack import Clock, together
+from rffl_pl.training.cohort import Cohort
+from rffl_pl.training.schedule import Schedule
 from rffl_pl.training.stack import Stack, Turn
 from rffl_pl.training.stack.rows import Rows
 
@@ -325,6 +327,31 @@ def test_the_same_work_is_done_once(unions: list[int]) -> None:
     assert unions == [16] * 3
     for number, expected in enumerate(alone):
         torch.testing.assert_close(found[number], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_reference_in_common_is_trained_once_in_the_stacks_of_runs_that_parted(unions: list[int]) -> None:
+    """Each trains its reference where its participants trained, which another server moved in every round."""
+    data = TensorDataset(torch.randn(30, 6, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3)
+
+    def body(server: int) -> Tensor:
+        shards = {i: Shard(Reader(data), own, 5) for i, own in enumerate(torch.arange(30).split(10))}
+        network, schedule = perceptron().float(), Schedule(epochs=1)
+        ours, reference = (
+            Cohort(network, [*shards], partial(torch.optim.SGD, lr=0.1), torch.device("cpu"), stacked=True)
+            for _ in "ab"
+        )
+        for number in range(3):
+            ours.train_all(shards, schedule, number, dict.fromkeys(shards, number))
+            ours.weights += 0.01 * server
+        reference.train_in_stack_of(ours)
+        for number in range(3):
+            reference.train_all(shards, schedule, number, dict.fromkeys(shards, number))
+        return reference.weights.clone()
+
+    found = dict(together([ignoring(body, server=server) for server in range(4)]))
+    assert unions == [3, 12, 12, 3, 3, 3]  # in the first round of all, nobody has been moved yet
+    for reference in found.values():
+        assert torch.equal(reference, found[0])
 
 
 def test_who_is_left_ends_with_whom_iterates() -> None:
