@@ -268,10 +268,13 @@ class RFFL(Server):
         return torch.where(excess, reputation.unit_scale(squares, self.gamma), 1.0)
 
     def _same(self, evidence: Evidence) -> Tensor:
-        """Which uploads count as one, ``[m, m]`` bool; everyone is the same as itself."""
+        """Which uploads count as one, ``[m, m]`` bool; everyone as itself, ``[m, 1]`` if nobody asks more."""
         if self.switches.duplicates == "once":
             return contribution.duplicates(evidence.gram)
-        return torch.eye(len(evidence.senders), dtype=torch.bool)
+        count = len(evidence.senders)
+        if self.switches.similarity == "own_included" and not self.switches.probation:
+            return torch.ones(count, 1, dtype=torch.bool)
+        return torch.eye(count, dtype=torch.bool)
 
     def _comparable(self, same: Tensor) -> bool:
         """Whether there is something to score uploads by; who alone still learns is not scored by what is not there."""

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from tests.servers.reference import PRESETS
 from tests.servers.switches import (
@@ -211,3 +213,27 @@ def test_resumes_where_something_happens(options: dict[str, Any], cast: Cast) ->
     """A checkpoint of a run with clones, silence or somebody who turns forgets who told what, or who is who's copy."""
     _, rounds = CASTS[cast]
     assert_resumed(played(cast), options, (2, 5, 8, rounds - 2))
+
+
+class _Largest(TorchDispatchMode):
+    """How many entries the largest tensor has that anything makes."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self.entries = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.entries = max([self.entries, *(one.numel() for one in tree_leaves(made) if isinstance(one, Tensor))])
+        return made
+
+
+@pytest.mark.parametrize("preset", ["released", "paper", "altruism"])
+def test_without_guards_nothing_is_kept_of_every_pair(preset: str) -> None:
+    """A matrix of participants by participants is 3.5 GB at 20,000, which guards alone are told to cost."""
+    participants = 400
+    server = started(shards(participants), LAYERS[101], preset=preset)
+    with _Largest() as largest:
+        for now in range(3):
+            downloads(step(server, made_up(participants, now)))
+    assert 101 * participants <= largest.entries < participants**2
