@@ -245,6 +245,7 @@ def check_objective(
             with ones_own(objective, "--model.objective", "train a participant"), left_alone(what, x, y):
                 with torch.no_grad():
                     tried.begin(copied.train(), here)
+                torch.clear_autocast_cache()  # as in training
                 check_loss(objective, found := tried.loss(copied.train(), x, y.long(), here))
                 found.backward()
                 optimizer.step()

@@ -214,6 +214,7 @@ class Cohort:
         # In training mode: what was measured before, and with whom, leaves a network in either.
         with torch.no_grad(), its_own():
             objective.begin(network.train(), here)
+        torch.clear_autocast_cache()  # before torch 2.10 it keeps weights for the first step that no gradient reaches
         self._check_memory(index)
         yield loss_of, its_own
         if index in self._unsound:
