@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rffl_pl.runs import Round
 
@@ -30,10 +30,10 @@ _AGAIN = {
 
 
 class Faults:
-    """Warns of every fault of a participant when it first occurs, and counts."""
+    """Warns of every fault of a participant when it first occurs."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[int, str]] = Counter()
+        self._told: set[tuple[int, str]] = set()
 
     def warn(self, this: Round, reasons: Mapping[int, str]) -> None:
         """Tell what is new in a round.
@@ -43,8 +43,8 @@ class Faults:
             reasons: Why each of the removed was, in the server's words.
         """
         for participant, fault in _faults(this):
-            self.counts[participant, fault] += 1
-            if self.counts[participant, fault] == 1:
+            if (participant, fault) not in self._told:
+                self._told.add((participant, fault))
                 warnings.warn(f"Round {this.number}: participant {participant}'s {_WHAT[fault]}.", stacklevel=2)
         for i in this.removed:
             measures = this.measures
@@ -55,14 +55,16 @@ class Faults:
             )
             warnings.warn(f"Round {this.number}: participant {i} is removed: {told.rstrip('.')}.", stacklevel=2)
 
-    def ongoing(self) -> list[str]:
-        """A line for every kind of fault that somebody had more than once."""
-        often = [(i, fault, count) for (i, fault), count in sorted(self.counts.items()) if count > 1]
-        return [
-            f"{_AGAIN[kind]}: {', '.join(f'participant {i} in {n} rounds' for i, fault, n in often if fault == kind)}"
-            for kind in _AGAIN
-            if any(fault == kind for _, fault, _ in often)
-        ]
+
+def ongoing(history: Iterable[Round]) -> list[str]:
+    """A line for every kind of fault that somebody had more than once in a run's rounds."""
+    counts = Counter(fault for this in history for fault in _faults(this))
+    often = [(i, fault, count) for (i, fault), count in sorted(counts.items()) if count > 1]
+    return [
+        f"{_AGAIN[kind]}: {', '.join(f'participant {i} in {n} rounds' for i, fault, n in often if fault == kind)}"
+        for kind in _AGAIN
+        if any(fault == kind for _, fault, _ in often)
+    ]
 
 
 def _faults(this: Round) -> Iterator[tuple[int, str]]:

@@ -18,7 +18,7 @@ from rffl_pl.callbacks.checkpointing import rounds_kept
 from rffl_pl.callbacks.collecting import collected, gathered
 from rffl_pl.callbacks.ending import check_rounds, cut_short, over
 from rffl_pl.callbacks.every_round import RoundCallback, numbers_of
-from rffl_pl.callbacks.faults import Faults
+from rffl_pl.callbacks.faults import Faults, ongoing
 from rffl_pl.callbacks.find import every, find, named_alike
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
@@ -161,7 +161,7 @@ class RunReport(Callback):
         advice = self._stopwatch.advice(trainer.check_val_every_n_epoch)
         ended = cut_short(trainer, module)
         share = [*_share(data.test_sample, "test", data.apart("test")), *_limited(trainer.limit_test_batches)]
-        print("\n".join(["", *self._faults.ongoing(), table_of(summary), *ended, *share, *advice]))
+        print("\n".join(["", *ongoing(history), table_of(summary), *ended, *share, *advice]))
         print(f"run folder: {self.folder.path}", flush=True)
         pictures: list[Path] = []
         if self.draw:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from rffl_pl.callbacks.faults import Faults
+from rffl_pl.callbacks.faults import Faults, ongoing
 from rffl_pl.runs import Round
 
 MEMBERS = [True, True, False]
 
 
+def made(number: int, train_loss: Sequence[float] = (0.1,) * 3, **more: Any) -> Round:
+    """A round of three, of whom the last was removed before."""
+    measures = {"train_loss": [*train_loss], "similarity": [0.5, 0.25, math.nan], "weight": [0.75, 0.1, 0]}
+    return Round(number=number, honest=3, measures=measures, **{"members": MEMBERS} | more)
+
+
 def told(faults: Faults, number: int, reasons: dict[int, str] | None = None, **round_: Any) -> list[str]:
-    """The warnings of a round of three, of whom the last was removed before."""
-    measures = {
-        "train_loss": round_.pop("train_loss", [0.1] * 3), "similarity": [0.5, 0.25, math.nan], "weight": [0.75, 0.1, 0]
-    }  # fmt: skip
-    entry = Round(number=number, honest=3, measures=measures, **{"members": MEMBERS} | round_)
+    """The warnings of such a round."""
+    entry = made(number, **round_)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         faults.warn(entry, reasons or {})
@@ -43,7 +47,9 @@ def test_a_fault_is_told_once_and_counted() -> None:
     assert told(faults, 2, **both) == []
     (other,) = told(faults, 3, **both | {"train_loss": [math.inf, 0.1, 0.1]})
     assert other.startswith("Round 3: participant 0's training loss is not finite")
-    assert faults.ongoing() == ["uploads that were set aside: participant 1 in 3 rounds"]
+    assert ongoing(made(number, **both) for number in (1, 2, 3)) == [
+        "uploads that were set aside: participant 1 in 3 rounds"
+    ]
 
 
 def test_a_fault_in_the_round_of_the_removal_is_told() -> None:
@@ -61,4 +67,5 @@ def test_silence_is_told() -> None:
     ]
     assert len(told(faults, 91, silent=[0, 1])) == 1
     assert told(faults, 92, silent=[0, 1]) == []
-    assert faults.ongoing() == ["uploads that told nothing: participant 0 in 3 rounds, participant 1 in 2 rounds"]
+    history = [made(number, silent=who) for number, who in enumerate([[0], [0, 1], [0, 1]])]
+    assert ongoing(history) == ["uploads that told nothing: participant 0 in 3 rounds, participant 1 in 2 rounds"]
