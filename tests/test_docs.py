@@ -217,7 +217,22 @@ def test_everything_has_a_page(folder: str, room: ModuleType) -> None:
     assert shown == chosen
     for name in chosen:
         assert (DOCS / "figures" / f"{name}.png").is_file()
-        assert sum(f"figures/{name}.png" in page for page in pages) == 1
+        assert sum(f"](../figures/{name}.png)" in page for page in pages) == 1
+
+
+def test_a_picture_is_one_on_a_forge_too() -> None:
+    """A directive is raw text there: it is Markdown's, alone between blank lines, says what it shows, and is there."""
+    found = 0
+    for page in sorted(DOCS.rglob("*.md")):
+        text = page.read_text()
+        if page != DOCS / "takeover.md":  # whose picture is a directive still
+            assert not re.search(r"\{(figure|image)\}", text), page
+        for shown in re.findall(r"(?:^.+\n)?^.*!\[.*(?:\n.+)?", text, re.M):
+            picture = re.fullmatch(r"!\[[^][]{20,}\]\((\S+)\)", shown)
+            assert picture is not None, (page, shown)
+            assert (page.parent / picture[1]).is_file(), (page, shown)
+            found += 1
+    assert found > len(adversaries.__all__)
 
 
 def test_every_public_name_is_in_the_reference() -> None:
