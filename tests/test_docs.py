@@ -240,3 +240,38 @@ def test_every_public_name_is_in_the_reference() -> None:
     pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
     shown = set(re.findall(r"^\.\. auto\w+:: rffl_pl\.[\w.]*?(\w+)$", pages, re.M))
     assert set(rffl_pl.__all__) - {"__version__"} - shown == set()
+
+
+def prose(page: Path) -> str:
+    """A page without what it shows as code."""
+    return re.sub(r"^(`{3,}).*?^\1$|(`+).+?\2", "", page.read_text(), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a forge, and the site for three levels, call a page's headings; where it is another one, that one's."""
+    whole = re.fullmatch(r"(?:% .*\n\n?)?```{include} (\S+)\n(?::.*\n)*```\n", page.read_text())
+    if whole is not None:
+        return anchors(page.parent / whole[1])
+    told = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles(page)]
+    return {slug + (f"-{told[:i].count(slug)}" if slug in told[:i] else "") for i, slug in enumerate(told)}
+
+
+def titles(page: Path) -> list[str]:
+    """A page's headings of the first three levels, as they are read: of a link its text."""
+    shown = re.sub(r"^(`{3,}).*?^\1$", "", page.read_text(), flags=re.M | re.S)
+    return [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", title) for title in re.findall(r"^#{1,3} (.*\S)", shown, re.M)]
+
+
+def test_a_link_leads_somewhere_on_a_forge_too() -> None:
+    """A label is the site's alone: what a link names is a file, and behind its # a heading of that page."""
+    found = 0
+    for page in sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")]):
+        for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+            file, _, heading = link.partition("#")
+            if ":" in file:
+                continue
+            there = (page.parent / file).resolve() if file else page
+            assert there.exists(), (page, link)
+            assert not heading or heading in anchors(there), (page, link)
+            found += bool(heading)
+    assert found > 50
