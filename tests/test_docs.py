@@ -246,6 +246,15 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert set(rffl_pl.__all__) - {"__version__"} - shown == set()
 
 
+def test_a_page_links_to_what_it_includes() -> None:
+    """A forge shows the directive alone: whoever reads there follows the link above it, which the site drops."""
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text()
+        for file in re.findall(r"^```{include} (\S+)$", text, re.M):
+            link = rf"^% .*\]\({re.escape(file)}\)\.\n\n```{{include}} "
+            assert re.search(link, text, re.M), (page, file)
+
+
 def prose(page: Path) -> str:
     """A page without what it shows as code."""
     return re.sub(r"^(`{3,}).*?^\1$|(`+).+?\2", "", page.read_text(), flags=re.M | re.S)
