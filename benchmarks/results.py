@@ -40,18 +40,18 @@ def _output(words: list[str]) -> str:
 @contextlib.contextmanager
 def each_file_read_once() -> Iterator[None]:
     """Around several commands: files of results are large."""
-    every, known = results._every, {}
+    every, known = results.every, {}
 
-    def once(study: Study, file: Path, columns: Sequence[str]) -> list[results.Row]:
+    def once(study: Study, file: Path, columns: Sequence[str] = results.COLUMNS) -> list[results.Row]:
         if (file, *columns) not in known:
             known[file, *columns] = every(study, file, columns)
         return known[file, *columns]
 
-    results._every = once
+    results.every = once
     try:
         yield
     finally:
-        results._every = every
+        results.every = every
 
 
 if __name__ == "__main__":

@@ -46,15 +46,17 @@ class ControlC(PowerCut):
 class Killed(PowerCut):
     """Likewise, by the kernel."""
 
+    number: int = signal.SIGKILL
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), self.number)
 
 
 class KilledOnce(Killed):
-    """Likewise, unless a file is there that the first time leaves."""
+    """Likewise, or by another signal, unless a file is there that the first time leaves."""
 
-    def __init__(self, mark: str) -> None:
-        self.mark = Path(mark)
+    def __init__(self, mark: str, number: int = signal.SIGKILL) -> None:
+        self.mark, self.number = Path(mark), number
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if not self.mark.exists():

@@ -97,6 +97,11 @@ class RunReport(Callback):
                 print(f"going on after round {self._before}: {self.folder.path}", file=sys.stderr, flush=True)
         if over(trainer, pl_module):
             self.on_train_end(trainer, pl_module)
+        elif trainer.should_stop:
+            raise UserError(
+                "Expected time for a round, but a callback ends training before the first one; give a longer "
+                "--trainer.max_time, or leave that callback out."
+            )
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, FederatedModule)

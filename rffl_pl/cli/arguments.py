@@ -219,7 +219,7 @@ class FederatedCLI(LightningCLI):
         if self.earlier is not None and self.earlier.newest_checkpoint() is not None:
             self.config[self.subcommand].ckpt_path = str(self.earlier.checkpoints)
         elif given == "last":
-            rank_zero_warn("There is no checkpoint of a run of this name and root yet: training begins.")
+            rank_zero_warn("No run to go on with has a checkpoint yet: training begins.")
             self.config[self.subcommand].ckpt_path = None
         self._check_earlier()
 

@@ -18,6 +18,7 @@ from rffl_pl.cli.mistakes import mistake_behind
 from rffl_pl.cli.own import no_class, not_whole
 from rffl_pl.datamodules import Split
 from rffl_pl.errors import UserError, brief, check_folder, reason
+from rffl_pl.studies.own import of_package
 from rffl_pl.trainer import check_callbacks, check_options
 
 
@@ -59,7 +60,7 @@ def _check_more(kind: str, more: Any, option: str) -> None:
         return
     own = constructors(pkgutil.resolve_name(kind))[:1]
     arguments = [argument for made in own for argument in inspect.signature(made).parameters.values()]
-    if not any(argument.kind is argument.VAR_KEYWORD for argument in arguments):
+    if of_package(kind) or not any(argument.kind is argument.VAR_KEYWORD for argument in arguments):
         raise UserError(
             f"Expected {option} {kind.rpartition('.')[2]} to have every option that is given, but got "
             f"{option}.dict_kwargs.{next(iter(more.keys()))}; leave it out."

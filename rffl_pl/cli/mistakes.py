@@ -365,8 +365,9 @@ def _no_such_option(message: str) -> str | None:
 def _no_group(message: str) -> str | None:
     """What is said of an option of what is a number or a text."""
     inner = _innermost(message)
-    number = "Expected a <class 'float'>" in inner and "class_path '" not in inner  # or a tensor, as of an optimizer
-    found = re.search(rf"{'(?:Got|Given)' if number else 'Got'} value: NestedArg\(key='([\w.]+)'", inner)
+    # A rate may be a tensor too, and a profiler a class; whatever names one is not of a value.
+    value = re.search("Expected a <class '(float|str)'>", inner) is not None and "class_path '" not in inner
+    found = re.search(rf"{'(?:Got|Given)' if value else 'Got'} value: NestedArg\(key='([\w.]+)'", inner)
     if found is None:
         return None
     return f"Expected --{_key(message)} to be a value, but got --{_key(message)}.{found[1]}; leave .{found[1]} out."

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rffl_pl.cli.process import importing
 from rffl_pl.errors import UserError, check_number, nearest
 from rffl_pl.studies import Study, results
-from rffl_pl.studies.study import CURVE_COLUMNS, RunWords, lies_in
+from rffl_pl.studies.study import CURVE_COLUMNS, RunWords, lies_in, said
 
 if TYPE_CHECKING:
     from rffl_pl.studies.cells import Cell, CellFolder
@@ -175,7 +175,7 @@ class Session:
         if places > _MANY:
             print(f"{study.name}: reads the options of {places} combinations first, some 0.1 s each", flush=True)
         cells = cells_of(study, study.seeds, rounds, Resolver(), only)
-        known = results.read(study, file) if file.exists() else []
+        known = (results.read if whatever_code else results.every)(study, file) if file.exists() else []
         rows = results.rows_by_cell(cells, known, whatever_code)
         kept = {digest: float(row["seconds"] or 0) for digest, row in rows.items()}
         if not whatever_code:  # a folder that is still there says itself whether its cell is finished
@@ -206,10 +206,13 @@ class Session:
             print(offline, flush=True)
         for cell, sentence in failed:
             print(f"Failed: {cell}: {sentence} ({self._folder(cell).log})", file=sys.stderr)
+        everywhere = {said(cell.place) for cell in self.cells} >= {*map(said, self.study.places())}
         for name in sorted({*self.study.curves} - self.measured if self.measured else ()):
-            near = nearest(name, self.measured) or "."
-            there = ", ".join(sorted(self.measured))
-            print(f"Expected curves to name measures of rounds ({there}), but got {name}{near}", file=sys.stderr)
+            near = nearest(name, self.measured)
+            if near or everywhere:  # else another place may have it
+                there = ", ".join(sorted(self.measured))
+                told = f"Expected curves to name measures of rounds ({there}), but got {name}{near or '.'}"
+                print(told, file=sys.stderr)
         if self.study.curves and (gone := self._without_curves()):
             print(
                 f"Expected every round of {len(self.cells)} cells, but the folders of {gone} are gone, which have "
@@ -323,7 +326,8 @@ class Session:
             seconds = self.seconds.get(cell.digest)
             state = self._to_run(cell) if seconds is None else f"finished in {seconds:.1f} s"
             print(f"{cell}: {cell.rounds} rounds, {state}")
-        each, how = self._estimate(self.left[0]) if self.left else (0.0, "")
+        # Not the first: that may be the coalition of nobody, in which nobody trains.
+        each, how = self._estimate(self.left[len(self.left) // 2]) if self.left else (0.0, "")
         total = each * math.ceil(len(self.left) / self.machine.jobs)
         much = f", about {_time(total)} with --jobs {self.machine.jobs}{how}" if self.left else ""
         print(f"{_count(self.cells, 'cell')}, {len(self.left)} to run{much}")
@@ -335,8 +339,8 @@ class Session:
         failed = self._folder(cell).record().get("failed")
         return f"to run; failed the last time: {failed}" if failed else "to run"
 
-    def _estimate(self, first: Cell) -> tuple[float, str]:
-        """Seconds of a cell: what finished ones took, or what the first one's first rounds take in a folder of no use.
+    def _estimate(self, cell: Cell) -> tuple[float, str]:
+        """Seconds of a cell: what finished ones took, or what this one's first rounds take in a folder of no use.
 
         A run of r rounds takes a + b r seconds: b is what a round more takes, after a run that imports and caches.
         """
@@ -345,16 +349,18 @@ class Session:
             return sum(known) / len(known), f", as the {len(known)} that are finished"
         with tempfile.TemporaryDirectory() as folder:
             roots = (Path(folder) / name for name in "abc")
-            most = min(3, first.rounds)
-            _, short, long = (self._measured(first, rounds, next(roots)) for rounds in (1, 1, most))
+            most = min(3, cell.rounds)
+            _, short, long = (self._measured(cell, rounds, next(roots)) for rounds in (1, 1, most))
         each = max(0.0, (long - short) / max(1, most - 1))
-        return short + each * (first.rounds - 1), f", measured on {_count(range(most), 'round')} of {first}"
+        return short + each * (cell.rounds - 1), f", measured on {_count(range(most), 'round')} of {cell}"
 
     def _measured(self, cell: Cell, rounds: int, root: Path) -> float:
         from rffl_pl.studies.play import play
 
         reference = ["--standalone.cache_dir", str(root / "standalone")]
+        # Nor callbacks, which may watch what is measured later, and loggers, which would keep a run of no use.
         length = ["--trainer.max_epochs", str(rounds), "--run.wandb", "false"]
+        length += ["--trainer.callbacks", "null", "--trainer.logger", "null"]
         short = [*cell.words, *length, *reference]
         outcome = play(replace(cell, words=short), root, self.machine.run)
         if outcome.state == "interrupted":

@@ -21,7 +21,9 @@ from rffl_pl.cli.own import no_class
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 
-_CHOSEN = r"server|adversaries|data|model\.(?:network|optimizer|loss|objective)"
+_CHOSEN = (
+    r"server(?:\.rule|\.optimizer)?|adversaries|data(?:\.split|\.augment)?|model\.(?:network|optimizer|loss|objective)"
+)
 """The options that take a class, or several."""
 
 
@@ -79,7 +81,7 @@ def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
         found = re.fullmatch(rf"--({_CHOSEN})\.(?:init_args\.)?(\w+)(?:=(.*))?", word)
         if found is None or found[2] in ("help", "class_path", "init_args", "dict_kwargs"):
             continue
-        chosen = config.get(found[1])
+        chosen = config.get(re.sub(r"^(server|data)\.", r"\1.init_args.", found[1]))
         every = [one for one in (chosen if isinstance(chosen, list) else [chosen]) if isinstance(one, Namespace)]
         having = [one.init_args[found[2]] for one in every if found[2] in (one.get("init_args") or ())]
         names = " and ".join(one.class_path.rpartition(".")[2] for one in every)
@@ -92,6 +94,11 @@ def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
             rank_zero_warn(
                 f"Nothing goes by --{found[1]}.{found[2]}: {names}, which stand behind it, are others than it was "
                 "given for; give each its own in the list."
+            )
+        elif len({*map(str, having)}) > 1 and not any(word.startswith("--adversaries+") for word in words):
+            rank_zero_warn(
+                f"--{found[1]}.{found[2]} is of the last of {names} alone; give each its own in the list, as "
+                f"{{class_path: {names.partition(' ')[0]}, init_args: {{{found[2]}: {found[3] or following}}}}}."
             )
 
 

@@ -91,7 +91,7 @@ def cells_of(
     Raises:
         UserError: If words say no run, two places are the same run, or no cell is left.
     """
-    asked = ["--trainer.max_epochs", str(rounds)] if rounds is not None else []
+    asked = ["--trainer.max_epochs", str(rounds), "--trainer.max_steps", "-1"] if rounds is not None else []
     known: dict[str, Place] = {}
     cells = []
     for place in study.places():
@@ -111,6 +111,7 @@ def cells_of(
             )
         known[base] = place
         _check_players(study, settings)
+        _check_whole(study, settings)
         length, of_words, mates = _rounds(study, settings), settings_digest(study, place), _mates(settings)
         cells += [
             Cell(
@@ -146,6 +147,19 @@ def _check_players(study: Study, settings: Settings) -> None:
         raise UserError(
             f"Expected players of {study.name} to be the number of all participants, adversaries too, but it is "
             f"{study.players} and its runs have {total}; mend it."
+        )
+
+
+def _check_whole(study: Study, settings: Settings) -> None:
+    """See that a study's runs have results.
+
+    Raises:
+        UserError: If they try a batch alone.
+    """
+    if settings["trainer"].get("fast_dev_run"):
+        raise UserError(
+            f"Expected the runs of {study.name} to have results, but --trainer.fast_dev_run tries one batch alone; "
+            "leave it out."
         )
 
 

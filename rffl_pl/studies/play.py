@@ -55,6 +55,7 @@ class Outcome:
         return replace(self, state="failed") if self.state == "killed" else self
 
 
+_IF_SHORT = "; if memory is short, give fewer --jobs."
 _LOOK = 3.0
 """After how many seconds a worker looks again whether the study still lives."""
 Outcomes = Generator[tuple[Cell, Outcome], None, None]
@@ -114,6 +115,9 @@ def play_all(pack: Pack, root: Path, run: RunWords, patience: float) -> Outcomes
     if len(pack) == 1:
         yield pack[0], play(pack[0], root, run, patience)
     else:
+        with contextlib.suppress(OSError, ValueError):  # a cell has seven files open, and a pack's limit is a shell's
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         for number, outcome in together([partial(play, cell, root, run, 0) for cell in pack]):
             yield pack[number], outcome
 
@@ -288,11 +292,13 @@ class _Worker:
             code = self.process.exitcode or 0
             how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             state: Literal["killed", "failed"] = "killed" if code == -signal.SIGKILL or self.several else "failed"
-            advice = "; if memory is short, give fewer --jobs." if code == -signal.SIGKILL else "."
+            advice = _IF_SHORT if code == -signal.SIGKILL else "."
             died = Outcome(state, sentence=f"Its worker {how}{advice}")
             left, self.cells = self.cells, {}
             return [(cell, died) for cell in left.values()]
         assert isinstance(outcome, Outcome)
+        if outcome.state == "interrupted":  # SIGTERM to it alone, as where memory is short: Ctrl-C it does not hear
+            outcome = replace(outcome, state="killed", sentence=f"Its worker was ended by SIGTERM{_IF_SHORT}")
         return [(self.cells.pop(digest), outcome)]
 
     def leave(self) -> None:

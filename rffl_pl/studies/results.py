@@ -108,14 +108,23 @@ def read(
     Raises:
         UserError: If the file holds no results of this study.
     """
-    rows = _every(study, file, columns)
+    rows = every(study, file, columns)
     places = places_of(study, rows)
     asked = {place: _fits(study, place) and lies_in(_place(study, place), only or {}) for place in {*places}}
     return [row for row, place in zip(rows, places, strict=True) if asked[place]]
 
 
-def _every(study: Study, file: Path, columns: Sequence[str]) -> list[Row]:
-    """All that is kept, also at places that the study no longer has."""
+def every(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Row]:
+    """All that is kept, also at places that the study no longer has.
+
+    Args:
+        study: The study.
+        file: A CSV file, compressed if its name ends with ``.gz``.
+        columns: `COLUMNS`, or `CURVE_COLUMNS` of the file of every round.
+
+    Raises:
+        UserError: If the file holds no results of this study.
+    """
     if not file.is_file():
         raise UserError(f"Expected the results of {study.name} in {file}, but there are none; run the study first.")
     try:
@@ -247,7 +256,7 @@ def keep(
         file.parent.mkdir(parents=True, exist_ok=True)
         with (file.parent / ".lock").open("w") as lock:
             locked(lock, math.inf)  # another process of the same study
-            before = _every(study, file, columns) if file.exists() else []
+            before = every(study, file, columns) if file.exists() else []
             renamed = {row["cell"] for row in new if row["cell"]}
             known = zip(before, which_of(study, before), strict=True)
             kept = [row for row, which in known if which not in fresh and row["cell"] not in renamed]
@@ -255,7 +264,7 @@ def keep(
             _write(file, header, rows)
             return len(rows)
     except OSError as error:
-        there = _every(study, file, columns) if file.exists() else []
+        there = every(study, file, columns) if file.exists() else []
         replaced_by = {*_values(new, header)}
         known = zip(there, which_of(study, there), strict=True)
         if fresh and replaced_by == {*_values([row for row, which in known if which in fresh], header)}:
@@ -308,11 +317,11 @@ def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool
 
 
 def moved(study: Study, file: Path, cells: Iterable[Cell], columns: Sequence[str] = COLUMNS) -> list[Row]:
-    """The rows of cells that lie at another label than the study has for them now, as they lie at theirs."""
+    """The rows of cells that lie at another label, or with other words, than the study has now, as it has them."""
     now = {cell.digest: cell.place | {"settings": cell.settings} for cell in cells}
-    kept = read(study, file, columns) if now and file.is_file() else []
+    kept = every(study, file, columns) if now and file.is_file() else []
     there = [row for row in kept if row["cell"] in now]
-    return [row | now[row["cell"]] for row in there if any(row[name] != now[row["cell"]][name] for name in study.axes)]
+    return [row | now[row["cell"]] for row in there if not now[row["cell"]].items() <= row.items()]
 
 
 def _values(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:

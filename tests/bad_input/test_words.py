@@ -105,6 +105,14 @@ OPTIONS: dict[str, Row] = {
         ("--server", "NNM", "--server.rule.trim", "0.2"),
         "Expected --server.rule to be a class, but got --server.rule.trim alone; give --server.rule TrimmedMean before",
     ),
+    "an option of a text": (
+        ("--trainer.profiler", "simple", "--trainer.profiler.dirpath", "x"),
+        "Expected --trainer.profiler to be a value, but got --trainer.profiler.dirpath; leave .dirpath out.",
+    ),
+    "an option that the data set's base lacks": (
+        ("--data", "MNIST", "--data.dict_kwargs.foo", 3),
+        "--data MNIST to have every option that is given, but got --data.dict_kwargs.foo; leave it out.",
+    ),
     "an option of a number": (
         ("--model.optimizer.lr.b", "3"),
         "Expected --model.optimizer.lr to be a value, but got --model.optimizer.lr.b; leave .b out.",

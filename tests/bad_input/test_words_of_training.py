@@ -128,6 +128,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "a trial of several rounds": (("--trainer.fast_dev_run", 3), "--trainer.fast_dev_run to be left alone, but got 3"),
     "checkpoints of Lightning's": (("--trainer.plugins", "AsyncCheckpointIO"), "write checkpoints, but got AsyncCheck"),
+    "no time": (("--trainer.max_time", "00:00:00:00"), "Expected time for a round, but a callback ends"),
     "no such time": (("--trainer.max_time", "soon"), "`Timer(duration='soon')` is not a valid duration"),
     "precision": (("--trainer.precision", "64-true"), "--trainer.precision to be 32-true or bf16-mixed, but got 64"),
     "no such accelerator": (("--trainer.accelerator", "tpu"), "--trainer.accelerator to be auto, gpu, cuda or cpu"),

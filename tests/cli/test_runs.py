@@ -199,6 +199,11 @@ def test_who_trains_alone_is_told(rffl: Run, words: tuple[object, ...], told: bo
         (("--model.optimizer.lr", 0.05), ""),
         (("--data.split", "DIR", "--model.optimizer.nesterov", "no", "--adversaries", "[SignRandom]"), ""),
         (("--adversaries.scale", "1e-3", "--adversaries", "[{class_path: FreeRider, init_args: {scale: 0.001}}]"), ""),
+        (("--data.split", "DIR", "--data.split.alpha", 0.2, "--data.split", "UNI"), "--data.split.alpha: UNI"),
+        (
+            ("--server", "NNM", "--server.rule", "TrimmedMean", "--server.rule.trim", 0.1, "--server.rule", "Median"),
+            "--server.rule.trim: Median",
+        ),
         (
             ("--adversaries.scale=3", "--adversaries=[Mimic, FreeRider]", "--federation.adversaries=2"),
             "--adversaries.scale: Mimic and FreeRider",
@@ -212,6 +217,23 @@ def test_an_option_before_another_class_is_told_of(rffl: Run, words: tuple[objec
     assert ("Nothing goes by" in ended.err) == bool(told)
     if told:
         assert re.search(f"Nothing goes by {told}, which stands? behind it, (has no such option|are others)", ended.err)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--adversaries", "[FreeRider, FreeRider]", "--adversaries.scale", 3), True),
+        (("--adversaries", "[Mimic, FreeRider]", "--adversaries.scale", 3), False),
+        (("--adversaries", "[FreeRider, FreeRider]", "--adversaries.scale", 1), False),
+        (("--adversaries", "[FreeRider]", "--adversaries+=FreeRider", "--adversaries.scale", 3), False),
+    ],
+)
+def test_an_option_of_the_last_of_several_is_told_of(rffl: Run, words: tuple[object, ...], told: bool) -> None:
+    """The parser gives it to one, and the experiment is another than who typed it believes."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 1, "--federation.adversaries", 2, *words)
+    assert ended.code == 0, ended.err
+    sentence = "--adversaries.scale is of the last of FreeRider and FreeRider alone; give each its own in the list"
+    assert (sentence in " ".join(ended.err.split())) == told
 
 
 @pytest.mark.parametrize(

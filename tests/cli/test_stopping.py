@@ -158,7 +158,7 @@ def test_last_without_a_checkpoint_begins(rffl: Run, tmp_path: Path) -> None:
     """So that a job that may be put back has one command line; it says so."""
     ended = rffl(*DIGITS, "--trainer.max_epochs", 1, "--run.name", "new", "--ckpt_path", "last")
     assert ended.code == 0, ended.err
-    assert "There is no checkpoint of a run of this name and root yet: training begins." in ended.err
+    assert "No run to go on with has a checkpoint yet: training begins." in ended.err
     assert len(list((tmp_path / "runs" / "new").iterdir())) == 1
 
 

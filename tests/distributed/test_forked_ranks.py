@@ -117,7 +117,7 @@ def test_the_launcher_alone_is_interrupted(tmp_path: Path) -> None:
     ended = forked(1, *words, root=tmp_path)
     assert ended.code == 130, ended.err
     assert ended.err.count("Interrupted after round") == 1
-    assert ended.err.count("There is no checkpoint of a run of this name and root yet") == 1
+    assert ended.err.count("No run to go on with has a checkpoint yet") == 1
 
 
 @pytest.mark.distributed

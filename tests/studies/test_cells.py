@@ -355,6 +355,11 @@ def test_how_many_rounds_a_cell_has() -> None:
         ("--trainer.max_epochs null --trainer.max_steps 3", 3),
     ):
         assert cell_of(f"--config digits.yaml {words}").rounds == rounds
+    study = Study(
+        name="one", base=["--config", "digits.yaml", "--trainer.max_steps", "3"], axes={"axis": {"label": []}}, seeds=[]
+    )
+    (longer,) = cells_of(study, [1], 6, RESOLVE)
+    assert longer.rounds == 6  # which were cut at what a base says
     for number in ("null", "-1"):
         given = f"--config digits.yaml --trainer.max_epochs {number}"
         with pytest.raises(

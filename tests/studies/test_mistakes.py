@@ -50,6 +50,10 @@ FILES = {
     "unknown label left out": (SMALL.replace("[POW]", "[POV]"), "but got POV; did you mean POW"),
     "nothing left": (SMALL + "  - {split: [UNI, POW]}\n", "exclude to leave a cell"),
     "unknown option": (SMALL.replace("--data.split POW", "--data.spilt POW"), "server=RFFL split=POW of small, but:"),
+    "runs without a result": (
+        SMALL.replace("base:", "base: --trainer.fast_dev_run true"),
+        "small to have results, but",
+    ),
     "unknown class": (SMALL.replace("--server FedAvg", "--server FedAwg"), "but got FedAwg; did you mean FedAvg"),
     "unknown configuration": (SMALL.replace("digits.yaml", "digit.yaml"), "did you mean digits.yaml"),
     "cells that clash": (SMALL.replace('RFFL: ""', "RFFL: --config servers/fedavg.yaml"), "have the same settings"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -232,6 +233,20 @@ axes:
 
 def cell(mates: str, number: int) -> Cell:
     return Cell(place={}, seed=number, rounds=1, words=[], settings="", digest=str(number), mates=mates)
+
+
+@pytest.mark.slow
+def test_a_pack_opens_more_files_than_a_shell_allows_at_first(rffl: Run, tmp_path: Path) -> None:
+    """A cell has seven, and the usual limit of 1,024 ended a pack of 150 without a word."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"base: {STACKED} --trainer.max_epochs 1\naxes: {{n: {{one: ''}}}}\nseeds: [1, 2, 3, 4, 5, 6]\n"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 25, hard))
+    try:
+        ended = rffl("study", study(tmp_path, text, "six.yaml"), "--root", tmp_path / "studies", "--pack", 6)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert ended.code == 0, ended.err
+    assert "6 cells train in 1 pack" in ended.out
 
 
 def test_packs_are_full_and_even() -> None:

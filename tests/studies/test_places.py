@@ -208,6 +208,8 @@ def test_curves_of_what_no_run_measures(rffl: Run, tmp_path: Path) -> None:
     assert early == "Warning: no round so far has acuracy, which curves names; did you mean accuracy?"
     assert sentence.startswith("Expected curves to name measures of rounds (accuracy, ")
     assert sentence.endswith("but got acuracy; did you mean accuracy?")
+    study(tmp_path, text.replace("curves: [reputation,", "curves: [backdoor_success, reputation,"))
+    assert "curves" not in rffl(*words, "--seeds", 9).err  # which the places that were left out may have
 
 
 @pytest.mark.slow
@@ -318,15 +320,24 @@ def test_results_without_a_folder_lie_where_their_cell_does_now(tmp_path: Path) 
     """What a renamed label has is told at the old one, or with the words that this had; or what never moved is told."""
     read = Study.read(study(tmp_path, TEXT))
     file = tmp_path / "results.csv"
-    results.keep(read, file, [row("RFFL", "UNI", "0.1") | {"cell": "a"}, row("RFFL", "POW", "0.2") | {"cell": "b"}])
-    cells = [
-        Cell(place={"server": server, "split": "POW"}, seed=1, rounds=2, words=[], settings="today", digest=digest)
-        for server, digest in (("FedAvg", "a"), ("RFFL", "b"))
+    before = [
+        row("RFFL", "UNI", "0.1") | {"cell": "a"},
+        row("RFFL", "POW", "0.2") | {"cell": "b", "settings": "today"},
+        row("FedAvg", "UNI", "0.3") | {"cell": "c"},
+        row("Mean", "UNI", "0.4") | {"cell": "d"},  # of a label that the study no longer has
     ]
-    (found,) = results.moved(read, file, cells)
-    assert [found[name] for name in ("server", "split", "settings", "cell", "value")] == [
-        "FedAvg", "POW", "today", "a", "0.1",
-    ]  # fmt: skip
+    results.keep(read, file, before)
+    now = {"a": ("FedAvg", "POW"), "b": ("RFFL", "POW"), "c": ("FedAvg", "UNI"), "d": ("RFFL", "UNI")}
+    cells = [
+        Cell(place={"server": server, "split": split}, seed=1, rounds=2, words=[], settings="today", digest=digest)
+        for digest, (server, split) in now.items()
+    ]
+    found = results.moved(read, file, cells)
+    assert [[one[name] for name in ("server", "split", "settings", "cell", "value")] for one in found] == [
+        ["FedAvg", "POW", "today", "a", "0.1"],
+        ["FedAvg", "UNI", "today", "c", "0.3"],  # whose words alone are others
+        ["RFFL", "UNI", "today", "d", "0.4"],
+    ]
 
 
 def test_rows_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:

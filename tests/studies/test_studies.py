@@ -105,6 +105,17 @@ def test_no_other_run_becomes_a_cells_result(rffl: Run, tmp_path: Path) -> None:
     assert one != other
     assert rffl(*words, "--table", "round", "server").err == ""
 
+    renamed = text.replace("A: --server FedAvg", "Mean: --server SignSGD").replace(
+        "B: --server SignSGD", "B: --server FedAvg"
+    )
+    study(tmp_path, renamed)
+    assert "2 cells, 2 of them finished" in rffl(*words).out
+    assert f"| Mean |{other}|" in rffl(*words, "--table", "server").out
+    study(tmp_path, renamed.replace("--trainer.max_epochs 1", "--trainer.max_epochs 1 --run.figures false"))
+    assert rffl(*words, "--table", "server").code == 2  # run with other words, which mean the same
+    assert rffl(*words).code == 0
+    assert f"| Mean |{other}|" in rffl(*words, "--table", "server").out
+
 
 @pytest.mark.slow
 def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,10 +124,15 @@ def test_a_dry_run_measures_and_leaves_nothing(rffl: Run, tmp_path: Path, monkey
     ended = rffl("study", study(tmp_path), "--root", tmp_path / "studies", "--dry-run", "--rounds", 9)
     assert ended.code == 0, ended.err
     assert "server=RFFL split=POW seed=2: 9 rounds, to run\n" in ended.out
-    assert "measured on 3 rounds of server=RFFL split=UNI seed=1" in ended.out
+    assert "measured on 3 rounds of server=RFFL split=POW seed=2" in ended.out
     assert ended.out.startswith("small: reads the options of 3 combinations first, ")
     about = ended.out.partition("6 cells, 6 to run, about ")[2].split()
     assert float(about[0]) > 0
+    stopping = "--trainer.callbacks+=EarlyStopping --trainer.callbacks.monitor accuracy/mean"
+    rare = f"--trainer.max_epochs 9 --trainer.check_val_every_n_epoch 5 {stopping}"
+    text = f"base: {DIGITS} {rare}\naxes: {{n: {{a: ''}}}}\n"
+    ended = rffl("study", study(tmp_path, text, "rare.yaml"), "--root", tmp_path / "studies", "--dry-run")
+    assert ended.code == 0, ended.err  # what a run of 3 rounds measures, nobody can watch
     monkeypatch.setattr(session.Session, "_estimate", lambda *_: (60.0, ""))
     ended = rffl("study", study(tmp_path), "--root", tmp_path / "studies", "--dry-run", "--jobs", 4)
     assert "6 cells, 6 to run, about 2 min with --jobs 4\n" in ended.out  # two one after another, not one and a half
@@ -184,17 +200,18 @@ def test_cells_wait_where_memory_is_short(rffl: Run, tmp_path: Path, monkeypatch
         patch.setattr(play, "_available", lambda: 0)
         assert rffl("study", study(tmp_path, text, "two.yaml"), "--root", tmp_path / "short", "--jobs", 2).code == 0
     assert len(started) == 1
-    mark = tmp_path / "mark"
-    once = f"--trainer.callbacks+=tests.interruption.KilledOnce --trainer.callbacks.mark {mark}"
-    long = f"--trainer.max_epochs 20 --trainer.callbacks+=tests.interruption.Awaits --trainer.callbacks.file {mark}"
-    text = f"base: {DIGITS}\naxes: {{n: {{killed: --trainer.max_epochs 1 {once}, long: {long}}}}}\n"
-    ended = rffl("study", study(tmp_path, text, "killed.yaml"), "--root", tmp_path / "again", "--jobs", 2)
-    assert ended.code == 0, ended.err
-    assert mark.exists()
-    told = (
-        "n=killed seed=1: Its worker ended by SIGKILL; if memory is short, give fewer --jobs. It goes on from its last"
-    )
-    assert told in ended.err
+    for number, how in ((signal.SIGKILL, "ended"), (signal.SIGTERM, "was ended")):  # by the kernel, by a daemon first
+        mark = tmp_path / number.name
+        once = f"--trainer.callbacks+=tests.interruption.KilledOnce --trainer.callbacks.mark {mark}"
+        once = f"{once} --trainer.callbacks.number {int(number)}"
+        long = f"--trainer.max_epochs 20 --trainer.callbacks+=tests.interruption.Awaits --trainer.callbacks.file {mark}"
+        text = f"base: {DIGITS}\naxes: {{n: {{killed: --trainer.max_epochs 2 {once}, long: {long}}}}}\n"
+        words = (study(tmp_path, text, "killed.yaml"), "--root", tmp_path / f"{number.name} again")
+        ended = rffl("study", *words, "--jobs", 2)
+        assert ended.code == 0, ended.err
+        assert mark.exists()
+        told = f"n=killed seed=1: Its worker {how} by {number.name}; if memory is short, give fewer --jobs. It goes on"
+        assert told in ended.err
 
 
 @pytest.mark.slow
