@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -206,13 +206,8 @@ class Session:
             print(offline, flush=True)
         for cell, sentence in failed:
             print(f"Failed: {cell}: {sentence} ({self._folder(cell).log})", file=sys.stderr)
-        everywhere = {said(cell.place) for cell in self.cells} >= {*map(said, self.study.places())}
-        for name in sorted({*self.study.curves} - self.measured if self.measured else ()):
-            near = nearest(name, self.measured)
-            if near or everywhere:  # else another place may have it
-                there = ", ".join(sorted(self.measured))
-                told = f"Expected curves to name measures of rounds ({there}), but got {name}{near or '.'}"
-                print(told, file=sys.stderr)
+        for told in self._of_curves():
+            print(told, file=sys.stderr)
         if self.study.curves and (gone := self._without_curves()):
             print(
                 f"Expected every round of {len(self.cells)} cells, but the folders of {gone} are gone, which have "
@@ -220,6 +215,15 @@ class Session:
                 file=sys.stderr,
             )
         return 1 if failed else 0
+
+    def _of_curves(self) -> Iterator[str]:
+        """What is said of curves that no round had, and no place that was left out may have."""
+        everywhere = {said(cell.place) for cell in self.cells} >= {*map(said, self.study.places())}
+        there = ", ".join(sorted(self.measured))
+        for name in sorted({*self.study.curves} - self.measured if self.measured else ()):
+            near = nearest(name, self.measured)
+            if near or everywhere:
+                yield f"Expected curves to name measures of rounds ({there}), but got {name}{near or '.'}"
 
     def _warn_of_curves(self) -> None:
         """What is likely misspelt, after a cell and not after all: one of another server might still have it."""
@@ -358,10 +362,10 @@ class Session:
         from rffl_pl.studies.play import play
 
         reference = ["--standalone.cache_dir", str(root / "standalone")]
-        # Nor callbacks, which may watch what is measured later, and loggers, which would keep a run of no use.
         length = ["--trainer.max_epochs", str(rounds), "--run.wandb", "false"]
-        length += ["--trainer.callbacks", "null", "--trainer.logger", "null"]
-        short = [*cell.words, *length, *reference]
+        # Callbacks may watch what is measured later, and loggers would keep a run of no use.
+        alone = ["--trainer.callbacks", "null", "--trainer.logger", "null"]
+        short = [*cell.words, *length, *alone, *reference]
         outcome = play(replace(cell, words=short), root, self.machine.run)
         if outcome.state == "interrupted":
             raise KeyboardInterrupt

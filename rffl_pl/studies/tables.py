@@ -100,8 +100,8 @@ class Table:
         return self.measure.partition(WORST)[0] in _COUNTED
 
     def agreed(self, entry: Estimate) -> bool:
-        """Whether it is a count that all of several seeds have."""
-        return self._counted and entry.half == 0
+        """Whether it is a whole number that all of several seeds have counted."""
+        return self._counted and entry.half == 0 and entry.mean % 1 == 0
 
     def cell(self, row: str, column: str) -> str:
         """An entry for people; it says how many seeds it has if others have more."""

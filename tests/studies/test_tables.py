@@ -478,6 +478,7 @@ def test_counts() -> None:
     assert caption.endswith("; a count alone is that of every seed.")
     assert "a count alone" not in shown("honest_removed", mixed, one)[1]
     assert shown("last_removal, worst attack", same)[0] == ["5"]
+    assert shown("removed_in_round", tables.Estimate(33.5, 0, 3, 5))[0] == ["33.5 ± 0.0"]
     assert shown("first_removal", same, paired=True)[0] == ["+5"]
     assert shown("fairness", same, mixed)[0] == ["5.000 ± 0.000", "4.333 ± 3.800"]
     assert shown("accuracy_mean", tables.Estimate(0.5, 0, 3, 5))[0] == ["50.0 ± 0.0"]
