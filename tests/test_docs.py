@@ -247,11 +247,14 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 def test_a_page_links_to_what_it_includes() -> None:
     """A forge shows the directive alone: whoever reads there follows the link above it, which the site drops."""
+    found = 0
     for page in DOCS.rglob("*.md"):
         text = page.read_text()
         for file in re.findall(r"^```{include} (\S+)$", text, re.M):
             link = rf"^% .*\]\({re.escape(file)}\)\.\n\n```{{include}} "
             assert re.search(link, text, re.M), (page, file)
+            found += 1
+    assert found
 
 
 def prose(page: Path) -> str:

@@ -175,6 +175,7 @@ class Session:
         if places > _MANY:
             print(f"{study.name}: reads the options of {places} combinations first, some 0.1 s each", flush=True)
         cells = cells_of(study, study.seeds, rounds, Resolver(), only)
+        # A row of this very cell counts at any label, whatever the study calls it now; others where they lie.
         known = (results.read if whatever_code else results.every)(study, file) if file.exists() else []
         rows = results.rows_by_cell(cells, known, whatever_code)
         kept = {digest: float(row["seconds"] or 0) for digest, row in rows.items()}

@@ -216,7 +216,7 @@ class _Trainers:
         return {number: answers[known] for number, known in first.items()}
 
     def _same(self, stack: Stack, one: _Wish, other: _Wish) -> bool:
-        """Whether wishes are the same; who once parted does not meet again, though another's of the same run may."""
+        """Whether wishes are the same; cohorts that once parted do not meet again, though others of their runs may."""
         first, second = one.turns[0].optimizer, other.turns[0].optimizer
         apart = self._apart.setdefault(first, WeakSet())
         if second not in apart and not stack.same(one.turns, other.turns):
