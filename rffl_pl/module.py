@@ -201,6 +201,7 @@ class FederatedModule(Configured, LightningModule):
         check_trainer(self.trainer, stage)
         check_same_federation(self.federation, self.data.federation)
         layers = layer_sizes(self.network)
+        members = self.exchange.active if hasattr(self, "exchange") else {}
         self.exchange = self._strategy.exchange_for(self.federation, sum(layers))
         beside = {"--model.personal": 2 * (self.pull > 0), "--model.scaffold": int(self.scaffold)}
         check_memory(sum(layers), len(self.exchange.hosted), self.exchange.device, beside)
@@ -226,6 +227,9 @@ class FederatedModule(Configured, LightningModule):
             self.personal, self.personal_losses = self.new_cohort() if self.pull else None, {}
             if self.personal is not None:
                 self.personal.train_in_stack_of(self.cohort)
+        else:  # whoever was removed stays so
+            here = self.exchange.active
+            here.update({i: active for i, active in members.items() if i in here})
         self.cast.prepare(self.data.num_classes)
         if stage == "fit":
             with random_stream(0, self.exchange.device):

@@ -17,13 +17,15 @@ from torch.optim import SGD
 
 import rffl_pl
 from rffl_pl import RunFolder, UserError
-from rffl_pl.adversaries import Adversary, Situation
+from rffl_pl.adversaries import Adversary, FreeRider, Situation
 from rffl_pl.callbacks import RoundCallback, StandaloneReference
 from rffl_pl.runs import Round
+from rffl_pl.servers import RFFL
 from rffl_pl.strategy import leave_process_group
 from tests.conftest import ROOT
 from tests.interruption import PowerCut
 from tests.python.test_python import small
+from tests.runs import kept_in
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -257,3 +259,21 @@ def test_who_was_set_aside_is_read_back(tmp_path: Path) -> None:
     assert [entry.set_aside for entry in run.rounds()] == [[], []]
     with pytest.raises(UserError, match="a run from Python has its options in its program"):
         run.config()
+
+
+@pytest.mark.filterwarnings("ignore:.*removed")
+def test_who_was_removed_stays_so(tmp_path: Path) -> None:
+    """Measured afterwards, a run had everybody back, and what went on from there asked whoever was removed."""
+    federation = rffl_pl.Federation(participants=3, adversaries=1, seed=1)
+    module = {"federation": federation, "adversaries": [FreeRider()]}
+    trainer, trained, data = small(
+        RunFolder.make(tmp_path / "run"), module=module, data={"federation": federation}, server=RFFL(removal_from=1)
+    )
+    trainer.fit(trained, data)
+    left = trained.exchange.members
+    assert len(left) < 4
+    trainer.validate(trained, data, verbose=False)
+    assert trained.exchange.members == left
+    trainer.save_checkpoint(tmp_path / "measured.ckpt")
+    members = kept_in(tmp_path / "measured.ckpt")["federation"]["members"]
+    assert [i for i, active in members.items() if active] == left
