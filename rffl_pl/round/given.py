@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, is_packaged
 from rffl_pl.functional.fingerprints import described, left_alone
 from rffl_pl.functional.kept import check_tensors, kept_apart
 from rffl_pl.functional.streams import random_stream
@@ -69,7 +69,7 @@ def sent(
     _check_shape("outgoing", server, outgoing, upload.shape)
     check_tensors(f"outgoing of --server {type(server).__name__}", memory)
     kept_apart(memory, upload, model)
-    return outgoing
+    return outgoing.to(upload).contiguous()
 
 
 def packed(server: Server, upload: Tensor, number: int) -> Tensor:
@@ -94,13 +94,15 @@ def unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> Te
     Raises:
         UserError: If it is none.
     """
+    if not is_packaged(type(server)):
+        payload = payload.clone()  # a slice of a longer buffer need not be aligned for what one views it as
     with of_server(server, "unpack an upload", number):
         try:
             upload = server.unpack(payload, dimension)
         except ValueError:
             return torch.full((dimension,), torch.nan, device=payload.device)
     _check_shape("unpack", server, upload, (dimension,))
-    return upload
+    return upload.to(payload.device, torch.float32)
 
 
 def _check_shape(method: str, server: Server, given: object, shape: Sequence[int]) -> None:

@@ -82,11 +82,11 @@ class Mixing(Around):
             self.inner.check_entries(name, values, len(weights), "uploads")
         self._measured = {
             name: torch.full((len(evidence.senders),), torch.nan, dtype=torch.float64).scatter(
-                0, place, values.double()
+                0, place, values.double().cpu()
             )
             for name, values in measured.items()
         }
-        shares = weights @ mixing
+        shares = weights.double() @ mixing
         used = weights != 0
         self._mixing, self._weights = mixing[used][:, shares != 0], weights[used]
         return shares
@@ -212,4 +212,4 @@ class Mixed(Evidence):
         return self.mixing @ self.unmixed.products_with(point)
 
     def gram_times(self, weights: Tensor) -> Tensor:
-        return self.gram @ weights
+        return self.gram @ weights.to(self.gram)

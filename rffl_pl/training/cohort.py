@@ -51,8 +51,8 @@ class Cohort:
         optimizer: Makes a participant's optimizer from its parameters.
         device: Where everything lives.
         loss: What a mini-batch is trained by; a module is copied. By default cross-entropy.
-        stacked: Whether all train at once (`rffl_pl.training.stack`), which changes results by rounding alone; the
-            network and the optimizer must allow it.
+        stacked: Whether all train at once (`rffl_pl.training.stack`), which changes results by rounding alone, and
+            what dropout draws on a GPU; the network and the optimizer must allow it.
         channels_last: Whether images are given to the network with channels last, or as they come.
         scaffold: Whether every step is corrected towards where the last round went (`rffl_pl.training.scaffold`), which
             takes plain SGD.

@@ -318,6 +318,27 @@ def test_single_precision_does_for_a_mixing() -> None:
     assert all(torch.equal(step, steps[0]) for step in steps)
 
 
+class Single(Consensus):
+    """Goes by inner products with the mean, in single precision."""
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        alike = evidence.gram_times(torch.full((len(evidence.senders),), 1 / len(evidence.senders))).float()
+        return alike.clamp_min(0) / alike.clamp_min(0).sum()
+
+
+@pytest.mark.parametrize("kind", ["NNM", "ARC", "Bucketing", "NNM, Bucketing"])
+def test_a_rule_in_single_precision(kind: str) -> None:
+    """What stands alone ends in torch's words on types where uploads are mixed for it."""
+    rows = 1 + uploads(6, 53, 1)
+    by_hand = MIXED[kind](rows, 1, 0)
+    alone = started(Single(), shards(len(by_hand)), 53)
+    close(
+        step_of(one_round(started(mixing(kind, Single(), 1, 6), shards(6), 53), rows)),
+        step_of(one_round(alone, by_hand)),
+        1e-5,
+    )
+
+
 def test_refused() -> None:
     """A rule that goes by more than mixed uploads is taken, or an f that is too large; a rule's own words are lost."""
     kinds: tuple[type[ARC | NNM | Bucketing], ...] = (ARC, NNM, Bucketing)

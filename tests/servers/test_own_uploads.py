@@ -8,10 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from rffl_pl.adversaries import InnerProduct, Situation
+from rffl_pl.callbacks import ReputationExchange
+from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
-from rffl_pl.servers import NNM, Evidence, FedAvg
+from rffl_pl.round.given import unpacked
+from rffl_pl.servers import NNM, Evidence, FedAvg, Verdict
 from tests.runs import federate
 
 
@@ -103,6 +108,72 @@ def test_what_cannot_travel(what: str, expected: str) -> None:
     with pytest.raises(UserError) as refusal:
         federate(Travelling(what=what))
     assert expected in str(refusal.value)
+
+
+class EightBits(FedAvg):
+    """A scale in four bytes and a byte for every entry, of which the second payload is not aligned for the scale."""
+
+    def pack(self, upload: Tensor) -> Tensor:
+        scale = upload.abs().max().clamp_min(1e-30) / 127
+        entries = (upload / scale).round().to(torch.int8)
+        return torch.cat([scale.view(1).view(torch.uint8), entries.view(torch.uint8)])
+
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        return payload[4:].view(torch.int8) * payload[:4].view(torch.float32)
+
+
+class SixteenBits(FedAvg):
+    """Half of the bytes, given back as they came."""
+
+    def pack(self, upload: Tensor) -> Tensor:
+        return upload.half().view(torch.uint8)
+
+    def unpack(self, payload: Tensor, dimension: int) -> Tensor:
+        return payload.view(torch.float16)
+
+
+class Noised(FedAvg):
+    """Adds what NumPy draws, in double precision."""
+
+    def outgoing(self, update: Tensor, memory: dict[str, Any], model: Tensor) -> Tensor:
+        return update + torch.from_numpy(np.full(len(update), 1e-3))
+
+
+class Strided(InnerProduct):
+    """Uploads every other number of what it computes."""
+
+    def collude(self, situation: Situation) -> Tensor:
+        upload = super().collude(situation)
+        return torch.stack([upload, upload], 1)[:, 0]
+
+
+class Rounds(Callback):
+    """Keeps every round's verdict."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[Verdict] = []
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        played = find(trainer, ReputationExchange)
+        assert played is not None
+        assert played.verdict is not None
+        self.verdicts.append(played.verdict)
+
+
+@pytest.mark.parametrize("server", [EightBits, SixteenBits, Noised, FedAvg])
+def test_uploads_of_another_kind(server: type[FedAvg]) -> None:
+    """Of who is hosted elsewhere, and of who knows all, they are another type; or they fit no payload, or no view."""
+    rounds = Rounds()
+    federate(server(), [Strided()], rounds)
+    assert [verdict.set_aside for verdict in rounds.verdicts] == [(), ()]
+    assert all(verdict.weights.min() > 0 for verdict in rounds.verdicts)
+
+
+def test_what_is_unpacked_is_in_single_precision() -> None:
+    """Uploads of other ranks' participants are taken as they are unpacked, and would be of another type there."""
+    server, upload = SixteenBits(), torch.linspace(-1, 1, 7)
+    arrived = unpacked(server, server.pack(upload), 7, 0)
+    assert torch.equal(arrived, upload.half().float())
 
 
 class Pair(NamedTuple):
