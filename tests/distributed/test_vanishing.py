@@ -98,15 +98,15 @@ def gone(numbers: list[int], within: float) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize(("module", "usual"), [("rffl_pl", 8), ("tests.own_disk", 4)])
-def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path, module: str, usual: int) -> None:
+@pytest.mark.parametrize(("module", "first"), [("rffl_pl", signal.SIGKILL), ("tests.own_disk", signal.SIGTERM)])
+def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path, module: str, first: int) -> None:
     """Any rank, all ranks or torchrun, by SIGKILL or SIGTERM, mid-checkpoint too: the end is the undisturbed one's.
 
-    Of ranks that write into one folder, each by both, and of those that have a disk each, by one of them.
+    Of ranks that write into one folder by one of them, and of those that have a disk each by the other.
 
-    ``RFFL_KILLS`` has another number of kills than that.
+    ``RFFL_KILLS`` has another number of kills than four; from the fifth on each goes by the other signal.
     """
-    kills = int(os.environ.get("RFFL_KILLS", usual))
+    kills = int(os.environ.get("RFFL_KILLS", 4))
     rounds = 20 + 15 * kills  # of which a kill takes three to ten
     assert rffl(*DIGITS, "--trainer.max_epochs", rounds, "--run.name", "whole").code == 0
     (whole,) = (tmp_path / "runs" / "whole").iterdir()
@@ -115,7 +115,7 @@ def test_kills_at_random_moments(rffl: Callable[..., Ended], tmp_path: Path, mod
     run = Torchrun(tmp_path, rounds, module=module)
     try:
         for kill in range(kills):
-            number = (signal.SIGKILL, signal.SIGTERM)[(kill + kill // 4) % 2]
+            number = (signal.SIGKILL, signal.SIGTERM)[(first == signal.SIGTERM) ^ (kill + kill // 4) % 2]
             target = targets[kill % 4]
             assert run.wait_for_rounds(2), (tmp_path / "said.txt").read_text()[-3000:]
             time.sleep(moments.random() / 5)
