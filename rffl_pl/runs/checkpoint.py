@@ -17,7 +17,6 @@ is kept as ``last.previous.ckpt``.
 from __future__ import annotations
 
 import os
-import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +27,7 @@ import torch
 
 from rffl_pl.errors import UserError, in_a_line
 from rffl_pl.runs.disks import Disk
-from rffl_pl.runs.durable import end_if_asked, on_disk, why_not_written
+from rffl_pl.runs.durable import end_if_asked, on_disk, remove, why_not_written
 from rffl_pl.runs.history import History, read_shared
 
 FORMAT, VERSION = "rffl_pl", 3
@@ -95,7 +94,7 @@ def write(
     failure = agree(_failure(target, lambda: _write_parts(parts, history, partial)))
     if failure is not None:
         if disk.leads:
-            _remove(partial)  # a full disk has room for the rest of the run again
+            remove(partial)  # a full disk has room for the rest of the run again
         raise CheckpointNotWrittenError(failure)
     expected = range(checkpoint["federation"]["total"]) if disk.common else ()
     trusted = target in whole
@@ -151,19 +150,19 @@ def _put(partial: Path, target: Path, expected: Iterable[int], trusted: bool) ->
     previous = _previous(target)
     if os.path.lexists(target):
         if trusted or not previous.exists():
-            _remove(previous)
+            remove(previous)
             target.rename(previous)
         else:
-            _remove(target)
+            remove(target)
     partial.rename(target)
     on_disk([target.parent])
 
 
 def _take_back(partial: Path, target: Path, mark: str) -> None:
     """Let the checkpoint before be the last one again where another disk could not put its part in place."""
-    _remove(partial)
+    remove(partial)
     if os.path.lexists(target) and stamp_of(target).mark == mark:
-        _remove(target)
+        remove(target)
     if not os.path.lexists(target) and _previous(target).exists():
         _previous(target).rename(target)
 
@@ -382,13 +381,6 @@ def wandb_run(path: str | Path) -> str | None:
 
 def _previous(target: Path) -> Path:
     return target.with_suffix(f".previous{target.suffix}")
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _existing(target: Path) -> Path:

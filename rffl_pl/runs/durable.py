@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
 from rffl_pl.errors import UserError, words_of
+
+_AT_A_TIME = 8
+"""Files that wait for the disk together."""
 
 
 def put(files: Iterable[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
@@ -73,8 +77,22 @@ def on_disk(paths: Iterable[Path]) -> None:
     Raises:
         OSError: If one cannot be written.
     """
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
         list(pool.map(_flush, paths))
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, if there is one; several files at a time, as `on_disk` waits.
+
+    Raises:
+        OSError: If it cannot be removed.
+    """
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        list(pool.map(Path.unlink, [file for file in path.iterdir() if not file.is_dir()]))
+    shutil.rmtree(path)
 
 
 def _flush(path: Path) -> None:
