@@ -13,9 +13,12 @@ import pytest
 import torch
 from scipy.stats import powerlaw
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from rffl_pl.datamodules import DIR, Digits
+from rffl_pl.datamodules import CLA, DIR, Digits, Pool, Split
 from rffl_pl.datamodules.splits import by_class, dirichlet, mixed, power_law, sorted_shards, uniform
+from rffl_pl.datamodules.splits.base import of_each_class
+from rffl_pl.datamodules.splits.by_class import largest, wanted
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 
@@ -286,3 +289,57 @@ def test_shards_are_those_of_the_first_release(
     data.setup("fit")
     parts = b"".join(part.numpy().tobytes() for part in (data.held_out, *data.shards))
     assert hashlib.sha256(parts).hexdigest()[:16] == DIGESTS[split, honest, adversaries, options]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_indices_of_each_class(seed: int) -> None:
+    """They are what a look for one class after another finds, of classes without examples nothing, as of no indices."""
+    classes, count = (int(torch.randint(1, 60, (), generator=seeded(seed + i))) for i in (0, 100))
+    labels = torch.randint(classes, (count,), generator=seeded(seed))
+    for indices in (torch.arange(count), torch.randperm(count, generator=seeded(seed))[: count // 2], torch.arange(0)):
+        found = of_each_class(indices, labels, classes)
+        for c, members in enumerate(found):
+            assert torch.equal(members, indices[labels[indices] == c])
+        assert len(found) == classes
+
+
+@pytest.mark.parametrize("cut", [CLA(draw="disjoint"), CLA(draw="released"), DIR()], ids=["CLA", "released", "DIR"])
+@pytest.mark.filterwarnings("ignore:Split CLA drew")
+def test_labels_are_gone_through_once_for_all_classes(cut: Split) -> None:
+    """A thousand classes of a million examples took half a minute."""
+    labels = torch.arange(50).repeat(200)
+    with Made() as made:
+        cut.cut(Pool(labels=labels, num_classes=50, participants=2, each=100, generator=seeded()))
+    assert sum(entries >= len(labels) for entries in made.entries) < 20
+
+
+class Made(TorchFunctionMode):
+    """Counts the entries of every tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[int] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.entries.append(made.numel() if isinstance(made, Tensor) else 0)
+        return made
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_advised_number_of_examples_is_the_largest(seed: int) -> None:
+    """Of all that are fewer, of every number of classes and participants, also where some have few examples or none."""
+    draw = seeded(seed)
+    classes, participants, most = (int(torch.randint(1, high, (), generator=draw)) for high in (9, 15, 300))
+    there = torch.randint(int(torch.randint(1, 2000, (), generator=draw)), (classes,), generator=draw)
+    fit = [few for few in range(1, most) if (wanted(classes, participants, few).sum(0) <= there).all()]
+    assert largest(there, participants, most) == max(fit, default=0)
+
+
+def test_a_scarce_class_is_known_at_once() -> None:
+    """The first class runs a little short and the last has five examples: no size that is far too large is tried."""
+    there = wanted(10, 100, 30_000).sum(0)
+    there[0], there[9] = there[0] - 10, 5
+    with Made() as made:
+        assert largest(there, 100, 30_000) == 50
+    assert sum(made.entries) < 10_000

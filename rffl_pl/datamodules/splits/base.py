@@ -76,3 +76,9 @@ def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
 def by_label(indices: Tensor, labels: Tensor) -> Tensor:
     """The same indices in the order of their classes, within a class as they came."""
     return indices[labels[indices].argsort(stable=True)]
+
+
+def of_each_class(indices: Tensor, labels: Tensor, num_classes: int) -> list[Tensor]:
+    """The same indices by their classes, one vector for each of C, within a class as they came."""
+    counts = torch.bincount(labels[indices], minlength=num_classes)
+    return [*by_label(indices, labels).split(counts.tolist())]

@@ -8,10 +8,13 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from rffl_pl.datamodules.splits.base import Pool, Split, shuffled
+from rffl_pl.datamodules.splits.base import Pool, Split, of_each_class, shuffled
 from rffl_pl.errors import UserError
 
 Draw = Literal["auto", "disjoint", "released"]
+
+_AT_ONCE = 1024
+"""Sizes of shards that are tried together."""
 
 
 class CLA(Split):
@@ -58,12 +61,16 @@ def wanted(num_classes: int, participants: int, each: int) -> Tensor:
     Participant i has ``each`` examples from its first :math:`c_i` classes, with c evenly spaced from 1 to the number
     of classes and truncated: :math:`\lfloor n / c_i \rfloor` of each class, topped up from its last one.
     """
-    first = torch.linspace(1, num_classes, participants, dtype=torch.float64).add(1e-9).long().tolist()
     counts = torch.zeros(participants, num_classes, dtype=torch.int64)
-    for row, classes in zip(counts, first, strict=True):
+    for row, classes in zip(counts, _first(num_classes, participants).tolist(), strict=True):
         row[:classes] = each // classes
         row[classes - 1] += each % classes
     return counts
+
+
+def _first(num_classes: int, participants: int) -> Tensor:
+    """From how many classes every participant has examples, ``[N]``."""
+    return torch.linspace(1, num_classes, participants, dtype=torch.float64).add(1e-9).long()
 
 
 def suffices(labels: Tensor, counts: Tensor) -> bool:
@@ -80,11 +87,11 @@ def by_class(
         UserError: If a class has too few examples.
     """
     counts = wanted(num_classes, participants, each)
-    queues = [shuffled((labels == c).nonzero().flatten(), generator) for c in range(num_classes)]
+    members = of_each_class(torch.arange(len(labels)), labels, num_classes)
+    queues = [shuffled(found, generator) for found in members]
     for c, (need, queue) in enumerate(zip(counts.sum(0).tolist(), queues, strict=True)):
         if need > len(queue):
-            fewer = range(each * len(queue) // need, 0, -1)
-            enough = next((few for few in fewer if suffices(labels, wanted(num_classes, participants, few))), 0)
+            enough = largest(torch.tensor([*map(len, queues)]), participants, each)
             raise UserError(
                 f"Expected at least {need} examples of class {c} for split CLA with {participants} participants and "
                 f"{each} examples each, but there are {len(queue)}; lower "
@@ -97,6 +104,28 @@ def by_class(
     return [torch.cat([cuts[c][i] for c in range(num_classes)]) for i in range(participants)]
 
 
+def largest(there: Tensor, participants: int, most: int) -> int:
+    """The largest size below ``most`` of disjoint shards where classes have ``there`` ``[C]`` examples; 0 of none.
+
+    What a class needs does not grow evenly with it, so that sizes are tried from what the scarcest has downwards.
+    """
+    classes = torch.arange(1, len(there) + 1)
+    holders = torch.bincount(_first(len(there), participants), minlength=len(there) + 1)[1:]  # by their classes
+    takers, share = _from_behind(holders), _from_behind(holders / classes)
+    scarce = ((there + takers) / share)[takers > 0].min()  # of its k classes who takes n has more than n / k - 1 each
+    for end in range(min(most - 1, int(scarce)), 0, -_AT_ONCE):
+        sizes = torch.arange(end, max(0, end - _AT_ONCE), -1).unsqueeze(1)
+        needs = _from_behind(holders * (sizes // classes)) + holders * (sizes % classes)
+        if (fits := (needs <= there).all(1)).any():
+            return int(sizes[fits][0])
+    return 0
+
+
+def _from_behind(numbers: Tensor) -> Tensor:
+    """Sums of every entry with all behind it, in the last dimension."""
+    return numbers.flip(-1).cumsum(-1).flip(-1)
+
+
 def on_their_own(labels: Tensor, counts: Tensor, *, replacement: bool, generator: torch.Generator) -> list[Tensor]:
     """Shards with ``counts`` ``[N, C]`` examples of every class, each drawn from all examples of the class.
 
@@ -105,7 +134,7 @@ def on_their_own(labels: Tensor, counts: Tensor, *, replacement: bool, generator
     Raises:
         UserError: If a class has no example at all.
     """
-    members = [(labels == c).nonzero().flatten() for c in range(counts.shape[1])]
+    members = of_each_class(torch.arange(len(labels)), labels, counts.shape[1])
     for c, found in enumerate(members):
         if len(found) == 0 and int(counts[:, c].sum()):
             raise UserError(

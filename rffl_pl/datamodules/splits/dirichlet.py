@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from rffl_pl.datamodules.splits.base import Pool, Split, drawn
+from rffl_pl.datamodules.splits.base import Pool, Split, drawn, of_each_class
 from rffl_pl.errors import UserError, check_number
 from rffl_pl.functional.streams import random_stream
 
@@ -93,7 +93,7 @@ def dirichlet(
         UserError: If there are not as many examples, or somebody gets fewer than ``least`` however often is drawn.
     """
     chosen = drawn(len(labels), participants * each, generator)
-    members = [chosen[labels[chosen] == c] for c in range(num_classes)]
+    members = of_each_class(chosen, labels, num_classes)
     counts = [len(found) for found in members]
     seed = int(torch.randint(2**62, (1,), generator=generator))
     with random_stream(seed, torch.device("cpu")):  # distributions draw from the global stream
