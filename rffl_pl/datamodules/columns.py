@@ -113,7 +113,8 @@ class Categories:
         texts = [row.values[at] for row in rows]
         known = self._numbered({*texts})
         found = torch.tensor([known.get(text, len(self.values)) for text in texts], dtype=torch.int64)
-        return torch.nn.functional.one_hot(found, len(self.values) + 1)[:, :-1].float()
+        entries = torch.zeros(len(texts), len(self.values) + 1)  # one_hot has 8 bytes for each, and then others
+        return entries.scatter_(1, found.unsqueeze(1), 1.0)[:, :-1]
 
     def unknown(self, rows: Sequence[Row], at: int) -> str | None:
         """The sentence on rows of which a tenth of those that have a value, or more, have no category; else None."""

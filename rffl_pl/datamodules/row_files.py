@@ -76,14 +76,18 @@ def check_characters(text: str, column: str, where: str) -> None:
 
 
 def _of_json(lines: list[str], file: str, needed: Mapping[str, str]) -> Iterator[tuple[str, Record]]:
-    """Of a JSON object in every line; what one lacks that others have is None."""
-    found = {
-        f"line {number}": _parsed(line, f"line {number}", file, needed)
-        for number, line in enumerate(lines, 1)
-        if line.strip()
-    }
-    everything = dict.fromkeys(column for record in found.values() for column in record)
-    for where, record in found.items():
+    """Of a JSON object in every line; what one lacks that others have is None.
+
+    Lines are parsed twice: all objects at once would take several times the file's memory.
+    """
+
+    def parsed() -> Iterator[tuple[str, Record]]:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield f"line {number}", _parsed(line, f"line {number}", file, needed)
+
+    everything = dict.fromkeys(column for _, record in parsed() for column in record)
+    for where, record in parsed():
         yield where, everything | record
 
 

@@ -18,6 +18,8 @@ Encoder = Callable[[Sequence[str]], list[list[int]]]
 
 _SPECIAL = ["<pad>", "<unk>"]
 UNKNOWN = 1
+_AT_ONCE = 1024
+"""Sentences that are encoded together: beside ids an encoding has words, offsets and masks that nobody asks for."""
 _BASIC_ENGLISH = [
     (r"'", " '  "), (r'"', ""), (r"\.", " . "), (r"<br />", " "), (r",", " , "), (r"\(", " ( "), (r"\)", " ) "),
     (r"!", " ! "), (r"\?", " ? "), (r";", " "), (r":", " "), (r"\s+", " "),
@@ -40,7 +42,11 @@ def with_tokenizers(training: Sequence[str], size: int) -> Encoder:
     tokenizer.train_from_iterator(map(_plain, training), trainer)
 
     def encode(sentences: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids or [UNKNOWN] for encoding in tokenizer.encode_batch([*map(_plain, sentences)])]
+        found = []
+        for start in range(0, len(sentences), _AT_ONCE):
+            some = [*map(_plain, sentences[start : start + _AT_ONCE])]
+            found += [encoding.ids or [UNKNOWN] for encoding in tokenizer.encode_batch(some)]
+        return found
 
     return encode
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from scipy.stats import powerlaw
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from rffl_pl.datamodules import CLA, DIR, Digits, Pool, Split
 from rffl_pl.datamodules.splits import by_class, dirichlet, mixed, power_law, sorted_shards, uniform
@@ -21,6 +20,7 @@ from rffl_pl.datamodules.splits.base import of_each_class
 from rffl_pl.datamodules.splits.by_class import largest, wanted
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from tests.datamodules.made import Made
 
 LABELS = torch.arange(10).repeat(400)  # class of example i: i mod 10
 
@@ -311,19 +311,6 @@ def test_labels_are_gone_through_once_for_all_classes(cut: Split) -> None:
     with Made() as made:
         cut.cut(Pool(labels=labels, num_classes=50, participants=2, each=100, generator=seeded()))
     assert sum(entries >= len(labels) for entries in made.entries) < 20
-
-
-class Made(TorchFunctionMode):
-    """Counts the entries of every tensor that is made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: list[int] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        self.entries.append(made.numel() if isinstance(made, Tensor) else 0)
-        return made
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import tracemalloc
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,12 +21,14 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from rffl_pl.datamodules import TableFile
-from rffl_pl.datamodules.columns import Numbers
+from rffl_pl.datamodules.columns import Columns, Numbers, Row
+from rffl_pl.datamodules.row_files import records
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, Ended, only_run
 from tests.datamodules.apart import machines
+from tests.datamodules.made import Made
 from tests.datamodules.small import ready
 from tests.ranks import forked
 
@@ -286,6 +289,29 @@ def test_categories_that_no_row_has(tmp_path: Path) -> None:
     test = write(tmp_path / "b.csv", [{"sex": sex, "outcome": 0} for sex in ("", "F", "M")])
     with pytest.warns(UserWarning, match=r"No row has a category of column sex, .* f, m: line 3 of .*b\.csv has 'F'"):
         data_of(train, test_file=test, categories=None)
+
+
+def test_entries_of_categories_are_made_as_they_stay() -> None:
+    """Whole numbers for each of them first took three times the memory of the inputs that they became."""
+    rows = [Row(f"line {i}", [f"{i % 100}"]) for i in range(1000)]
+    with Made() as made:
+        x = Columns.of(["place"], rows, ["place"]).encode(rows, print)
+    assert torch.equal(x, torch.eye(100).repeat(10, 1))
+    assert max(made.bytes) < 1.1 * x.numel() * x.element_size()
+
+
+def test_rows_of_json_are_read_one_by_one(tmp_path: Path) -> None:
+    """All of them at once took several times the memory of their file."""
+    rows = [{f"c{i}": i for i in range(20)}] * 1000
+    path = Path(write(tmp_path / "a.jsonl", [*rows, {"last": "alone"}]))
+    tracemalloc.start()
+    try:
+        found = sum(record["last"] is None for _, record in records(path, "--data.train_file", "utf-8", {}))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == 1000
+    assert most < 5 * path.stat().st_size
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])

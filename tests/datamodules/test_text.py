@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 
 from rffl_pl.datamodules import MR, SST, Texts
@@ -87,6 +88,36 @@ def test_what_a_text_calls_as_a_special_token() -> None:
     assert encode(["zebra"]) == [[1]]
     assert 0 not in encode(["a <pad> b"])[0]
     assert encode(['<"pad> <un"k>']) == encode(["<pad> <unk>"])  # quotation marks are dropped, and make no such name
+
+
+def test_many_sentences_are_encoded_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `tokenizers` makes of 200,000 at once took 800 MB, in portions a fifth of that; ids stay the same."""
+    portions: list[int] = []
+    made_of = tokenizers.Tokenizer
+
+    class Portions:
+        """One that notes how many sentences it is given."""
+
+        def __init__(self, model: Any) -> None:
+            self.__dict__["real"] = made_of(model)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.__dict__["real"], name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            setattr(self.__dict__["real"], name, value)
+
+        def encode_batch(self, sentences: list[str]) -> Any:
+            portions.append(len(sentences))
+            return self.__dict__["real"].encode_batch(sentences)
+
+    training = [f"word {i % 700} of {i}" for i in range(3000)]
+    with monkeypatch.context() as patched:
+        patched.setattr("tokenizers.Tokenizer", Portions)
+        encode = with_tokenizers(training, 500)
+    assert encode([*training, ""]) == reference(training, 500)([*training, ""])
+    assert sum(portions) == 3001
+    assert max(portions) <= 1024
 
 
 @pytest.mark.parametrize("build", [with_tokenizers, pytest.param(with_torchtext, marks=needs_torchtext)])
