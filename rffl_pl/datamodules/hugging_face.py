@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.datamodules.base import FederatedDataModule
-from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, label_of, numbered
+from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, check_alike, label_of, numbered, without_zeros
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.sources import HARM
 from rffl_pl.datamodules.splits import check_group
@@ -219,6 +219,7 @@ class HuggingFaceData(FederatedDataModule):
                 f"Expected at least two classes in column {self.label} of --data.path {self.path}, and several "
                 f"examples of some, but there are {number}; name another column with --data.label."
             )
+        check_alike(names, "classes", f"column {self.label} of --data.path {self.path}")
         return names
 
     def _labelled(self, rows: Any, names: Sequence[str], which: str, places: Sequence[int] | None = None) -> Labelled:
@@ -227,10 +228,9 @@ class HuggingFaceData(FederatedDataModule):
         numbers: dict[str | None, int] = {name: number for number, name in enumerate(names)}
         unknown = next((i for i, label in enumerate(labels) if label not in numbers), None)
         if unknown is not None:
-            given = "no label" if labels[unknown] is None else f"label {labels[unknown]}, which no training example has"
             raise UserError(
                 f"Expected a label in column {self.label} of every example of --data.{which}, but example {unknown} "
-                f"has {given}; name another split or column, or leave such examples out."
+                f"has {_unlike(labels[unknown], names)}."
             )
         return Labelled(
             rows=rows,
@@ -250,7 +250,18 @@ class HuggingFaceData(FederatedDataModule):
                 f"{found.count(None)} of {len(found)} have none; name another column with --data.group, or leave such "
                 "examples out."
             )
-        return numbered([group for group in found if group is not None])
+        groups = [group for group in found if group is not None]
+        check_alike({*groups}, "groups", f"column {self.group} of --data.train")
+        return numbered(groups)
+
+
+def _unlike(label: str | None, names: Sequence[str]) -> str:
+    """What a label is that is no class, and what to do."""
+    alike = [name for name in names if label is not None and without_zeros(name) == without_zeros(label)]
+    if alike:
+        return f"label {label}, which is {alike[0]} written in another way; write them alike"
+    given = "no label" if label is None else f"label {label}, which no training example has"
+    return f"{given}; name another split or column, or leave such examples out"
 
 
 def places_of(part: Labelled) -> Lines:

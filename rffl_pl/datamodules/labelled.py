@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from unicodedata import normalize
 
 from torch import Tensor
 from torch.utils.data import TensorDataset
+
+from rffl_pl.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,33 @@ def label_of(given: Any) -> str:
     if isinstance(given, float):
         given = (int(given) if given.is_integer() else given) if math.isfinite(given) else ""
     return normalize("NFC", str(given).strip()) if isinstance(given, str | int | float) else ""
+
+
+def check_alike(names: Iterable[str], what: str, where: str, more: str = "") -> None:
+    """See that no number is there twice, with zeros behind a point and without; ``007`` is another name than ``7``.
+
+    Args:
+        names: What classes or groups are called.
+        what: Which of these they are.
+        where: The words for the column that they stand in.
+        more: What to do where they are two.
+
+    Raises:
+        UserError: If one is.
+    """
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        other = found.setdefault(without_zeros(name), name)
+        if other != name:
+            raise UserError(
+                f"Expected every number in {where} to be written in one way, but {other} and {name} are one, and would "
+                f"be two {what}; write them alike{more}."
+            )
+
+
+def without_zeros(name: str) -> str:
+    """A whole number without zeros behind a point, ``1`` of ``1.0``; any other name as it is."""
+    return re.sub(r"^([-+]?\d+)\.0*$", r"\1", name)
 
 
 def by_number(label: str) -> tuple[bool, float, str]:

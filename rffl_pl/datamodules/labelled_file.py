@@ -15,7 +15,7 @@ from rffl_pl import launch
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import column_name, given_classes
 from rffl_pl.datamodules.columns import GAPS, number_of
-from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, label_of, numbered
+from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, check_alike, label_of, numbered, without_zeros
 from rffl_pl.datamodules.row_files import Record, check_characters, records
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.splits import OWN, check_group
@@ -66,8 +66,8 @@ class LabelledFile(FederatedDataModule):
 
     Raises:
         UserError: If an argument is out of range, and in `setup` if a file cannot be read, lacks a column, has a row
-            without a label, or with a word for none where others are numbers, has its first line twice, has one class
-            only or, without a test file, one for every row, or a label in that alone.
+            without a label, or with a word for none where others are numbers, writes one number in two ways, has its
+            first line twice, has one class only or, without a test file, one for every row, or a label in that alone.
     """
 
     num_classes = 0
@@ -214,6 +214,8 @@ class LabelledFile(FederatedDataModule):
             )
         if self.given_classes is None:
             self._check_gaps(names, where)
+            two = ", or name both by --data.classes if they are two"
+            check_alike(names, "classes", f"column {self.label} of {where}", two)
         self.class_names, self.num_classes = tuple(names), len(names)
 
     def _check_gaps(self, names: Sequence[str], where: str) -> None:
@@ -233,10 +235,9 @@ class LabelledFile(FederatedDataModule):
             others = "test" if isinstance(self.split, OWN) else "training"
             known = "--data.classes" if self.given_classes else f"those of the {others} {self.noun}s"
             more = f" and {len(self.class_names) - 5} more" if len(self.class_names) > 5 else ""
-            name_all = "" if self.given_classes else ", or name all labels there are by --data.classes"
             raise UserError(
                 f"Expected the labels in {where} among {known}, {', '.join(self.class_names[:5])}{more}, but "
-                f"{unknown[0]} is not; correct it, or --data.label{name_all}."
+                f"{unknown[0]} is {self._remedy(unknown[0])}."
             )
         return Labelled(
             rows=[row.content for row in rows],
@@ -244,6 +245,14 @@ class LabelledFile(FederatedDataModule):
             groups=None if self.group is None else numbered([row.group for row in rows]),
             places=Lines("line", (int(row.where.removeprefix("line ")) for row in rows)),
         )
+
+    def _remedy(self, unknown: str) -> str:
+        """What a label that is no class is instead, and what to do."""
+        alike = [name for name in self.class_names if without_zeros(name) == without_zeros(unknown)]
+        if alike:
+            return f"{alike[0]} written in another way; write them alike"
+        name_all = "" if self.given_classes else ", or name all labels there are by --data.classes"
+        return f"not; correct it, or --data.label{name_all}"
 
     def _divided(self, rows: Sequence[Found]) -> tuple[list[Found], list[Found]]:
         """Training and test rows: some at random, but of every class one stays for training."""
@@ -269,6 +278,7 @@ class LabelledFile(FederatedDataModule):
             content = self.content(record, f"{where} of {file}")
             names = {column: _name(record[column], what, column, where, file) for column, what in named.items()}
             rows.append(Found(content, names[self.label], names.get(self.group or "", ""), where))
+        check_alike({row.group for row in rows}, "groups", f"column {self.group} of {file}")
         return rows
 
 

@@ -31,7 +31,7 @@ class TableFile(LabelledFile):
     field, ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` or ``?``, is 0, which is the mean; where the training rows have
     gaps a second entry is 1 in them. A column of texts has an entry for each text of the training rows, which is 1 in
     rows that have it; another text, or none, is zeros. Numbers that are `categories` go by their values, ``1`` as
-    ``1.0``. A column of which a tenth of a file's rows or more have such other texts is warned of.
+    ``1.0``. A column of which a tenth or more of the rows that have a value have such other texts is warned of.
 
     With ``--data.split OWN`` nobody reads everybody's rows, and means, deviations and texts come from a file that is
     the same everywhere.

@@ -216,6 +216,11 @@ def test_a_column_of_a_hugging_face_data_set(tmp_path: Path, monkeypatch: pytest
     told.save_to_disk(str(tmp_path / "gap"))
     with pytest.raises(UserError, match=r"Expected a group, .* in column city of every example .*, but 1 of 80 have"):
         ready(HFText(Federation(participants=4), path=str(tmp_path / "gap"), group="city", **FEW))
+    columns["city"][7] = "9.0"
+    told["train"] = datasets.Dataset.from_dict(columns)
+    told.save_to_disk(str(tmp_path / "points"))
+    with pytest.raises(UserError, match=r"in column city of --data\.train to be .*, but 9 and 9\.0 are one"):
+        ready(HFText(Federation(participants=4), path=str(tmp_path / "points"), group="city", **FEW))
     for group in ("text", "label"):
         with pytest.raises(UserError, match=f"--data.group to be another column than .*, but got {group}"):
             ready(HFText(Federation(participants=4), path=str(tmp_path / "texts"), group=group, **FEW))
@@ -236,6 +241,11 @@ def test_a_column_of_a_hugging_face_data_set(tmp_path: Path, monkeypatch: pytest
             r"a column town in .*its first line has age, text, city, label.*ame yours with",
         ),
         ({"city": ""}, {}, r"Expected a group in column city of --data\.train_file .*, but line 5 has none"),
+        (
+            {"city": "9.0"},
+            {},
+            r"every number in column city of --data\.train_file .*, but 9 and 9\.0 are one, and would be two groups;",
+        ),
         ({}, {"features": ["age", "city"]}, r"--data\.features .* but got city, which is the group and no"),
     ],
 )

@@ -302,6 +302,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"inputs": "width", "train": "blank", "test_share": 0.2},
         "every example of --data.train, but example 2 has no label",  # which stands elsewhere behind the division
     ),
+    "a number in two ways": (
+        {"inputs": "width", "train": "twice"},
+        "every number in column label of --data.path .*, but 1 and 1.0 are one, and would be two classes; write them",
+    ),
+    "a number in another way in the test": (
+        {"inputs": "width", "test": "points"},
+        "of --data.test, but example 0 has label 0.0, which is 0 written in another way; write them alike.$",
+    ),
     "no label": ({"inputs": "width", "test": "secret"}, "every example of --data.test, but example 0 has no label"),
 }
 
@@ -314,6 +322,7 @@ def mistaken(tmp_path_factory: pytest.TempPathFactory) -> str:
     return saved(
         path, train=table(60), test=table(20), more=table(20, lambda i: i % 4), secret=table(20, lambda i: None),
         wide=wide, blank=table(60, lambda i: ("yes", "no", " ")[i % 3]),
+        twice=table(60, lambda i: ("0", "1", "1.0")[i % 3]), points=table(20, lambda i: f"{i % 3}.0"),
         holed=table(60, lambda i: math.nan if i == 7 else float(i % 3)),
     )  # fmt: skip
 

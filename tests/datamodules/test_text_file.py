@@ -6,7 +6,7 @@ import csv
 import gzip
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -197,6 +197,39 @@ def test_labels_that_are_written_in_two_ways(tmp_path: Path) -> None:
     assert loaded(write(tmp_path / "a.csv", rows)).class_names == ("bar", "caf\xe9")
     given = loaded(write(tmp_path / "a.csv", rows), classes=["cafe\u0301", "bar"])
     assert given.class_names == ("caf\xe9", "bar")
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        (("1", "1.0", "0"), "1 and 1.0"),
+        (("-3.00", "-3", "x"), "-3 and -3.00"),
+        (("2.", "2.0", "3"), "2. and 2.0"),
+        (("7", "007", "7.5", "7.50", "x", "x.0", "1e1", "10"), ""),
+    ],
+)
+def test_numbers_with_zeros_behind_a_point(tmp_path: Path, labels: Sequence[str], named: str) -> None:
+    """``1`` and ``1.0`` became two classes without a word; names that differ in more are two."""
+    train = write(tmp_path / "a.csv", [(f"film {i}", labels[i % len(labels)]) for i in range(80)])
+    assert sorted(loaded(train, classes=[*labels]).class_names) == sorted(labels)
+    if not named:
+        assert sorted(loaded(train).class_names) == sorted(labels)
+        return
+    with pytest.raises(UserError) as caught:
+        loaded(train)
+    assert str(caught.value) == (
+        f"Expected every number in column label of --data.train_file {train} to be written in one way, but {named} are "
+        "one, and would be two classes; write them alike, or name both by --data.classes if they are two."
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"classes": [0, 1]}])
+def test_a_test_file_with_zeros_behind_a_point(tmp_path: Path, options: Mapping[str, Any]) -> None:
+    """That labels are to be corrected, or all to be named, misled: they are right, and only to be written alike."""
+    train = write(tmp_path / "a.csv", [(f"film {i}", str(i % 2)) for i in range(20)])
+    test = write(tmp_path / "b.csv", [(f"film {i}", f"{i % 2}.0") for i in range(20)])
+    with pytest.raises(UserError, match=r"among .*, 0, 1, but 0\.0 is 0 written in another way; write them alike\.$"):
+        loaded(train, test_file=str(test), **options)
 
 
 def test_sentences_whose_words_are_unknown(tmp_path: Path) -> None:
