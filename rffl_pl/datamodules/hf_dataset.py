@@ -165,8 +165,14 @@ def scale_of(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not len(x):
         return torch.zeros(x.shape[1:]), torch.ones(x.shape[1:])
-    mean, deviation = (torch.as_tensor(of) for of in (x.numpy().mean(0), x.numpy().std(0)))
-    return mean, deviation.where(x.amax(0) > x.amin(0), 1.0)
+    low, high = x.amin(0), x.amax(0)
+    power = np.frexp(torch.maximum(high, -low).numpy())[1]  # beside which squares neither overflow nor vanish
+    scaled = np.ldexp(x.numpy(), -power)
+    mean = scaled.mean(0)
+    scaled -= mean
+    deviation = np.sqrt(np.square(scaled, out=scaled).mean(0))
+    mean, deviation = (torch.as_tensor(np.ldexp(of, power)) for of in (mean, deviation))
+    return mean, deviation.where(high > low, 1.0)
 
 
 class Images(Dataset[tuple[Tensor, int]]):

@@ -141,6 +141,8 @@ class HuggingFaceData(FederatedDataModule):
         reason = " ".join(str(cause).partition("Example of usage")[0].split()).rstrip(".")
         if "config" in reason.lower():
             remedy = "name one of its configurations with --data.name"
+        elif isinstance(cause, IndexError) or "corresponds to no data" in reason:
+            remedy = "a split without rows is none that it reads: give it rows, or write the folder without that split"
         elif local:
             remedy = "mend what it says, or write the folder anew"
         else:

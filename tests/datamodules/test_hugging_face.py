@@ -51,6 +51,27 @@ def test_scales_hang_on_no_number_of_threads() -> None:
     assert found[0] == pytest.approx([mean.item(), deviation.item()], rel=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(700,), (17, 3), (60, 9, 9), (2, 1, 2, 3)])
+def test_scales_of_ordinary_numbers_keep_their_bits(shape: tuple[int, ...]) -> None:
+    """They are NumPy's own, whatever is done about numbers whose squares vanish or overflow."""
+    x = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for numbers in (x, 255 * x, 1.7e9 + 1e5 * x, 1e-12 * x, x.round(), x * 0, (x > 0).double(), x.transpose(0, -1)):
+        mean, deviation = scale_of(numbers)
+        assert np.array_equal(mean, numbers.numpy().mean(0))
+        changes = numbers.numpy().min(0) < numbers.numpy().max(0)
+        assert np.array_equal(deviation, np.where(changes, numbers.numpy().std(0), 1.0))
+
+
+@pytest.mark.parametrize("size", [1e-250, 1e-200, 1e200, 1e300])
+def test_scales_of_numbers_of_any_size(size: float) -> None:
+    """Inputs would be zeros, or NaN; an entry beside them has a scale of its own."""
+    ordinary = torch.randn(50, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = torch.cat([size * ordinary, ordinary], dim=1)
+    mean, deviation = scale_of(x)
+    scaled = (x - mean) / deviation
+    torch.testing.assert_close(scaled[:, :1], scaled[:, 1:])
+
+
 def table(count: int, label: Callable[[int], Any] = lambda i: i % 3) -> dict[str, list[Any]]:
     """Columns of several kinds."""
     return {
@@ -433,6 +454,15 @@ def half(folder: Path) -> None:
     (folder / "train.jsonl").write_text('{"label": 1}\n{"label": \n')
 
 
+def empty_split(folder: Path) -> None:
+    saved(folder, train=table(20), test=table(0))
+
+
+def empty_file(folder: Path) -> None:
+    (folder / "train.csv").write_text("label\n1\n")
+    (folder / "test.csv").write_text("label\n")
+
+
 def several(folder: Path) -> None:
     (folder / "a.csv").write_text("label\n1\n")
     configs = "".join(f"  - config_name: {name}\n    data_files: a.csv\n" for name in ("big", "small"))
@@ -445,6 +475,8 @@ def several(folder: Path) -> None:
         (lambda folder: None, "doesn't contain any data files.*write the folder anew"),
         (unreadable, r"cannot \(ArrowInvalid: Parquet .*mend what it says"),
         (half, "cannot .*JSON"),
+        (empty_split, "give it rows, or write the folder without that split"),
+        (empty_file, "give it rows, or write the folder without that split"),
         (several, r"available configs: \['big', 'small'\].*--data.name"),
     ],
 )
