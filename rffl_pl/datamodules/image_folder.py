@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from rffl_pl.datamodules.base import FederatedDataModule
-from rffl_pl.datamodules.class_folders import FORMATS, ClassFolders, Unlabelled
+from rffl_pl.datamodules.class_folders import FORMATS, ClassFolders, Unlabelled, is_image
 from rffl_pl.datamodules.class_names import given_classes
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
 from rffl_pl.datamodules.reading import Reader
@@ -58,7 +60,8 @@ class ImageFolder(FederatedDataModule):
 
     Raises:
         UserError: If an argument is out of range, in `setup` if a folder is missing, has no images or other classes
-            than ``train``, or is there twice by a link, and from loaders with the name of an image that cannot be read.
+            than ``train``, or is there twice by a link, or an image is of two parts by one, and from loaders with the
+            name of an image that cannot be read.
     """
 
     num_classes = 0
@@ -131,7 +134,9 @@ class ImageFolder(FederatedDataModule):
         parts = ["train", "test", *(["val"] if (self.folder / "val").is_dir() else [])]
         own = {"train": isinstance(self.split, OWN), "test": self.own_test, "val": self.own_test}
         self._warn_of_others([part for part in parts if own[part]])
-        self._check_apart({part: self._places_of(part, own[part]) for part in parts})
+        places = {part: self._places_of(part, own[part]) for part in parts}
+        self._check_apart(places)
+        self._check_images_apart(places)
         common = {part: self._read(part, self.given_classes) for part in parts if not own[part]}
         self.class_names = self.given_classes or self._classes_of(*common.values())
         self.num_classes = len(self.class_names)
@@ -174,6 +179,17 @@ class ImageFolder(FederatedDataModule):
                     f"both have {both}; {HARM[of[both]]}; take the link away."
                 )
             of |= dict.fromkeys(found, part)
+
+    def _check_images_apart(self, places: Mapping[str, Mapping[str, None]]) -> None:
+        """See that no image of a part is a link to one of another part, nor both to the same one."""
+        links = {part: _links_in_all(found) for part, found in places.items()}
+        for first, other in combinations(places, 2):
+            both = _shared(links[other], links[first], places[first]) or _shared(links[first], (), places[other])
+            if both is not None:
+                raise UserError(
+                    f"Expected {first} and {other} of --data.folder {self.folder} to have images of their own, but "
+                    f"both have {both}; {HARM[first]}; take the link away."
+                )
 
     def _own_images(self, part: str, participant: int) -> ClassFolders:
         """Those of a participant's own."""
@@ -257,6 +273,31 @@ def _folders_in(folder: Path) -> list[Path]:
         return [place for place in folder.iterdir() if place.is_dir()]
     except OSError:
         return []
+
+
+def _links_in_all(folders: Mapping[str, None]) -> dict[str, None]:
+    """Where the images in folders lie, and below them, that are links."""
+    outermost = (folder for folder in folders if os.path.dirname(folder) not in folders)
+    return dict.fromkeys(image for folder in outermost for image in _links_in(folder))
+
+
+def _links_in(folder: str) -> Iterator[str]:
+    """Likewise of one; none of one that cannot be read, as above."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_symlink() and is_image(entry.name):
+                yield os.path.realpath(entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _links_in(entry.path)
+
+
+def _shared(links: Iterable[str], others: Container[str], folders: Container[str]) -> str | None:
+    """The first image that others are as well, or that lies below one of some folders."""
+    homes = {os.path.dirname(link) for link in links}
+    inside = {home for home in homes if any(str(above) in folders for above in (Path(home), *Path(home).parents))}
+    return next((link for link in links if link in others or os.path.dirname(link) in inside), None)
 
 
 def _numbers_in(folder: Path) -> list[int]:

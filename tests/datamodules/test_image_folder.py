@@ -404,6 +404,56 @@ def test_one_folder_for_two_of_ones_own(divided: Path, link: str, to: str, place
         made(divided, **own, watch="test")
 
 
+@pytest.mark.parametrize(
+    ("link", "to", "parts"),
+    [
+        ("test/cat/leak.png", "train/cat/0.png", "train and test"),
+        ("test/cat/below/leak.png", "train/dog/below/0.png", "train and test"),
+        ("train/cat/leak.png", "test/cat/3.png", "train and test"),
+        ("val/dog/leak.png", "test/dog/3.png", "test and val"),
+    ],
+)
+def test_one_image_for_two(folder: Path, link: str, to: str, parts: str) -> None:
+    """A model is tested on what it was trained on, by a link to one file as by one to a folder."""
+    write_part(folder / "val", 2)
+    for name in (link, to):
+        (folder / name).parent.mkdir(exist_ok=True)
+    if not (folder / to).exists():
+        shutil.copy(folder / "train/dog/0.png", folder / to)
+    (folder / link).symlink_to(folder / to)
+    said = f"Expected {parts} of .* to have images of their own, but both have {folder.resolve()}/{to}; .*; take the l"
+    with pytest.raises(UserError, match=said):
+        made(folder)
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_images_that_lie_elsewhere(folder: Path, tmp_path: Path, alike: bool) -> None:
+    """Parts may be links into one store, as long as no two lead to the same image."""
+    write_part(tmp_path / "store", 50)
+    for part, count in (("train", 30), ("test", 10)):
+        for i, name in ((i, name) for i in range(count) for name in ("cat", "dog")):
+            (folder / part / name / f"{i}.png").unlink()
+            shown = i if part == "train" or (alike and i == 7) else 30 + i
+            (folder / part / name / f"{i}.png").symlink_to(tmp_path / "store" / name / f"{shown}.png")
+    if not alike:
+        assert made(folder).test_sample == (20, 20)
+        return
+    with pytest.raises(UserError, match=rf"{tmp_path.resolve()}/store/\w+/7\.png; a model"):
+        made(folder)
+
+
+def test_an_image_of_ones_own_for_two(divided: Path) -> None:
+    """Whosever it is; what is hidden, or is no image, is nobody's."""
+    for name in (".hidden.png", "note.txt"):
+        (divided / "train" / "0" / "dog" / name).touch()
+        (divided / "test" / "dog" / name).symlink_to(divided / "train" / "0" / "dog" / name)
+    with pytest.warns(UserWarning, match="not read"):
+        made(divided, split="OWN")
+    (divided / "test" / "dog" / "leak.png").symlink_to(divided / "train" / "0" / "dog" / "0.png")
+    with pytest.raises(UserError, match=f"train and test .* but both have {divided.resolve()}/train/0/dog/0.png; a"):
+        made(divided, split="OWN")
+
+
 def test_a_folder_that_lies_elsewhere(folder: Path, tmp_path: Path) -> None:
     """Parts and classes may be links, as long as each leads to another folder."""
     for name in ("test", "train/cat"):
