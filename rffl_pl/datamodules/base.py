@@ -28,7 +28,7 @@ from rffl_pl.datamodules.preparing import called, held
 from rffl_pl.datamodules.reading import Batch, Batches, Evaluated, Joint, Reader
 from rffl_pl.datamodules.rounds import RoundLoader, Shard
 from rffl_pl.datamodules.sentences import Sentences
-from rffl_pl.datamodules.shards import divided, nobodys_class, set_aside
+from rffl_pl.datamodules.shards import UNASKED, divided, nobodys_class, set_aside
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import DIR, OWN, Split, named
 from rffl_pl.datamodules.splits.dirichlet import check_alpha
@@ -108,7 +108,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         split: Split | str = "POW",
         examples_per_participant: int | None = None,
         dirichlet_alpha: float = 0.5,
-        adversary_examples: int = 600,
+        adversary_examples: int = UNASKED,
         validation: float = 0.1,
         watch: Watch = "validation",
         batch_size: int = 32,

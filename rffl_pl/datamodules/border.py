@@ -213,7 +213,8 @@ def labels_of(dataset: Dataset[Any], which: str, owner: str) -> Tensor:
         if labels.shape == (count,) and _read_alike(labels, dataset):
             return whole(labels, which, owner)
     try:
-        numbers = [_number(dataset[i][1]) for i in range(count)]
+        with Stream(0):  # they may draw at random: the run's own stream stays
+            numbers = [_number(dataset[i][1]) for i in range(count)]
     except UserError:
         raise
     except Exception as error:  # whatever files and a user's own code can meet

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from rffl_pl.datamodules.splits import DIR, GROUPS, Pool, Split
 from rffl_pl.datamodules.splits.base import shuffled
 from rffl_pl.errors import UserError, ones_own
 from rffl_pl.federation import Federation
+
+UNASKED = 600
+"""An adversary's examples where nobody says how many: of fewer training examples all."""
 
 
 def set_aside(order: Tensor, share: float) -> tuple[Tensor, Tensor]:
@@ -177,6 +181,11 @@ def adversaries_shards(
     """
     if adversaries == 0:
         return []
+    if each > len(rest) and each != UNASKED:
+        rank_zero_warn(
+            f"--data.adversary_examples asks for {each} training examples for each adversary, but there are "
+            f"{len(rest)}, all of which each of them holds; lower it."
+        )
     left = rest[~torch.isin(rest, torch.cat(honest))]
     if len(left) >= each * adversaries:
         return list(shuffled(left, generator)[: each * adversaries].split(each))

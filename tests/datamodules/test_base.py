@@ -301,6 +301,21 @@ def test_adversaries_that_just_fit() -> None:
     assert sorted(torch.cat(found).tolist()) == [4, 5, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize(("asked", "adversaries"), [(181, 1), (181, 0), (180, 1), (600, 1)])
+def test_adversaries_who_ask_for_more_than_there_is(asked: int, adversaries: int) -> None:
+    """They get all there is, less what is held out, and it is told, but of the default, for which nobody asked."""
+    federation = Federation(participants=8, adversaries=adversaries)
+    data = InMemory(federation, split="UNI", examples_per_participant=3, adversary_examples=asked, validation=0.1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ready(data)
+    assert data.shard_sizes == [3] * 8 + [180] * adversaries
+    assert [str(one.message) for one in told] == [
+        "--data.adversary_examples asks for 181 training examples for each adversary, but there are 180, all of which "
+        "each of them holds; lower it."
+    ] * (adversaries if asked == 181 else 0)
+
+
 def test_before_it_has_read_anything() -> None:
     """As in a notebook, where nobody calls what a trainer does."""
     data = Digits(Federation(participants=3))

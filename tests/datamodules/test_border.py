@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended
 from tests.datamodules.small import CLASSES, TEST, TRAIN, Plain, tensors
+from tests.own_data import Jittered
 
 
 def labels(dataset: Dataset[Any]) -> Tensor:
@@ -88,6 +90,20 @@ def test_targets_save_reading_every_example() -> None:
     before = dataset.read
     labels(dataset)
     assert dataset.read == before
+
+
+def test_labels_that_are_read_leave_the_runs_own_streams_alone() -> None:
+    """Where each rank reads whom it hosts, what is drawn later would hang on who that is."""
+
+    def drawn(read: bool) -> tuple[float, float, float]:
+        torch.manual_seed(1)
+        random.seed(2)
+        np.random.seed(3)
+        if read:
+            labels(Jittered(80))
+        return float(torch.rand(())), random.random(), float(np.random.rand())
+
+    assert drawn(True) == drawn(False)
 
 
 def test_targets_of_examples_that_cannot_be_read() -> None:
