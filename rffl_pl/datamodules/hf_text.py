@@ -39,19 +39,13 @@ class HFText(HuggingFaceData, TextDataModule):
         return self._texts(train), None if val is None else self._texts(val), self._texts(test)
 
     def check_rows(self, rows: Any, which: str) -> None:
-        sentences = self._sentences(rows)
-        other = next((i for i, sentence in enumerate(sentences) if not isinstance(sentence, str)), None)
-        if other is not None:
-            raise UserError(
-                f"Expected sentences in column {self.text} of --data.{which}, but example {other} has "
-                f"{type(sentences[other]).__name__}; name another column with --data.text or leave such examples out."
-            )
-        blank = next((i for i, sentence in enumerate(sentences) if not sentence.strip()), None)
-        if blank is not None:
-            raise UserError(
-                f"Expected sentences in column {self.text} of --data.{which}, but example {blank} has none; name "
-                "another column with --data.text or leave such examples out."
-            )
+        for i, sentence in enumerate(self._sentences(rows)):
+            if not isinstance(sentence, str) or not sentence.strip():
+                got = "none" if isinstance(sentence, str | None) else type(sentence).__name__
+                raise UserError(
+                    f"Expected sentences in column {self.text} of --data.{which}, but example {i} has {got}; name "
+                    "another column with --data.text or leave such examples out."
+                )
 
     def _texts(self, part: Labelled) -> Texts:
         sentences = self._sentences(part.rows)

@@ -50,13 +50,17 @@ _PLACES: dict[str, tuple[str, list[Place]]] = {
 }
 
 
+def final_place(split: str, server: str) -> Place:
+    """The place of every study of final accuracies that has a split and a server."""
+    return {"participants": "10", "split": split, "server": server}
+
+
 def places_of(name: str) -> list[tuple[str, Place]]:
     """The places of studies that a figure shows."""
     if name == "final_accuracies":
-        sets = ("mnist", "cifar10")
         return [
-            (study, {"participants": "10", "split": split, "server": server})
-            for study in sets
+            (study, final_place(split, server))
+            for study in ("mnist", "cifar10")
             for split in ("UNI", "POW", "CLA")
             for server in SERVERS
         ]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rffl_pl.paper.contents import FIGURES, SERVERS, places_of
+from rffl_pl.paper.contents import FIGURES, SERVERS, final_place, places_of
 from rffl_pl.paper.measured import Kept
 from rffl_pl.studies.estimate import interval
 from rffl_pl.studies.figures import finished
@@ -96,17 +96,13 @@ def _final_accuracies(kept: Kept) -> Figure:
     for row, (study, label) in enumerate((("mnist", "MNIST"), ("cifar10", "CIFAR-10"))):
         for column, split in enumerate(("UNI", "POW", "CLA")):
             axes = panels[row][column]
-            several = _seeds(kept.at(study, _place(split, "RFFL")))
+            several = _seeds(kept.at(study, final_place(split, "RFFL")))
             axes.set_title(f"{label}, {split}{several}", loc="left", fontsize=10)
             axes.set_xlabel("participant")
             axes.set_ylabel("test accuracy in %")
-            _participants(axes, lambda server, s=study, p=split: kept.at(s, _place(p, server)))  # type: ignore[misc]
+            _participants(axes, lambda server, s=study, p=split: kept.at(s, final_place(p, server)))  # type: ignore[misc]
     how = "means over seeds, with 95 % intervals where there are several"
     return finished(figure, panels.flat, f"{FIGURES['final_accuracies']}\n{_measured(kept)}: {how}")
-
-
-def _place(split: str, server: str) -> Place:
-    return {"participants": "10", "split": split, "server": server}
 
 
 def _participants(axes: Axes, rows_of: Callable[[str], list[Row]]) -> None:

@@ -358,9 +358,10 @@ def test_a_mistake(mistake: str, mistaken: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_sentences_of_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nothing", [" ", None])
+def test_sentences_of_nothing(tmp_path: Path, nothing: str | None) -> None:
     """They would all be the same unknown word."""
-    path = saved(tmp_path / "films", train=table(60) | {"review": ["fine"] * 59 + [" "]}, test=table(20))
+    path = saved(tmp_path / "films", train=table(60) | {"review": ["fine"] * 59 + [nothing]}, test=table(20))
     for more in ({}, {"test_share": 0.2}):
         with pytest.raises(
             UserError, match=r"sentences in column review of --data.train, but example 59 has none; name"
