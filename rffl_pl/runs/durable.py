@@ -13,6 +13,8 @@ from rffl_pl.errors import UserError, words_of
 
 _AT_A_TIME = 8
 """Files that wait for the disk together."""
+_MANY = 32
+"""Of fewer files that are removed waiting for the disk costs less than threads do."""
 
 
 def put(files: Iterable[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
@@ -82,7 +84,7 @@ def on_disk(paths: Iterable[Path]) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, if there is one; several files at a time, as `on_disk` waits.
+    """Remove a file, or a folder with all that is in it, if there is one; many files several at a time.
 
     Raises:
         OSError: If it cannot be removed.
@@ -90,8 +92,10 @@ def remove(path: Path) -> None:
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        list(pool.map(Path.unlink, [file for file in path.iterdir() if not file.is_dir()]))
+    files = [file for file in path.iterdir() if not file.is_dir()]
+    if len(files) > _MANY:
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            list(pool.map(Path.unlink, files))
     shutil.rmtree(path)
 
 

@@ -48,3 +48,22 @@ def test_an_end_in_the_middle_of_writing(tmp_path: Path, how: BaseException) -> 
 
     with pytest.raises(type(how)):
         checkpoint._failure(tmp_path / "last.ckpt", work)
+
+
+@pytest.mark.parametrize("count", [0, 3, 100])
+def test_what_is_removed(tmp_path: Path, count: int) -> None:
+    """A folder that is a link is another's: its files stay. What is not there is removed already."""
+    there = tmp_path / "checkpoint"
+    (there / "deeper").mkdir(parents=True)
+    for number in range(count):
+        (there / f"participant_{number}.pt").write_text("part")
+        (there / "deeper" / f"{number}").write_text("part")
+    (tmp_path / "link").symlink_to(there)
+    durable.remove(tmp_path / "link")
+    assert len([*there.iterdir()]) == count + 1
+    for _ in range(2):
+        durable.remove(there)
+        assert [*tmp_path.iterdir()] == []
+    (tmp_path / "file").write_text("part")
+    durable.remove(tmp_path / "file")
+    assert [*tmp_path.iterdir()] == []
