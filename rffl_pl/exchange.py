@@ -415,7 +415,11 @@ class Exchange:
 
     def anybody(self, so: bool) -> bool:
         """Whether it is so on any rank; all ranks ask."""
-        return self.ranks.first(so or None) is not None
+        if len(self.blocks) == 1:
+            return so
+        found = torch.tensor(int(so))  # on the CPU, where gloo is beside NCCL
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return bool(found)
 
     def first_difference(self, facts: dict[str, str]) -> Difference | None:
         """The first fact in which a rank differs from rank 0; None, on all ranks, if none does."""
