@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
 
-from rffl_pl import __version__
 from rffl_pl.callbacks.checkpointing import rounds_kept
 from rffl_pl.callbacks.ending import over
 from rffl_pl.datamodules.augmenting import changed
@@ -27,7 +26,7 @@ from rffl_pl.functional.fingerprints import raw
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.settings import attributes, data_settings, loss_settings, optimizer_settings
-from rffl_pl.runs.written import sources
+from rffl_pl.runs.written import code, sources
 from rffl_pl.strategy import FederatedStrategy
 from rffl_pl.training.parameters import modes_kept, sharing_copy, trainable
 from rffl_pl.training.schedule import Schedule, loss_on, make_optimizer
@@ -136,7 +135,7 @@ class StandaloneReference(Callback):
 
         Of the network, what it prints, keeps, starts from, and makes of the sample; of its training, the options, and
         the losses of some steps; of the data, its options, and what is made of the sample at random; how a user's own
-        classes are written; this release of the package.
+        classes are written, and what of the package trains and measures.
         """
         data, optimizer = module.data, module.new_optimizer()
         parts = (
@@ -146,7 +145,7 @@ class StandaloneReference(Callback):
             optimizer_settings(optimizer),
             type(module.cohort.optimizers[0]).__name__,
             module.round,
-            data_settings(data),
+            {name: value for name, value in data_settings(data).items() if name != "--data.watch"},
             data.batch_size,
             str(trainer.precision),
             str(trainer.limit_test_batches),
@@ -155,7 +154,7 @@ class StandaloneReference(Callback):
             repr(module.network),
             {name: attributes(layer) for name, layer in module.network.named_modules()},
             self._sources,
-            __version__,
+            code("adversaries", "launch", "rehearsal", "round", "runs", "servers"),
             torch.__version__,
             data.test_sample,
             *(["stacked"] if module.stacked else []),

@@ -1,18 +1,34 @@
-"""How a user's own classes are written, by which it is known whether they are still the same."""
+"""How the package and a user's own classes are written, by which it is known whether they are still the same."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from types import CodeType, FunctionType
 
 from rffl_pl.errors import path_of
+from rffl_pl.files import content_of
 from rffl_pl.runs.imports import imported_by
 
 _RELEASED = ("torch", "torchvision", "rffl_pl", "builtins")
 """Not lightning, as in `PUBLISHED`: its base of all data modules is told of, by which references are kept."""
+
+
+_PACKAGE = Path(__file__).parent.parent
+_OF_NO_RESULT = ("cli", "comparison", "dashboard", "paper", "studies")
+
+
+@functools.cache
+def code(*beside: str) -> str:
+    """A digest of the package's code, but for the rooms that no result depends on, and others beside them."""
+    files = sorted(path.relative_to(_PACKAGE) for path in _PACKAGE.rglob("*.py"))
+    matter = [path for path in files if path.parts[0] not in (*_OF_NO_RESULT, *beside)]
+    text = "".join(f"{path.as_posix()} {content_of(_PACKAGE / path)}\n" for path in matter)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sources(kinds: Iterable[type]) -> dict[str, str]:

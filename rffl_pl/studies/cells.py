@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import json
@@ -20,11 +19,12 @@ import torch
 from rffl_pl.configured import PUBLISHED
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.errors import UserError, writable
-from rffl_pl.files import content_of, locked, replaced
+from rffl_pl.files import locked, replaced
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.runs.facts import rounds_asked
 from rffl_pl.runs.folder import newest_result
+from rffl_pl.runs.written import code
 from rffl_pl.studies.own import (
     WHERE_DATA_LIES,
     contained,
@@ -33,7 +33,7 @@ from rffl_pl.studies.own import (
     of_package,
     source_of,
 )
-from rffl_pl.studies.settings import PACKAGE, settings_digest
+from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
 Settings = dict[str, Any]
@@ -254,15 +254,6 @@ def _function(said: str) -> str:
         if (module := module_of(said)) and (source := source_of(module)):
             return f"{said} {source}"
     return said
-
-
-@functools.cache
-def code() -> str:
-    """A digest of the package's code, but for the rooms that no result depends on."""
-    files = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-    matter = [path for path in files if path.parts[0] not in ("cli", "comparison", "dashboard", "paper", "studies")]
-    text = "".join(f"{path.as_posix()} {content_of(PACKAGE / path)}\n" for path in matter)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 _HELD: set[Path] = set()

@@ -313,7 +313,7 @@ def test_a_reference_is_of_one_schedule() -> None:
         "learning rate": (module, "optimizer", partial(torch.optim.SGD, lr=0.123)),
         "batch size": (module.data, "batch_size", module.data.batch_size + 1),
         "precision": (trainer.precision_plugin, "precision", "bf16-mixed"),
-        "release": (sys.modules[StandaloneReference.__module__], "__version__", "0.0"),
+        "code": (sys.modules[StandaloneReference.__module__], "code", lambda *beside: "another's"),
         "torch": (torch, "__version__", "0.0"),
         "test batches": (trainer, "limit_test_batches", 1),
         "measurements": (module.data, "measurements", 6 * 10),
@@ -324,6 +324,9 @@ def test_a_reference_is_of_one_schedule() -> None:
             changed.setattr(owner, attribute, value)
             assert key() != first, name
     assert key() == first
+    watching = federate(FedAvg(), rounds=1, watch="test")  # what is watched meanwhile is no part of it
+    assert watching.data.settings("--data")["--data.watch"] == "test"
+    assert StandaloneReference()._key(watching.trainer, watching) == first
     keys = []
     clipped = partial(Clipped, clip=5.0), partial(Clipped, clip=0.01)
     for optimizer in (*clipped, grouped(0.01), grouped(0.02), grouped(0.02, apart=2)):

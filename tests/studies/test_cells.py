@@ -15,6 +15,7 @@ import yaml
 from rffl_pl.cli.configurations import with_files
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.errors import UserError
+from rffl_pl.runs import written
 from rffl_pl.runs.checkpoint import RUN
 from rffl_pl.runs.imports import beside
 from rffl_pl.studies import cells, own
@@ -387,11 +388,11 @@ def test_how_an_optimizer_computes_its_steps_is_no_setting(tmp_path: Path) -> No
 
 def test_which_code_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell is another run with other code, but for that of rooms that no result depends on, and another torch."""
-    monkeypatch.setattr(cells, "PACKAGE", tmp_path)
+    monkeypatch.setattr(written, "_PACKAGE", tmp_path)
 
-    def now() -> str:
-        cells.code.cache_clear()
-        return cells.code()
+    def now(*beside: str) -> str:
+        written.code.cache_clear()
+        return written.code(*beside)
 
     for room in ("functional", "stack", "cli", "studies"):
         (tmp_path / room).mkdir()
@@ -402,11 +403,14 @@ def test_which_code_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         found.append(now())
     assert len({*found[:3]}) == 3
     assert found[2] == found[3] == found[4]
-    cells.code.cache_clear()
+    less = now("stack")
+    (tmp_path / "stack" / "x.py").write_text("x = 3")
+    assert now("stack") == less != now()
+    written.code.cache_clear()
     before = digest("--config digits.yaml")
     monkeypatch.setattr(cells.torch, "__version__", "another")
     assert digest("--config digits.yaml") != before
-    cells.code.cache_clear()
+    written.code.cache_clear()
 
 
 def test_the_command_is_read_as_the_whole_line_is() -> None:
