@@ -8,6 +8,8 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.loggers.logger import rank_zero_experiment
 
+_OF = "/participant_"
+
 
 class MetricsFile(CSVLogger):
     """Writes ``metrics.csv`` in a run folder; one that is there already stays until there is a row to write.
@@ -36,7 +38,11 @@ class MetricsFile(CSVLogger):
 
 
 class _Rows(ExperimentWriter):
-    """Lightning's, which would remove the file that is there as soon as it is made."""
+    """Lightning's, which would remove the file that is there as soon as it is made.
+
+    A new column has the whole file written anew. So everybody has a column for whatever anybody has: who takes part for
+    the first time brings none.
+    """
 
     def _check_log_dir_exists(self) -> None:
         """Later."""
@@ -46,3 +52,11 @@ class _Rows(ExperimentWriter):
         if self.metrics and not self.metrics_keys:
             Path(self.metrics_file_path).unlink(missing_ok=True)
         super().save()
+
+    def _record_new_keys(self) -> set[str]:
+        new = super()._record_new_keys()
+        measures = {name.rpartition(_OF)[0] for name in new if _OF in name}
+        total = sum(name.startswith(f"member{_OF}") for name in self.metrics_keys)
+        everybodys = {f"{measure}{_OF}{i}" for measure in measures for i in range(total)} - {*self.metrics_keys}
+        self.metrics_keys = sorted([*self.metrics_keys, *everybodys])
+        return new | everybodys

@@ -302,14 +302,17 @@ class RunFolder:
         """
         text = _text(self.metrics_file)
         whole = text[: text.rfind("\n") + 1]  # a last row without an end is of a run that was killed, or still writes
-        rows = [row for row in csv.DictReader(io.StringIO(whole)) if row.get("round")]
+        table = csv.DictReader(io.StringIO(whole))
+        rows = [row for row in table if row.get("round")]
         if rows and "member/participant_0" not in rows[0]:
             raise UserError(f"Expected {self.metrics_file} to be of a run of rffl_pl, but it has no participants.")
         honest = self._honest()
+        matches = map(_PARTICIPANT.fullmatch, table.fieldnames or ())
+        places = {match[0]: (match[1], int(match[2])) for match in matches if match}
         rounds: list[Round] = []
         try:
             for row in rows:
-                rounds.append(_round(row, rounds[-1].members if rounds else None, honest))
+                rounds.append(_round(row, places, rounds[-1].members if rounds else None, honest))
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UserError(
                 f"Expected {self.metrics_file} to have numbers, but {error}: it is damaged; rounds.jsonl beside it has "
@@ -425,12 +428,15 @@ def newest_result(above: Path) -> RunFolder | None:
     return None
 
 
-def _round(row: dict[str, str], before: list[bool] | None, honest: int | None) -> Round:
-    """A round from its row of the metrics; empty cells are NaN."""
+def _round(
+    row: dict[str, str], places: Mapping[str, tuple[str, int]], before: list[bool] | None, honest: int | None
+) -> Round:
+    """A round from its row of the metrics, whose columns are a measure's of a participant; empty cells are NaN."""
+    if None in row:
+        raise ValueError("a row has more cells than there are columns")
     cells: dict[str, dict[int, float]] = {}
-    for column, value in row.items():
-        if match := _PARTICIPANT.fullmatch(column):
-            cells.setdefault(match[1], {})[int(match[2])] = float(value) if value else float("nan")
+    for column, (measure, participant) in places.items():
+        cells.setdefault(measure, {})[participant] = float(value) if (value := row[column]) else float("nan")
     members = [bool(member) for _, member in sorted(cells.pop("member").items())]
     total = len(members)
     started = before or [True] * total
