@@ -34,7 +34,7 @@ from rffl_pl.cli.checks import (
     constructed,
     naming_inner_options,
 )
-from rffl_pl.cli.going_on import changed_options, check_no_cell, leave_if_complete
+from rffl_pl.cli.going_on import changed_options, check_no_cell, is_cell, leave_if_complete
 from rffl_pl.cli.keeping import ConfigKeeper
 from rffl_pl.cli.limits import LimitedTrainer
 from rffl_pl.cli.mistakes import sentence
@@ -209,16 +209,19 @@ class FederatedCLI(LightningCLI):
             UserError: If what is gone on from has more rounds than are asked for, or its folder is a study's.
             SystemExit: If that run has exactly those, and its result.
         """
-        given = self._get(self.config, "ckpt_path")
+        checkpoint = self._get(self.config, "ckpt_path")
         configs = [Path(file.absolute).resolve() for file in self._get(self.config, "config") or () if file is not None]
         run = Run(**self._get(self.config, "run").as_dict())
         check_no_cell(run)
-        self.earlier = run.earlier(given, self._fits, self._fits_elsewhere, configs=configs)
+        if run.study and not is_cell(run):  # a variation of a cell, by its configuration, is none
+            given = self._get(self.config, "run")
+            given.study = given.place = None
+        self.earlier = run.earlier(checkpoint, self._fits, self._fits_elsewhere, configs=configs)
         if self.earlier is not None and self._drawn:
             self._take_seed(self.earlier.config()["seed_everything"])
         if self.earlier is not None and self.earlier.newest_checkpoint() is not None:
             self.config[self.subcommand].ckpt_path = str(self.earlier.checkpoints)
-        elif given == "last":
+        elif checkpoint == "last":
             rank_zero_warn("No run to go on with has a checkpoint yet: training begins.")
             self.config[self.subcommand].ckpt_path = None
         self._check_earlier()

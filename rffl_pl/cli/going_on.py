@@ -32,20 +32,25 @@ _MEASURED = (
 """And some of them that say what is measured, or how it is computed."""
 
 
+def is_cell(run: Run) -> bool:
+    """Whether the folder of a run is that of a study's cell."""
+    return (Path(run.root) / run.name / "lock").is_file()
+
+
 def check_no_cell(run: Run) -> None:
     """Refuse the folder of a study's cell, whose configuration names it: the study would take the run for its own.
 
     Raises:
         UserError: If it is one, and no study runs it in this process.
     """
-    folder = Path(run.root) / run.name
-    if not (folder / "lock").is_file():
+    if not is_cell(run):
         return
     from rffl_pl.studies.cells import CellFolder  # here: no other run needs it
 
-    if not CellFolder(Path(run.root), run.name).is_held():
+    cell = CellFolder(Path(run.root), run.name)
+    if not cell.is_held():
         raise UserError(
-            f"Expected a folder of this run's own, but {folder} is that of a study's cell, which takes its newest "
+            f"Expected a folder of this run's own, but {cell.path} is that of a study's cell, which takes its newest "
             "result; give --run.root runs --run.name mine, or run the study again to go on with the cell."
         )
 

@@ -18,7 +18,7 @@ from torch.optim import SGD
 import rffl_pl
 from rffl_pl import RunFolder, UserError
 from rffl_pl.adversaries import Adversary, FreeRider, Situation
-from rffl_pl.callbacks import RoundCallback, StandaloneReference
+from rffl_pl.callbacks import RoundCallback, RoundCheckpoint, StandaloneReference
 from rffl_pl.runs import Round
 from rffl_pl.servers import RFFL
 from rffl_pl.strategy import leave_process_group
@@ -277,3 +277,13 @@ def test_who_was_removed_stays_so(tmp_path: Path) -> None:
     trainer.save_checkpoint(tmp_path / "measured.ckpt")
     members = kept_in(tmp_path / "measured.ckpt")["federation"]["members"]
     assert [i for i, active in members.items() if active] == left
+
+
+def test_a_checkpoint_for_every_run(tmp_path: Path) -> None:
+    """What Lightning knows of the last run's had a callback leave none in the next, of as many rounds."""
+    newest = RoundCheckpoint(tmp_path / "elsewhere", every=10)
+    for name in ("one", "two"):
+        run = RunFolder.make(tmp_path / name)
+        trainer, module, data = small(run, callbacks=[newest])
+        trainer.fit(module, data)
+        assert run.complete(2), name

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rffl_pl.cli import session
+from rffl_pl.runs import facts
 from rffl_pl.studies import play
 from tests.cli.folders import Run, assert_same_bits
 from tests.conftest import QUICK, ROOT, only_run
@@ -90,6 +92,13 @@ def test_no_other_run_becomes_a_cells_result(rffl: Run, tmp_path: Path) -> None:
         assert "is that of a study's cell, which takes its newest result; give --run.root runs --run.name" in ended.err
     assert rffl(*words).code == 0
     assert rffl(*words, "--table", "server").out == table
+    varied = rffl(
+        "fit", "--config", config, "--run.root", tmp_path / "mine", "--run.name", "varied", "--model.optimizer.lr", 0.2
+    )
+    assert varied.code == 0, varied.err
+    kept = yaml.safe_load((only_run(tmp_path / "mine") / "config.yaml").read_text())
+    assert (kept["run"]["study"], facts.cell(kept)) == (None, None)
+    assert facts.cell(yaml.safe_load(config.read_text())) is not None
     ended = rffl("test", "--config", config, "--ckpt_path", config.parent / "checkpoints")
     assert ended.code == 0, ended.err
 
