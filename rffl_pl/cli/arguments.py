@@ -213,7 +213,8 @@ class FederatedCLI(LightningCLI):
         configs = [Path(file.absolute).resolve() for file in self._get(self.config, "config") or () if file is not None]
         run = Run(**self._get(self.config, "run").as_dict())
         check_no_cell(run)
-        if run.study and not is_cell(run):  # a variation of a cell, by its configuration, is none
+        of_a_cell = any(is_cell(file.parent.parent) for file in configs)
+        if of_a_cell and not is_cell(Path(run.root, run.name)):  # a variation, which is no cell
             given = self._get(self.config, "run")
             given.study = given.place = None
         self.earlier = run.earlier(checkpoint, self._fits, self._fits_elsewhere, configs=configs)

@@ -32,9 +32,9 @@ _MEASURED = (
 """And some of them that say what is measured, or how it is computed."""
 
 
-def is_cell(run: Run) -> bool:
-    """Whether the folder of a run is that of a study's cell."""
-    return (Path(run.root) / run.name / "lock").is_file()
+def is_cell(folder: Path) -> bool:
+    """Whether a folder is that of a study's cell, in which its runs have theirs."""
+    return (folder / "lock").is_file()
 
 
 def check_no_cell(run: Run) -> None:
@@ -43,7 +43,7 @@ def check_no_cell(run: Run) -> None:
     Raises:
         UserError: If it is one, and no study runs it in this process.
     """
-    if not is_cell(run):
+    if not is_cell(Path(run.root, run.name)):
         return
     from rffl_pl.studies.cells import CellFolder  # here: no other run needs it
 
