@@ -14,6 +14,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,7 +57,7 @@ def costs(participants: int, entries: int, folder: Path) -> dict[str, float]:
     for _ in range(TIMES):
         for name, removing in (("removed", remove), ("removed by rmtree", shutil.rmtree)):
             save(folder / "gone.ckpt", set())
-            found[name].append(milliseconds(lambda by=removing: by(folder / "gone.ckpt")))  # type: ignore[misc]
+            found[name].append(milliseconds(partial(removing, folder / "gone.ckpt")))
     return {name: statistics.median(values[-TIMES:]) for name, values in found.items()}
 
 

@@ -49,7 +49,7 @@ class RoundCheckpoint(ModelCheckpoint):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """See where checkpoints will lie, before there is one."""
         self._failed = False
-        self._last_global_step_saved = 0  # in another trainer's run
+        self._last_global_step_saved = 0  # whatever another trainer's run came to
         if isinstance(trainer.strategy, FederatedStrategy):
             assert self.dirpath is not None
             with self._tolerant(trainer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -96,23 +96,23 @@ def _final_accuracies(kept: Kept) -> Figure:
     for row, (study, label) in enumerate((("mnist", "MNIST"), ("cifar10", "CIFAR-10"))):
         for column, split in enumerate(("UNI", "POW", "CLA")):
             axes = panels[row][column]
-            several = _seeds(kept.at(study, final_place(split, "RFFL")))
-            axes.set_title(f"{label}, {split}{several}", loc="left", fontsize=10)
+            rows = {server: kept.at(study, final_place(split, server)) for server in SERVERS}
+            axes.set_title(f"{label}, {split}{_seeds(rows['RFFL'])}", loc="left", fontsize=10)
             axes.set_xlabel("participant")
             axes.set_ylabel("test accuracy in %")
-            _participants(axes, lambda server, s=study, p=split: kept.at(s, final_place(p, server)))  # type: ignore[misc]
+            _participants(axes, rows)
     how = "means over seeds, with 95 % intervals where there are several"
     return finished(figure, panels.flat, f"{FIGURES['final_accuracies']}\n{_measured(kept)}: {how}")
 
 
-def _participants(axes: Axes, rows_of: Callable[[str], list[Row]]) -> None:
+def _participants(axes: Axes, rows: Mapping[str, list[Row]]) -> None:
     """A line per server and one of who trains alone, over the participants."""
     found = False
     for server, (colour, marker) in zip(SERVERS, _LOOKS, strict=True):
         look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2, "capsize": 2}
-        found |= _bars(axes, rows_of(server), "accuracy", server, look)
+        found |= _bars(axes, rows[server], "accuracy", server, look)
     look = {"color": "black", "linestyle": ":", "linewidth": 1.6}
-    found |= _bars(axes, rows_of("RFFL"), "standalone", "Standalone", look)
+    found |= _bars(axes, rows["RFFL"], "standalone", "Standalone", look)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not found:
         _empty(axes)

@@ -133,14 +133,14 @@ class SixteenBits(FedAvg):
 
 
 class Noised(FedAvg):
-    """Adds what NumPy draws, in double precision."""
+    """Adds numbers of NumPy's, which are in double precision."""
 
     def outgoing(self, update: Tensor, memory: dict[str, Any], model: Tensor) -> Tensor:
         return update + torch.from_numpy(np.full(len(update), 1e-3))
 
 
 class Strided(InnerProduct):
-    """Uploads every other number of what it computes."""
+    """Uploads a view that has gaps between its numbers."""
 
     def collude(self, situation: Situation) -> Tensor:
         upload = super().collude(situation)
