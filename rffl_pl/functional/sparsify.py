@@ -22,9 +22,20 @@ def magnitude_ranks(aggregate: Tensor, sizes: Sequence[int]) -> Tensor:
     """
     ranks = torch.empty(aggregate.numel(), dtype=torch.int64, device=aggregate.device)
     for group, group_ranks in zip(aggregate.split(list(sizes)), ranks.split(list(sizes)), strict=True):
-        order = group.abs().argsort(descending=True, stable=True)
-        group_ranks[order] = torch.arange(group.numel(), device=aggregate.device)
+        places = torch.arange(group.numel(), device=aggregate.device)
+        group_ranks[_descending(group.abs(), places)] = places
     return ranks
+
+
+def _descending(magnitudes: Tensor, places: Tensor) -> Tensor:
+    """The places of magnitudes in the order from the largest on, ties as they lie."""
+    if magnitudes.device.type != "cpu" or magnitudes.dtype != torch.float32:
+        return magnitudes.argsort(descending=True, stable=True)
+    # Bit patterns grow with magnitudes. With the place below them they are numbers of which no two are alike, and which
+    # NumPy sorts with vector instructions: torch's sort takes three to six times as long.
+    keys = magnitudes.view(torch.int32).long().mul_(-(1 << 32)).add_(places)
+    keys.numpy().sort()
+    return keys.bitwise_and_((1 << 32) - 1)
 
 
 def group_counts(quota: float, sizes: Sequence[int], *, round_up: bool) -> list[int]:

@@ -34,11 +34,10 @@ def payload_size(k: int, dimension: int) -> int:
 
 def pack(vector: Tensor) -> Tensor:
     """The payload, uint8 ``[payload_size(k, D)]``, of a float32 vector ``[D]`` with k non-zero entries."""
-    support = vector != 0
-    dimension = vector.numel()
-    values = vector[support].view(torch.uint8)
-    if payload_size(values.numel() // 4, dimension) == 4 * dimension:
+    support, dimension = vector != 0, vector.numel()
+    if payload_size(int(support.count_nonzero()), dimension) == 4 * dimension:
         return vector.contiguous().view(torch.uint8)
+    values = vector[support].view(torch.uint8)
     if values.numel() < _mask_size(dimension):
         return torch.cat([values, support.nonzero().squeeze(1).to(torch.int32).view(torch.uint8)])
     return torch.cat([values, _bytes_of_bits(support, _mask_size(dimension))])
@@ -60,8 +59,7 @@ def unpack(payload: Tensor, dimension: int) -> Tensor:
     if size != 4 * int(where.sum()) + mask:
         raise ValueError(f"{size} bytes are no payload of {dimension} entries")
     vector = torch.zeros(dimension, dtype=torch.float32, device=payload.device)
-    vector[where] = payload[: size - mask].view(torch.float32)
-    return vector
+    return vector.masked_scatter_(where, payload[: size - mask].view(torch.float32))
 
 
 def pack_blocks(vector: Tensor) -> Tensor:

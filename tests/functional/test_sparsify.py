@@ -41,6 +41,18 @@ def test_ranks(sizes: list[int], ties: bool) -> None:
         assert group_ranks.numpy()[order].tolist() == list(range(len(group)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ranks_of_any_numbers(dtype: torch.dtype) -> None:
+    """Zeros of both signs, the smallest numbers, infinities or what is none change places with their equals."""
+    hard = torch.tensor([0.0, -0.0, 1e-45, -1e-45, 1e-38, 3e38, -math.inf, math.inf, math.nan, 1.0, -1.0], dtype=dtype)
+    vector = hard[torch.randint(len(hard), (999,), generator=torch.Generator().manual_seed(8))]
+    ranks = sparsify.magnitude_ranks(vector, [900, 99])
+    for group, group_ranks in zip(vector.split([900, 99]), ranks.split([900, 99]), strict=True):
+        magnitudes = [math.inf if math.isnan(x) else abs(x) for x in group.tolist()]
+        order = sorted(range(len(group)), key=lambda i: (not group[i].isnan(), -magnitudes[i], i))
+        assert group_ranks[order].tolist() == list(range(len(group)))
+
+
 @pytest.mark.parametrize("quota", [0.0, 1e-9, 0.1, 1 / 3, 0.45, 0.77, 1 - 1e-9, 1.0])
 @pytest.mark.parametrize("round_up", [True, False])
 @pytest.mark.parametrize("ties", [False, True])
