@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -178,7 +178,7 @@ class Cohort:
         with random_stream(seed, self.weights.device), self._minimising(index, round_index) as minimised:
             for epoch in range(schedule.passes):
                 loss = self._train_epoch(index, schedule.rate(round_index, epoch), turn, *minimised)
-            self.optimizers[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
+            self.networks[index].zero_grad(set_to_none=True)  # those of all participants would be another [n, D]
             self._settle(index, loss, buffers)
         return float(loss)
 
@@ -366,13 +366,13 @@ class Cohort:
         for buffer, theirs in zip(self.networks[index].buffers(), other.networks[index].buffers(), strict=True):
             buffer.copy_(theirs)
 
-    def network_state(self, index: int) -> dict[str, Tensor]:
-        """A plain state_dict of one participant's network that owns its memory, on the CPU."""
-        return {name: value.detach().cpu().clone() for name, value in self.networks[index].state_dict().items()}
+    def network_state(self, index: int, *, without: Collection[str] = ()) -> dict[str, Tensor]:
+        """A plain state_dict of one participant's network, but for some entries, that owns its memory, on the CPU."""
+        held = self.networks[index].state_dict()
+        return {name: value.detach().cpu().clone() for name, value in held.items() if name not in without}
 
     def state_dict(self, index: int) -> dict[str, Any]:
         """All that a checkpoint keeps of the ``index``-th participant; frozen parameters are the network's own."""
-        frozen = {name for name, p in self.networks[index].named_parameters() if not p.requires_grad}
         # On the CPU: another rank's GPU may not exist where this is read.
         optimizer = apply_to_collection(self.optimizers[index].state_dict(), Tensor, lambda t: t.detach().cpu().clone())
         optimizer = apply_to_collection(optimizer, np.float64, float)  # of NumPy's logspace, say
@@ -380,7 +380,7 @@ class Cohort:
         added |= {} if self._objective is None else {"objective": self.objective_memories[index]}
         whose = {} if self._objective is None else {"objective_class": path_of(type(self._objective))}
         return {
-            "network": {name: value for name, value in self.network_state(index).items() if name not in frozen},
+            "network": self.network_state(index, without=self._frozen(index)),
             "optimizer": optimizer,
             "memory": _copied(self.memories[index], torch.device("cpu")),
             "attack": _copied(self.attack_memories[index], torch.device("cpu")),
@@ -388,13 +388,17 @@ class Cohort:
             **whose,
         }
 
+    def _frozen(self, index: int) -> dict[str, nn.Parameter]:
+        """What does not train, by each of the names that it has where layers share it."""
+        named = self.networks[index].named_parameters(remove_duplicate=False)
+        return {name: parameter for name, parameter in named if not parameter.requires_grad}
+
     def load_state_dict(self, index: int, state: dict[str, Any], *, training: bool = True) -> None:
         """Restore what `state_dict` gave: all of it to go on ``training``, else the network alone."""
-        frozen = {name: p for name, p in self.networks[index].named_parameters() if not p.requires_grad}
-        self.networks[index].load_state_dict({**frozen, **state["network"]})
+        self.networks[index].load_state_dict({**self._frozen(index), **state["network"]})
         if not training:
             return
-        self.optimizers[index].load_state_dict(state["optimizer"])
+        _restore(self.optimizers[index], state["optimizer"])
         self.memories[index] = _copied(state["memory"], self.weights.device)
         self.attack_memories[index] = _copied(state["attack"], self.weights.device)
         if self._objective is not None:
@@ -479,6 +483,17 @@ class Cohort:
 def _laid_out(parameter: nn.Parameter, part: Tensor) -> tuple[nn.Parameter, Tensor]:
     """A parameter's part of a vector in the memory layout of its gradient, to which it is then added much faster."""
     return parameter, torch.empty_like(part if parameter.grad is None else parameter.grad).copy_(part)
+
+
+def _restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Restore what an optimizer's ``state_dict`` gave: tensors in their own dtype, for which torch takes another."""
+    optimizer.load_state_dict(state)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, kept in state["state"].items():
+        restored = optimizer.state[parameters[number]]
+        for name, value in kept.items():
+            if isinstance(value, Tensor) and value.dtype != restored[name].dtype:
+                restored[name] = value.to(restored[name].device, copy=True)
 
 
 def _copied(memory: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

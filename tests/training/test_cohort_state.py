@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from rffl_pl.models import Perceptron
 from rffl_pl.training.cohort import Cohort
@@ -72,3 +73,49 @@ def test_a_saved_memory_is_a_copy() -> None:
     resumed.load_state_dict(0, state)
     resumed.memories[0]["another"] = torch.zeros(1)
     assert list(state["memory"]) == ["momentum"]
+
+
+class LowMomentum(torch.optim.Optimizer):
+    """Keeps its momentum in bfloat16, and which entries have moved."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.3})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for p in group["params"]:
+                kept = self.state[p]
+                momentum = kept.setdefault("momentum", torch.zeros_like(p, dtype=torch.bfloat16))
+                moved = kept.setdefault("moved", torch.zeros_like(p, dtype=torch.bool))
+                p.sub_(momentum.mul_(0.9).add_(p.grad), alpha=group["lr"])
+                moved |= p.grad != 0
+
+
+def test_an_optimizer_that_keeps_other_types() -> None:
+    """Restored in the parameters' type, it goes on otherwise, or not at all."""
+    uninterrupted = trained(mlp(), [0], rounds=2, optimizer=LowMomentum)
+    resumed = Cohort(mlp(), [0], LowMomentum, CPU)
+    resumed.load_state_dict(0, copy.deepcopy(trained(mlp(), [0], rounds=1, optimizer=LowMomentum).state_dict(0)))
+    train_round(resumed, {0: examples(0)}, Schedule(), FEDERATION, 1)
+    assert torch.equal(resumed.weights, uninterrupted.weights)
+
+
+def test_frozen_parameters_that_layers_share() -> None:
+    """Every participant's part of every checkpoint has them by their second name."""
+    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+    network[1].weight = network[0].weight
+    for layer in network[:2]:
+        layer.requires_grad_(False)
+    assert list(Cohort(network, [0], sgd, CPU).state_dict(0)["network"]) == ["2.weight", "2.bias"]
+
+
+def some(parameters: Any) -> torch.optim.Optimizer:
+    """Steps the last two parameters."""
+    return torch.optim.SGD([*parameters][-2:], lr=0.1)
+
+
+def test_gradients_that_no_optimizer_takes() -> None:
+    """They add up over steps and rounds, and take as much memory as the weights of all participants."""
+    cohort = trained(mlp(), [0], optimizer=some)
+    assert all(parameter.grad is None for parameter in cohort.networks[0].parameters())
