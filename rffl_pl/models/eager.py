@@ -14,8 +14,9 @@ def eager(layers: Iterable[nn.Module], x: Tensor) -> bool:
         return False
     if x.device.type != "cpu" or not len(x) or torch._C._functorch.maybe_current_level() is not None:
         return False
-    return not any(map(_hooked, layers))
+    return not any(map(hooked, layers))
 
 
-def _hooked(layer: nn.Module) -> bool:
+def hooked(layer: nn.Module) -> bool:
+    """Whether a layer has hooks, which are called with it alone."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, linear, pad
 
 from rffl_pl.errors import UserError
-from rffl_pl.models.eager import eager
+from rffl_pl.models.eager import eager, hooked
 from rffl_pl.models.sizes import check_room, check_sizes
 
 _WINDOW = 3
@@ -48,15 +48,23 @@ class TextCNN(nn.Module):
         x = pad(x, (0, max(0, _WINDOW - x.shape[1])))
         windows = (x != 0).sum(1).clamp_min(_WINDOW) - (_WINDOW - 1)
         outside = torch.arange(x.shape[1] - (_WINDOW - 1), device=x.device) >= windows.unsqueeze(1)
+        # ReLU behind the maximum: the same values.
+        logits: Tensor = self.linear(self.dropout(self._strongest(x, outside).relu()))
+        return logits
+
+    def _strongest(self, x: Tensor, outside: Tensor) -> Tensor:
+        """The strongest response of each kernel to a window that is not ``outside``, ``[B, 3 kernels]``."""
+        if any(map(hooked, self.convolutions)):  # pruning and weight_norm make the weights there
+            responses = torch.cat([convolution(self.embedding(x).mT) for convolution in self.convolutions], 1)
+            return responses.masked_fill(outside.unsqueeze(1), -torch.inf).amax(2)
         kernels = [convolution for convolution in self.convolutions if isinstance(convolution, nn.Conv1d)]
         weight = torch.cat([kernel.weight for kernel in kernels])
         bias = torch.cat([kernel.bias for kernel in kernels if kernel.bias is not None])
         strongest = self._of_words(x, weight, outside) if self._separable(x) else self._of_windows(x, weight, outside)
-        logits: Tensor = self.linear(self.dropout((strongest + bias).relu()))  # behind the maximum: the same values
-        return logits
+        return strongest + bias
 
     def _of_windows(self, x: Tensor, weight: Tensor, outside: Tensor) -> Tensor:
-        """The strongest response of each kernel ``[B, 3 kernels]``, by one matrix product over all windows."""
+        """Likewise without bias, by one matrix product over all windows."""
         windows = self.embedding(x).unfold(1, _WINDOW, 1).flatten(2)
         responses = linear(windows, weight.flatten(1))
         return responses.masked_fill(outside.unsqueeze(2), -torch.inf).amax(1)

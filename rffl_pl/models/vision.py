@@ -57,11 +57,12 @@ class MNISTCNN(_Images):
         classes: Number of classes.
 
     Raises:
-        UserError: If a size is below 1.
+        UserError: If a size is below 1, or they do not fit into memory.
     """
 
     def __init__(self, *, classes: int = 10) -> None:
         check_sizes(classes=classes)
+        check_room("MNISTCNN", 200 * classes)
         super().__init__(
             nn.Conv2d(1, 64, 3),
             nn.MaxPool2d(2),
@@ -85,11 +86,12 @@ class CIFAR10CNN(_Images):
         classes: Number of classes.
 
     Raises:
-        UserError: If a size is below 1.
+        UserError: If a size is below 1, or they do not fit into memory.
     """
 
     def __init__(self, *, classes: int = 10) -> None:
         check_sizes(classes=classes)
+        check_room("CIFAR10CNN", 64 * classes)
         super().__init__(
             nn.Conv2d(3, 32, 3),
             nn.MaxPool2d(2),

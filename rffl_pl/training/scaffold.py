@@ -23,8 +23,9 @@ class Corrections:
     Algorithm 1 with option II). There the server sends the mean :math:`c` of all :math:`c_i` beside the model; here
     :math:`-s_i / W_i` stands for it, so that not a byte more travels. Both are the same where everybody takes part in
     every round with as many steps and downloads the mean. Entries that were not downloaded are not corrected, nor is
-    anybody in the round after one in which it downloaded nothing. Where a server gives all entries, one that is 0 is
-    downloaded too: near the optimum most steps are, and without :math:`c_i` local training would leave it again.
+    whoever trained and downloaded nothing, in its next round; whoever was not asked keeps its correction. Where a
+    server gives all entries, one that is 0 is downloaded too: near the optimum most steps are, and without :math:`c_i`
+    local training would leave it again.
 
     Shapes: D = parameters that train; everything here is by row of the cohort.
     """

@@ -72,6 +72,10 @@ OPTIONS: dict[str, Row] = {
         ("--model.network.inputs", HUGE, "--model.network.hidden", HUGE),
         "Perceptron to fit into memory",
     ),
+    "classes beyond memory": (
+        ("--model.network", "CIFAR10CNN", "--model.network.classes", HUGE),
+        "CIFAR10CNN to fit into memory",
+    ),
     "no inputs": (("--model.network.inputs", 0), "--model.network.inputs to be at least 1, but got 0."),
     "negative classes": (("--model.network.classes", -1), "--model.network.classes to be at least 1, but got -1."),
     "no vocabulary": (
@@ -171,7 +175,7 @@ OPTIONS: dict[str, Row] = {
     "network does not take the inputs": (("--model.network", "MNISTCNN"), "--model.network MNISTCNN to take inputs"),
     "network has other inputs": (("--model.network.inputs", 63), "inputs of shape [64, 1, 8, 8]"),
     "network has too few outputs": (("--model.network.classes", 7), "logits of shape [64, 10]"),
-    "learning rate": (("--model.optimizer.lr", -1), "--model.optimizer to fit, but Invalid learning rate: -1"),
+    "learning rate": (("--model.optimizer.lr", -1), "optimizer to fit, but ValueError: Invalid learning rate: -1"),
     "learning rate null": (("--model.optimizer.lr", "null"), "--model.optimizer.lr to have a value, but got null"),
     "learning rate beyond": (("--model.optimizer.lr", 1e300), "a first step fails: RuntimeError: value cannot be"),
     "optimizer with closure": (("--model.optimizer", "LBFGS"), "step without a closure, but got LBFGS"),
@@ -203,4 +207,4 @@ def test_a_vocabulary_that_is_too_small(rffl: Run, here: Path) -> None:
     words += ("--model.network.classes", 2, "--model.optimizer", "Adam", "--model.optimizer.lr", 0.001)
     ended = rffl("fit", *words, "--model.network.vocabulary", 54, "--federation.participants", 2, *QUICK)
     assert_refused(ended, " to 54, the training set")
-    assert "the training set's, but it fails: index out of range" in ended.err
+    assert "the training set's, but it fails: IndexError: index out of range" in ended.err

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import conv1d
+from torch.nn.utils import prune
 
 from rffl_pl.models import TextCNN
 
@@ -108,3 +109,16 @@ def test_second_derivatives() -> None:
         gradients = torch.autograd.grad(length, parameters, create_graph=True)
         found.append(torch.autograd.grad(torch.cat([g.flatten() for g in gradients]).square().sum(), parameters))
     torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("length", [1, 2, 17])
+def test_convolutions_whose_weights_are_made_by_hooks(length: int) -> None:
+    """Pruned, they have weights that are made when they are called: those of the first round would stay for ever."""
+    net, tokens = network(), sentence(length, 1)
+    for convolution in net.convolutions:
+        prune.l1_unstructured(convolution, "weight", amount=0.5)
+        convolution.get_parameter("weight_orig").data.mul_(-2)
+    logits = net(tokens.unsqueeze(0))[0]
+    for convolution in net.convolutions:
+        prune.remove(convolution, "weight")
+    torch.testing.assert_close(logits.double(), naive(net, tokens), atol=1e-5, rtol=1e-5)

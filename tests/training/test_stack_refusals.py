@@ -188,12 +188,18 @@ def test_what_nothing_uses_stays_where_it_is() -> None:
     assert said == "steps are drawn elsewhere, but nothing uses idle"
 
 
+class Doubled(nn.Embedding):
+    """An embedding of one's own, which looks up rows all the same."""
+
+
 class Sentence(nn.Module):
     """Logits of token ids, by a mean over all of them or over those that are none of the padding."""
 
-    def __init__(self, masked: bool = False, dropout: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self, masked: bool = False, dropout: float = 0.0, kind: type[nn.Embedding] = nn.Embedding, **options: Any
+    ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(60, 8, padding_idx=0, **options)
+        self.embedding = kind(60, 8, padding_idx=0, **options)
         self.dropout, self.linear, self.masked = nn.Dropout(dropout), nn.Linear(8, 3), masked
 
     def forward(self, x: Tensor) -> Tensor:
@@ -223,11 +229,22 @@ class Centred(nn.Linear):
         (Sentence(masked=True, max_norm=1.0), "Embedding has max_norm"),
         (Sentence(masked=True, scale_grad_by_freq=True), "Embedding has scale_grad_by_freq"),
         (nn.Sequential(nn.EmbeddingBag(60, 8, max_norm=1.0), nn.Linear(8, 3)), "EmbeddingBag has max_norm"),
+        (Sentence(masked=True, kind=Doubled), "torch.func.vmap trains the padding of Doubled"),
         (Sentence(masked=True), None),
         (TextCNN(vocabulary=60, classes=3, width=8, kernels=6), None),
         (nn.Sequential(nn.Embedding(60, 4), nn.Flatten(), nn.Linear(36, 3)), None),  # of nine words, always
     ],
-    ids=["mean", "dropout on words", "max_norm", "frequencies", "bag", "masked mean", "TextCNN", "of one length"],
+    ids=[
+        "mean",
+        "dropout on words",
+        "max_norm",
+        "frequencies",
+        "bag",
+        "own embedding",
+        "masked mean",
+        "TextCNN",
+        "of one length",
+    ],
 )
 @pytest.mark.parametrize("count", [1, 4])
 def test_sentences_that_are_filled_up(network: nn.Module, why: str | None, count: int) -> None:
@@ -235,6 +252,23 @@ def test_sentences_that_are_filled_up(network: nn.Module, why: str | None, count
     x = torch.randint(1, 60, (count, 9), generator=torch.Generator().manual_seed(1))
     found = refusal(network, sgd(network.parameters()), x)
     assert found is None if why is None else why in str(found)
+
+
+class Tempered(nn.Linear):
+    """Divides its logits by a number that is learnt."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / self.temperature
+
+
+def test_a_parameter_of_one_number_is_stacked() -> None:
+    """Participants would train one after another for no reason."""
+    network = Tempered()
+    assert refusal(network, sgd(network.parameters()), torch.randn(4, 6)) is None
 
 
 class Scaled(nn.Linear):

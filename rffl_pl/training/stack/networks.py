@@ -94,7 +94,7 @@ def adapted(network: nn.Module, draws: Draws) -> nn.Module:
             raise NotStackableError(f"{type(module).__name__} goes by a batch, and shorter ones are filled up")
         if isinstance(module, nn.RNNBase | nn.LSTMCell):
             raise NotStackableError(f"torch.func.vmap has no rule for {type(module).__name__}")
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and not isinstance(module, _Embedding):
             _check_embedding(module)
         if type(module) is nn.Embedding and module.padding_idx is not None:
             module.__class__ = _Embedding
@@ -129,6 +129,9 @@ def _check_embedding(embedding: nn.Embedding | nn.EmbeddingBag) -> None:
     for option in ("max_norm", "scale_grad_by_freq"):
         if getattr(embedding, option):
             raise NotStackableError(f"{type(embedding).__name__} has {option}")
+    own = isinstance(embedding, nn.Embedding) and type(embedding) is not nn.Embedding
+    if own and embedding.padding_idx is not None:
+        raise NotStackableError(f"torch.func.vmap trains the padding of {type(embedding).__name__}")
 
 
 def alike(one: Any, other: Any) -> bool:

@@ -109,7 +109,7 @@ def _check_gradients(stack: Stack, network: nn.Module, x: Tensor) -> None:
         NotStackableError: If they are others.
     """
     stirred = _stirred(stack, _two_of(stack, network, x))
-    leaf = torch.cat([part.flatten(1) for part in stirred.values()], 1).requires_grad_()
+    leaf = torch.cat([part.reshape(len(part), -1) for part in stirred.values()], 1).requires_grad_()
     logits = stack.logits(leaf, torch.stack([x, x]))
     y = torch.arange(len(x), device=x.device) % logits.shape[-1]
     means = stack.means(logits, torch.stack([y, y]), torch.ones(2, len(x), device=x.device))
