@@ -30,9 +30,6 @@ class UserError(ValueError):
 GO_ON = "mend it and go on with --ckpt_path last"
 """What to do where a round fails."""
 
-UNFIT = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
-"""What somebody's network or loss raises that is given what it does not take."""
-
 MOST = 2**31 - 1
 """What no size of a run comes near, and every library can still count to."""
 

@@ -38,7 +38,13 @@ from rffl_pl.rehearsal.first_step import (
     check_training_mode,
     warn_of_pulls,
 )
-from rffl_pl.rehearsal.network import check_state, try_network, warn_of_modes, warn_of_probabilities
+from rffl_pl.rehearsal.network import (
+    check_state,
+    try_network,
+    warn_of_modes,
+    warn_of_own_training,
+    warn_of_probabilities,
+)
 from rffl_pl.round.root import Root
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.runs.identity import Identity, check_identity, identity
@@ -213,6 +219,7 @@ class FederatedModule(Configured, LightningModule):
         self.stacked = False
         if stage == "fit":
             warn_of_modes(self.network)
+            warn_of_own_training(self.network)
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
                 x, y = self.data.example(self.exchange.hosted[0])
                 self._rehearse_training(torch.cat([x, x]), torch.cat([y, y]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback, Trainer
@@ -76,6 +76,7 @@ def federate(
     proximal: float = 0.0,
     scaffold: bool = False,
     local_steps: int | None = None,
+    engine: Literal["auto", "loop", "stacked"] = "auto",
     optimizer: OptimizerCallable = lambda p: torch.optim.SGD(p, lr=0.1),
     **data: Any,
 ) -> FederatedModule:
@@ -97,6 +98,7 @@ def federate(
         proximal=proximal,
         scaffold=scaffold,
         local_steps=local_steps,
+        engine=engine,
         adversaries=list(attacks),
     )
     trainer = Trainer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -257,7 +257,21 @@ class Poisoned:
         return self._poisoned(self.shard.in_order())
 
     def _poisoned(self, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
-        return (self.poison(x, y) for x, y in batches)
+        """Without those of which nothing is left.
+
+        Raises:
+            UserError: If nothing is left of all.
+        """
+        left = 0
+        for x, y in (self.poison(*batch) for batch in batches):
+            left += len(y)
+            if len(y):
+                yield x, y
+        if not left:
+            raise UserError(
+                "Expected poison of --adversaries to leave an example to train with, but it leaves none of a pass; "
+                f"{GO_ON}."
+            )
 
 
 _DOWNLOAD = "download"
@@ -291,6 +305,8 @@ def _reported(attack: Adversary, num_classes: int) -> dict[str, Metric]:
 
 def _update_left(attack: Adversary, update: Tensor) -> AbstractContextManager[None]:
     """Where an attack is given its update, which its own model takes, too."""
+    if is_packaged(type(attack)):
+        return nullcontext()
     return left_alone(f"--adversaries {_with_options(attack)} to leave its update as it is", update)
 
 
@@ -302,15 +318,17 @@ def _sent(attack: Adversary, upload: Any, situation: Situation) -> Tensor:
             keeps.
     """
     like = situation.update
-    if not isinstance(upload, Tensor) or upload.shape != like.shape or upload.is_complex():
+    dense = upload if isinstance(upload, Tensor) and upload.layout == torch.strided else None
+    if dense is None or dense.shape != like.shape or dense.is_complex():
+        laid_out = "" if dense is not None or not isinstance(upload, Tensor) else f" and {upload.layout}"
         raise UserError(
-            f"Expected --adversaries {_with_options(attack)} to upload a tensor of real numbers in the update's shape "
-            f"{list(like.shape)}, but got {described(upload, dtype=True)}; have it return one entry for each of the "
-            "update's."
+            f"Expected --adversaries {_with_options(attack)} to upload a dense tensor of real numbers in the update's "
+            f"shape {list(like.shape)}, but got {described(upload, dtype=True)}{laid_out}; have it return one entry "
+            "for each of the update's."
         )
     check_tensors(f"--adversaries {_with_options(attack)}", situation.memory)
     kept_apart(situation.memory, like)
-    return upload.to(like)
+    return dense.to(like)
 
 
 def _with_options(attack: Adversary) -> str:

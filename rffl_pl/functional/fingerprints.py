@@ -83,9 +83,9 @@ def left_alone(what: str, *tensors: Tensor) -> Iterator[None]:
         )
 
 
-def _written(tensor: Tensor) -> int | str:
+def _written(tensor: Tensor) -> tuple[int, str]:
     """How often it has been written to; torch does not count that of one that was made in ``inference_mode``."""
-    return fingerprint(tensor) if tensor.is_inference() else tensor._version
+    return 0 if tensor.is_inference() else tensor._version, fingerprint(tensor)
 
 
 def fingerprint(value: Any) -> str:

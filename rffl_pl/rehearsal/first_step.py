@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.optim import SGD, Optimizer
 
-from rffl_pl.errors import UNFIT, UserError, ones_own, reason
+from rffl_pl.errors import UserError, ones_own, reason
 from rffl_pl.functional.fingerprints import changes, checksum, close, counts, fingerprint, left_alone, stays
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.runs.settings import EVERY_MODULES, beside_state
@@ -60,7 +60,7 @@ def check_step(
         _check_bound(copied, row, f"--model.optimizer {type(optimizer).__name__}")
     except (UserError, torch.cuda.OutOfMemoryError):
         raise
-    except (ValueError, TypeError, RuntimeError, LookupError, AttributeError, AssertionError) as error:
+    except Exception as error:  # whatever somebody's own code meets
         raise UserError(
             f"Expected --model.optimizer {type(optimizer).__name__} to train --model.network "
             f"{type(network).__name__}, but a first step fails: {reason(error)}."
@@ -191,7 +191,7 @@ def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
             found, again = (_drawn(copied, logits, y) for _ in range(2))
     except (UserError, torch.cuda.OutOfMemoryError):
         raise
-    except UNFIT as error:
+    except Exception as error:  # whatever somebody's own code meets
         raise UserError(
             f"Expected --model.loss {name} to take class logits of shape {list(logits.shape)} and as many classes, but "
             f"it fails: {reason(error)}."
@@ -297,7 +297,7 @@ def check_training_mode(network: nn.Module, x: Tensor) -> None:
             lost = isinstance(trained, Tensor) and _lost(network, copied, x)
     except (UserError, torch.cuda.OutOfMemoryError):
         raise
-    except UNFIT as error:
+    except Exception as error:  # whatever somebody's own code meets
         raise UserError(
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)} in training, but it fails: "
             f"{reason(error)}; give a network for these inputs."

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from lightning import LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.datamodules.reading import Batch, Evaluated, first_of
-from rffl_pl.errors import UNFIT, UserError, in_a_line, words_of
+from rffl_pl.errors import UserError, in_a_line, ones_own, reason
 from rffl_pl.functional.fingerprints import checksum, close, left_alone
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.models import Perceptron
@@ -140,10 +141,10 @@ def check_logits(network: nn.Module, x: Tensor, *, classes: int, owner: str, who
             logits: Any = network.eval()(x)
     except UserError:
         raise
-    except UNFIT as error:
+    except Exception as error:  # whatever somebody's own code meets
         raise UserError(
             f"Expected --model.network {name} to take inputs of shape {list(x.shape)}{_kind_of(x)}, {whose}, but it "
-            f"fails: {words_of(error)}; {_remedy(network, x)}."
+            f"fails: {reason(error)}; {_remedy(network, x)}."
         ) from error
     if not isinstance(logits, Tensor):
         raise UserError(
@@ -250,7 +251,7 @@ def warn_of_padding(network: nn.Module, x: Tensor, logits: Tensor) -> None:
     try:
         with modes_kept(network), torch.inference_mode():
             longer = network.eval()(torch.nn.functional.pad(x, (0, _MORE)))
-    except UNFIT:
+    except Exception:
         return  # of so many words it takes none
     if not close(longer.float(), logits):
         rank_zero_warn(
@@ -290,7 +291,7 @@ def takes_channels_last(network: nn.Module, x: Tensor) -> bool:
     try:
         with torch.inference_mode():
             sharing_copy(network).eval()(channels_last(x[:2]))
-    except UNFIT:
+    except Exception:
         return False
     return True
 
@@ -302,6 +303,8 @@ def check_state(network: nn.Module) -> None:
         UserError: If not.
     """
     name = type(network).__name__
+    with ones_own(network, "--model.network", "be copied", "have it keep no locks, open files or computed tensors"):
+        sharing_copy(network)
     if any(isinstance(layer, torch.jit.ScriptModule) for layer in network.modules()):
         raise UserError(
             f"Expected --model.network to be written in Python, but {name} is compiled by torch.jit, whose parameters "
@@ -319,9 +322,41 @@ def check_state(network: nn.Module) -> None:
                 f"Expected --model.network {name} to have no hooks on its parameters, which copies of it, one for each "
                 f"participant, do not have, but {key} has one; do it in its forward, or in --model.optimizer."
             )
+    _check_apart(network)
     for key, value in network.state_dict().items():
         if not isinstance(value, Tensor):
             raise UserError(
                 f"Expected --model.network {name} to have tensors alone in its state_dict, but "
                 f"{key} is of type {type(value).__name__}; have get_extra_state give a tensor, or leave it out."
             )
+
+
+def _check_apart(network: nn.Module) -> None:
+    """See that what trains shares no memory but as one parameter: copies, one for each participant, would not.
+
+    Raises:
+        UserError: If another parameter or a buffer lies where one does that trains.
+    """
+    trains = {p.data_ptr(): key for key, p in network.named_parameters() if p.requires_grad and p.numel()}
+    for key, tensor in [*network.named_parameters(), *network.named_buffers()]:
+        first = trains.get(tensor.data_ptr(), key) if tensor.numel() and tensor.data_ptr() else key
+        if first != key:
+            raise UserError(
+                f"Expected --model.network {type(network).__name__} to share a parameter as one, but {key} only lies "
+                f"where {first} does, which ends with the first copy; write b.weight = a.weight for b.weight.data = "
+                "a.weight.data, and compute in forward what a buffer would follow."
+            )
+
+
+def warn_of_own_training(network: nn.Module) -> None:
+    """Tell of a network that comes with a training of its own, of which nothing is used but its forward.
+
+    Args:
+        network: It is left as it is.
+    """
+    if isinstance(network, LightningModule):
+        rank_zero_warn(
+            f"--model.network {type(network).__name__} is a LightningModule, of which participants train the forward "
+            "alone: its training_step, configure_optimizers and hooks are not called; give --model.optimizer, "
+            "--model.loss or --model.objective what they do."
+        )

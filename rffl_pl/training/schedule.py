@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from rffl_pl.errors import UserError, check_number, words_of
+from rffl_pl.errors import UserError, check_number, reason
 from rffl_pl.training.objective import Loss
 from rffl_pl.training.parameters import trainable
 
@@ -132,8 +132,8 @@ def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
         optimizer = factory(parameters)
     except UserError:
         raise
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise UserError(f"Expected --model.optimizer to fit, but {words_of(error)}.") from error
+    except Exception as error:  # whatever somebody's own code meets
+        raise UserError(f"Expected --model.optimizer to fit, but {reason(error)}.") from error
     if not hasattr(optimizer, "param_groups"):
         raise UserError(
             "Expected --model.optimizer to make an optimizer of the parameters that it is given, but got "

@@ -78,16 +78,61 @@ def test_what_an_attack_is_given_is_its_own(kind: Callable[..., Adversary]) -> N
 class Turning(Adversary):
     """Turns its update round where it lies, and its own model goes backwards too."""
 
+    def __init__(self, *, by: str) -> None:
+        self.by = by
+
     def upload(self, situation: Situation) -> Tensor:
-        return situation.update.neg_()
+        update = situation.update
+        if self.by == "torch":
+            return update.neg_()
+        if self.by == "data":
+            update.data.mul_(-1)
+        else:
+            turned = update.numpy()
+            turned *= -1
+        return update
 
 
-def test_an_update_that_is_changed_in_place() -> None:
+@pytest.mark.parametrize("by", ["torch", "data", "NumPy"])
+def test_an_update_that_is_changed_in_place(by: str) -> None:
     """What the adversary ends with, and was measured to take, would be another model."""
+    with pytest.raises(UserError, match=r"--adversaries Turning .*to leave its update as it is, but it changes them"):
+        federate(FedAvg(), [Turning(by=by)])
+
+
+class Choosy(Adversary):
+    """Trains with examples of some classes alone."""
+
+    def __init__(self, *, below: int) -> None:
+        self.below = below
+
+    def poison(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x[y < self.below], y[y < self.below]
+
+
+def test_an_attack_that_leaves_examples_out() -> None:
+    """A batch of which nothing is left spoils the round, or ends a stack in a traceback."""
+    trained = [federate(FedAvg(), [Choosy(below=1)], engine=engine, batch_size=4) for engine in ("loop", "stacked")]
+    losses = [one.losses[max(one.losses)] for one in trained]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert math.isfinite(losses[0])
+    with pytest.raises(UserError, match="Expected poison of --adversaries to leave an example to train with, but it"):
+        federate(FedAvg(), [Choosy(below=0)])
+
+
+class Sparse(Adversary):
+    """Uploads entries and where they are."""
+
+    def upload(self, situation: Situation) -> Tensor:
+        return situation.update.to_sparse()
+
+
+def test_an_upload_that_is_sparse() -> None:
+    """Nothing that is done with uploads can be done with it."""
     with pytest.raises(
-        UserError, match=r"--adversaries Turning to leave its update as it is, but it changes them in pl"
+        UserError, match=r"to upload a dense tensor .*, but got torch\.float32 .* and torch\.sparse_coo"
     ):
-        federate(FedAvg(), [Turning()])
+        federate(FedAvg(), [Sparse()])
 
 
 class Watched(OnOff):
@@ -339,5 +384,5 @@ class Spectral(Adversary):
 
 def test_uploads_that_are_complex() -> None:
     """Half of every entry would be dropped with a warning of torch's."""
-    with pytest.raises(UserError, match=r"Spectral to upload a tensor of real numbers .*, but got torch\.complex64 of"):
+    with pytest.raises(UserError, match=r"Spectral to upload a dense tensor of real .*, but got torch\.complex64 of"):
         federate(FedAvg(), [Spectral()])

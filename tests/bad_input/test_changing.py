@@ -17,6 +17,7 @@ NEW = "but it changes them in place, and others are given them too; have it make
 
 CHANGED: dict[str, Row] = {
     "network": (("--model.network", f"{OURS}.Shifting"), f"Shifting to leave its inputs as they are, {NEW}"),
+    "network by NumPy": (("--model.network", f"{OURS}.Shrunk"), f"Shrunk to leave its inputs as they are, {NEW}"),
     "network in training": (
         ("--model.network", f"{OURS}.Shifting", "--model.network.always", False),
         f"--model.network Shifting to leave its inputs as they are in training, {NEW}",
@@ -84,5 +85,5 @@ def test_a_category_that_a_network_does_not_know(rffl: Run, here: Path, where: s
     words = ("--data", f"{OURS}.Categories", "--data.where", where, "--data.unknown", unknown, "--data.split", "UNI")
     ended = rffl("fit", *QUICK, *words, "--federation.participants", 3, "--model.network", f"{OURS}.Looking")
     assert_refused(ended, f"Looking to take inputs of shape [2, 3] with numbers from {min(unknown, 0)} to")
-    assert f"the {whose} set's, but it fails: index out of range in self" in ended.err
+    assert f"the {whose} set's, but it fails: IndexError: index out of range in self" in ended.err
     assert below(here) == set()

@@ -222,7 +222,9 @@ def test_an_attack_that_uploads_no_tensor(tmp_path: Path, array: bool, got: str)
         module={"federation": federation, "adversaries": [Forgetful(array=array)]},
         data={"federation": federation},
     )
-    with pytest.raises(UserError, match=rf"Forgetful \(array {array}\) to upload a tensor .*, but got {got}; have it"):
+    with pytest.raises(
+        UserError, match=rf"Forgetful \(array {array}\) to upload a dense tensor .*, but got {got}; have it"
+    ):
         trainer.fit(module, data)
 
 

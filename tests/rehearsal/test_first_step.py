@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from lightning import LightningModule
 from torch import Tensor, nn
 
 from rffl_pl import UserError
 from rffl_pl.rehearsal.first_step import check_in_place, check_reach, check_step, check_training_mode
-from rffl_pl.rehearsal.network import check_state
+from rffl_pl.rehearsal.network import check_state, warn_of_own_training
 from rffl_pl.training.schedule import OptimizerFactory
 
 SGD: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
@@ -144,6 +146,37 @@ class Wanting(torch.optim.SGD):
         assert closure is not None, "needs a closure"
 
 
+class Unready(torch.optim.SGD):
+    """Looks for an option that it is not given."""
+
+    def __init__(self, parameters: Any, **options: Any) -> None:
+        self.warm_up = options["warm-up"]
+        super().__init__(parameters, **options)
+
+
+class Dividing(torch.optim.SGD):
+    """Divides by how many steps it has taken."""
+
+    def step(self, closure: Any = None) -> Any:
+        return 1 / 0
+
+
+class Locked(Plain):
+    """Keeps a lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+class Sharing(Plain):
+    """Has a buffer where a parameter lies, which the first copy ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", self.layer.weight.data)
+
+
 def hooked() -> nn.Module:
     network = Plain()
     network.layer.weight.register_hook(lambda grad: grad.clamp(-1e-3, 1e-3))
@@ -174,6 +207,10 @@ def tried(network: nn.Module, optimizer: OptimizerFactory = SGD) -> None:
         ),
         (Spoiling, SGD, r"test_first_step\.Spoiling to be trained, but RuntimeError: one of the variables needed for"),
         (Plain, partial(Wanting, lr=0.1), r"but a first step fails: AssertionError: needs a closure"),
+        (Locked, SGD, r"test_first_step\.Locked to be copied, but TypeError: cannot pickle '_thread.lock' object"),
+        (Sharing, SGD, r"--model\.network Sharing to share a parameter as one, but seen only lies where layer\.weight"),
+        (Plain, partial(Unready, lr=0.1), r"--model\.optimizer to fit, but KeyError: 'warm-up'"),
+        (Plain, partial(Dividing, lr=0.1), r"but a first step fails: ZeroDivisionError: division by zero"),
     ],
 )
 def test_what_would_train_something_else(
@@ -221,3 +258,21 @@ def test_a_copy_that_reaches_the_first_network() -> None:
     with pytest.raises(UserError, match=r"it uses layer\.weight of the first one"):
         check_reach(Closing(), X, Y)
     check_reach(Plain(), X, Y)
+
+
+class Lit(LightningModule):
+    """Comes with a training of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layer(x)
+        return logits
+
+
+def test_a_network_with_a_training_of_its_own() -> None:
+    """Its optimizer and its loss would be left out without a word."""
+    with pytest.warns(UserWarning, match=r"--model\.network Lit is a LightningModule, of which participants train the"):
+        warn_of_own_training(Lit())

@@ -126,4 +126,4 @@ def test_sentences_to_predict_that_a_network_does_not_take(
     ended = rffl("predict", *checkpoint, *file)
     assert ended.code == 2, ended.err
     assert f"Mean to take inputs {told}" in ended.err
-    assert "the predicted set's, but it fails: index out of range in self" in ended.err
+    assert "the predicted set's, but it fails: IndexError: index out of range in self" in ended.err
