@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rffl_pl.datamodules.class_names import check_once
-from rffl_pl.datamodules.hugging_face import HuggingFaceData, places_of
+from rffl_pl.datamodules.hugging_face import HuggingFaceData
 from rffl_pl.datamodules.inputs import spread
-from rffl_pl.datamodules.labelled import Labelled, Placed
+from rffl_pl.datamodules.labelled import Labelled, Lines, Placed
 from rffl_pl.datamodules.pictures import WHITE, Channels, Pixels, told_if_dark
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.sources import Sources
@@ -99,7 +99,7 @@ class HFDataset(HuggingFaceData):
         rows = self._split(self._found(), "predict")
         if not len(rows):
             raise UserError(f"Expected rows in split {split} of --data.predict, but it has none; name another.")
-        part = Labelled(rows=rows, labels=[0] * len(rows), places=range(len(rows)))
+        part = Labelled(rows=rows, labels=[0] * len(rows), places=Lines("row", range(len(rows))))
         if self._scale is not None:
             return self._standardised(part, "predict", self._numbers(part, "predict"))
         if not self._holds_images(rows):
@@ -125,7 +125,7 @@ class HFDataset(HuggingFaceData):
                 f"examples, but they have {list(numbers.shape[1:])}; name another split, or mend its columns."
             )
         inputs = ((numbers - mean) / deviation).float()
-        return Placed(inputs, torch.tensor(part.labels), places=places_of(part))
+        return Placed(inputs, torch.tensor(part.labels), places=part.places)
 
     def _numbers(self, part: Labelled, which: str) -> Tensor:
         """The inputs ``[n, ...]`` of one column, or ``[n, features]`` of several."""
@@ -150,7 +150,7 @@ class HFDataset(HuggingFaceData):
         """See that all numbers ``[n, ...]`` of a column are, by the numbers that rows have where somebody looks."""
         unfit = ~numbers.flatten(1).isfinite().all(1)
         if unfit.any():
-            first = places_of(part)[int(unfit.nonzero()[0])]
+            first = part.places[int(unfit.nonzero()[0])]
             raise UserError(
                 f"Expected finite numbers in column {column} of --data.inputs, but {first} of "
                 f"{self.option_of(which)} has NaN or infinity ({int(unfit.sum())} of {len(numbers)} rows have); leave "
@@ -194,7 +194,7 @@ class Images(Dataset[tuple[Tensor, int]]):
         self.rows = rows.cast_column(column, decoded)
         self._stored = rows.cast_column(column, replace(decoded, decode=False))
         self.column, self.pixels, self.option = column, pixels, option
-        self.places = places_of(part)
+        self.places = part.places
         self.targets = torch.tensor(part.labels)
 
     @cached_property

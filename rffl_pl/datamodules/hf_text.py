@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rffl_pl.datamodules.hugging_face import HuggingFaceData, places_of
+from rffl_pl.datamodules.hugging_face import HuggingFaceData
 from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.text import TextDataModule, Texts
 from rffl_pl.errors import UserError
@@ -49,7 +49,7 @@ class HFText(HuggingFaceData, TextDataModule):
 
     def _texts(self, part: Labelled) -> Texts:
         sentences = self._sentences(part.rows)
-        return Texts(sentences=sentences, labels=part.labels, groups=part.groups, places=places_of(part))
+        return Texts(sentences=sentences, labels=part.labels, groups=part.groups, places=part.places)
 
     def _sentences(self, rows: Any) -> list[Any]:
         return list(rows.select_columns([self.text])[:][self.text])

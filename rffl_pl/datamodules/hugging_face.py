@@ -238,7 +238,7 @@ class HuggingFaceData(FederatedDataModule):
             rows=rows,
             labels=[numbers[label] for label in labels],
             groups=self._groups(rows) if which == "train" else None,
-            places=range(len(rows)) if places is None else places,
+            places=Lines("row", range(len(rows)) if places is None else places),
         )
 
     def _groups(self, rows: Any) -> list[int] | None:
@@ -264,12 +264,6 @@ def _unlike(label: str | None, names: Sequence[str]) -> str:
         return f"label {label}, which is {alike[0]} written in another way; write them alike"
     given = "no label" if label is None else f"label {label}, which no training example has"
     return f"{given}; name another split or column, or leave such examples out"
-
-
-def places_of(part: Labelled) -> Lines:
-    """Where each row of a part is, as a split is looked at."""
-    assert part.places is not None
-    return Lines("row", part.places)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

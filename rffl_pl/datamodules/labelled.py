@@ -24,13 +24,13 @@ class Labelled:
         rows: What is read of each row: a list, or a ``datasets.Dataset``.
         labels: The class of each, from 0 on.
         groups: Which of them belong together, numbers from 0 on, where a column says so.
-        places: Where each lies, if that is known.
+        places: Where each lies, as a split or a file is looked at.
     """
 
     rows: Any
     labels: Sequence[int]
     groups: Sequence[int] | None = None
-    places: Sequence[Any] | None = None
+    places: Sequence[str]
 
 
 class Lines(Sequence[str]):

@@ -196,5 +196,5 @@ class TableFile(LabelledFile):
         """Inputs and classes, or who reads a participant's, of which this rank alone can tell what is odd."""
         if isinstance(part, Labelled):
             x, y = self.columns_read.encode(part.rows, warn), torch.tensor(part.labels, dtype=torch.int64)
-            return Placed(x, y, places=part.places or ())
+            return Placed(x, y, places=part.places)
         return lambda participant: self._inputs_of(part(participant), partial(warnings.warn, stacklevel=2))

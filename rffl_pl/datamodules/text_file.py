@@ -71,5 +71,5 @@ class TextFile(LabelledFile, TextDataModule):
 def _texts(part: Labelled | OwnRows) -> Any:
     """Sentences, or who reads a participant's."""
     if isinstance(part, Labelled):
-        return Texts(sentences=part.rows, labels=part.labels, groups=part.groups, places=part.places or ())
+        return Texts(sentences=part.rows, labels=part.labels, groups=part.groups, places=part.places)
     return lambda participant: _texts(part(participant))

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from rffl_pl.datamodules import FederatedDataModule, HFDataset, ImageFolder, Sources
 from rffl_pl.datamodules.hf_dataset import Images
-from rffl_pl.datamodules.labelled import Labelled
+from rffl_pl.datamodules.labelled import Labelled, Lines
 from rffl_pl.datamodules.pictures import Pixels
 from rffl_pl.datamodules.sentences import Sentences
 from rffl_pl.datamodules.telling import told_by
@@ -235,11 +235,13 @@ def test_images_of_hugging_face_in_files(tmp_path: Path) -> None:
     assert hugging_face(photos(tmp_path / "b", [*range(60)], files=tmp_path / "files")) == saved
     rows = datasets.Dataset.from_dict({"image": [str(tmp_path / "files" / f"{i}.png") for i in range(60)]})
     part = Labelled(
-        rows=rows.cast_column("image", datasets.Image()), labels=[i % 2 for i in range(60)], places=range(60)
+        rows=rows.cast_column("image", datasets.Image()),
+        labels=[i % 2 for i in range(60)],
+        places=Lines("row", range(60)),
     )
     found = Images(part, "image", Pixels(4, "rgb"), "--data.train")
     kept = datasets.load_from_disk(str(tmp_path / "a"))["train"]
-    among = Labelled(rows=kept, labels=part.labels, places=range(60))
+    among = Labelled(rows=kept, labels=part.labels, places=Lines("row", range(60)))
     expected = Images(among, "image", Pixels(4, "rgb"), "--data.train")
     assert found.fingerprint == expected.fingerprint
     shutil.rmtree(tmp_path / "files")
