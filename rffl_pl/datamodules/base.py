@@ -315,7 +315,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def own_examples(self, participant: int, count: int = 1) -> dict[str, Batch]:
         """Of the examples that are a hosted participant's own so many evenly spread of each kind, as a batch."""
         readers = {which: own.readers[participant] for which, own in self._own.items()}
-        return {which: reader.batch(spread(len(reader.dataset), count)) for which, reader in readers.items()}  # type: ignore[arg-type]  # map-style
+        return {which: reader.batch(spread(len(reader), count)) for which, reader in readers.items()}
 
     @property
     def padded(self) -> bool:
@@ -352,7 +352,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             in_memory: Also of what lies in memory.
         """
         read = [reader for reader in self._readers.values() if in_memory or not reader.in_memory]
-        return [reader.batch(at.unsqueeze(0)) for reader in read for at in spread(len(reader.dataset), count)]  # type: ignore[arg-type]  # map-style
+        return [reader.batch(at.unsqueeze(0)) for reader in read for at in spread(len(reader), count)]
 
     def test_dataloader(self) -> Evaluated:
         """The test set, or the share of it that is measured on every rank: each evaluates who it hosts."""
@@ -386,7 +386,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         parts = self._parts  # which are there once they are read
         warnings.filterwarnings("ignore", message=".*infer the batch indices.*")  # they are that order
         if (asked := self.asked) is not None:
-            return asked.batches(torch.arange(len(asked.dataset)), self.eval_batch_size)  # type: ignore[arg-type]  # map-style
+            return asked.batches(torch.arange(len(asked)), self.eval_batch_size)
         if self.apart("test"):
             return self._measuring.all_apart(self._own["test"].readers, self._sizes("test"))
         count = len(parts["test"])

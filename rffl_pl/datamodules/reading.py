@@ -49,6 +49,9 @@ class Reader:
         self._idle: list[DataLoader[Any]] = []
         self._passes = itertools.count()
 
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]  # map-style
+
     def batches(self, indices: Tensor, batch_size: int, seed: int | None = None) -> Batches:
         """Mini-batches of exactly these examples in this order; the last one may be smaller.
 
