@@ -120,10 +120,10 @@ class Reader:
         )
 
     def _checked(self, batch: Any, indices: Tensor) -> Batch:
-        if isinstance(batch, UserError) or (self.check is None and isinstance(batch, Exception)):
-            raise batch
         if self.check is not None and not self.in_memory:
             self.check(indices, batch)
+        elif isinstance(batch, Exception):
+            raise batch
         checked: Batch = batch
         return checked
 
