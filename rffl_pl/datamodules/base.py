@@ -422,8 +422,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def _end_workers(self) -> None:
         if not hasattr(self, "_readers"):
             return  # one's own without a call of super().__init__()
-        own = (reader for holdings in self._own.values() for reader in holdings.readers.values())
-        for reader in (*self._readers.values(), *own, *self._asked.values()):
+        for reader in (*(reader for _, reader in self._every_reader()), *self._asked.values()):
             reader.close()
 
     @property
