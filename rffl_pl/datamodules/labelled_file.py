@@ -266,6 +266,18 @@ class LabelledFile(FederatedDataModule):
             )
         return [rows[i] for i in trained], [rows[i] for i in tested]
 
+    def unlabelled(self, file: str, option: str) -> dict[str, Any]:
+        """What is read of the rows of a file whose labels, if it has any, nobody reads, by where they stand.
+
+        Raises:
+            UserError: If the file or a row cannot be used, or there is none.
+        """
+        found = records(Path(file), option, self.encoding, self.columns)
+        rows = {where: self.content(record, f"{where} of {option} {file}") for where, record in found}
+        if not rows:
+            raise UserError(f"Expected {self.noun}s in {option} {file}, but it has none.")
+        return rows
+
     def _rows(self, path: Path, option: str) -> list[Found]:
         """What is read of every row."""
         named = {self.label: "label"}

@@ -17,7 +17,7 @@ from rffl_pl.datamodules.columns import Columns, Row, text_of
 from rffl_pl.datamodules.labelled import Labelled, Placed
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
 from rffl_pl.datamodules.reading import Reader
-from rffl_pl.datamodules.row_files import Record, check_characters, columns_of, records
+from rffl_pl.datamodules.row_files import Record, check_characters, columns_of
 from rffl_pl.datamodules.sources import Sources
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError, nearest
@@ -101,7 +101,7 @@ class TableFile(LabelledFile):
         self.names = self._chosen(columns_of(path, option, self.encoding), f"{option} {path}")
         train, test = self.parts()
         if self.columns_file is not None:
-            rows = [*self._unlabelled(self.columns_file, "--data.columns_file").values()]
+            rows = [*self.unlabelled(self.columns_file, "--data.columns_file").values()]
         else:
             assert isinstance(train, Labelled)
             rows = train.rows
@@ -118,7 +118,7 @@ class TableFile(LabelledFile):
         return self._read_once(self.predict_file, self._rows_in)
 
     def _rows_in(self, file: str) -> Placed:
-        found = self._unlabelled(file, "--data.predict_file")
+        found = self.unlabelled(file, "--data.predict_file")
         x = self.columns_read.encode([*found.values()], rank_zero_warn)
         return Placed(x, torch.zeros(len(x), dtype=torch.int64), places=[*found])
 
@@ -183,14 +183,6 @@ class TableFile(LabelledFile):
             )
         check_characters(text, name, where)
         return text
-
-    def _unlabelled(self, file: str, option: str) -> dict[str, Row]:
-        """The rows of a file whose labels, if it has any, nobody reads, by where they stand."""
-        found = records(Path(file), option, self.encoding, self.columns)
-        rows = {where: self.content(record, f"{where} of {option} {file}") for where, record in found}
-        if not rows:
-            raise UserError(f"Expected rows in {option} {file}, but it has none.")
-        return rows
 
     def _inputs_of(self, part: Labelled | OwnRows, warn: Callable[[str], None] = rank_zero_warn) -> Any:
         """Inputs and classes, or who reads a participant's, of which this rank alone can tell what is odd."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from rffl_pl.datamodules.class_names import column_name
 from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
-from rffl_pl.datamodules.row_files import COLUMNS, Record, check_characters, records
+from rffl_pl.datamodules.row_files import COLUMNS, Record, check_characters
 from rffl_pl.datamodules.text import OwnTexts, TextDataModule, Texts, unlabelled
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
@@ -56,12 +56,8 @@ class TextFile(LabelledFile, TextDataModule):
     def asked_in(self, path: Path) -> Texts:
         if path.suffix.lower() not in COLUMNS:
             return super().asked_in(path)
-        option = "--data.predict_file"
-        found = [*records(path, option, self.encoding, self.columns)]
-        if not found:
-            raise UserError(f"Expected sentences in {option} {path}, but it has none.")
-        sentences = [self.content(record, f"{where} of {option} {path}") for where, record in found]
-        return unlabelled(sentences, [where for where, _ in found])
+        found = self.unlabelled(str(path), "--data.predict_file")
+        return unlabelled([*found.values()], [*found])
 
     def read(self) -> tuple[Texts | OwnTexts, None, Texts | OwnTexts]:
         train, test = self.parts()
