@@ -28,6 +28,22 @@ _GREEK = {
     if size == "SMALL" or name in _APART
 } | {"\N{MICRO SIGN}": r"$\mu$"}  # fmt: skip
 """Of Greek, which LaTeX has in formulas alone."""
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "±": r"$\pm$",
+        "∞": r"$\infty$",
+        "≠": r"$\neq$",
+        "|": "$|$",
+        "<": "$<$",
+        ">": "$>$",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
+    | {character: f"\\{character}" for character in "%_&#${}"}
+    | _GREEK
+)
+"""What stands in LaTeX for signs that are its own, or that it has in formulas alone."""
 
 
 def written(shown: Sequence[Table], axes: Sequence[str], how: str) -> str:
@@ -83,19 +99,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    special = {
-        "\\": r"\textbackslash{}",
-        "±": r"$\pm$",
-        "∞": r"$\infty$",
-        "≠": r"$\neq$",
-        "|": "$|$",
-        "<": "$<$",
-        ">": "$>$",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-    }
-    special |= {character: f"\\{character}" for character in "%_&#${}"} | _GREEK
-    return re.sub("-(?=-)", "-{}", "".join(special.get(character, character) for character in text))
+    return re.sub("-(?=-)", "-{}", text.translate(_LATEX))
 
 
 def _csv(shown: Sequence[Table], axes: Sequence[str]) -> str:
