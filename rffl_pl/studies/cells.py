@@ -171,9 +171,9 @@ def _rounds(study: Study, settings: Settings) -> int:
     """
     rounds = rounds_asked(settings["trainer"])
     if rounds is None:
-        said = settings["trainer"].get("max_epochs") or "null"
+        given = settings["trainer"].get("max_epochs") or "null"
         raise UserError(
-            f"Expected --trainer.max_epochs in {study.name} to be a number of rounds, but got {said}; give one."
+            f"Expected --trainer.max_epochs in {study.name} to be a number of rounds, but got {given}; give one."
         )
     return rounds
 
@@ -240,12 +240,10 @@ def _settled(value: Any, published: bool, option: str = "") -> Any:
 
 
 def _class(path: str) -> str:
-    room, _, name = path.rpartition(".")
-    if room.partition(".")[0] == "rffl_pl":
-        return name
-    if room.partition(".")[0] in PUBLISHED:
-        return path
-    return f"{path} {source_of(room.partition('.')[0])}" if room else path
+    module, _, within = path.partition(".")
+    if module == "rffl_pl":
+        return path.rpartition(".")[2]
+    return f"{path} {source_of(module)}" if within and module not in PUBLISHED else path
 
 
 def _function(said: str) -> str:
