@@ -77,7 +77,7 @@ def _drawn(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
         if powers:
             panel.set_xscale("log")
             panel.minorticks_off()
-            panel.set_xticks([*(where or {}).values()], [short[row] for row in where or {}], fontsize=8)
+            panel.set_xticks([*places.values()], [short[row] for row in places], fontsize=8)
         panel.set_xlabel(axes[0])
         if panel.get_subplotspec().is_first_col():
             panel.set_ylabel(textwrap.fill(shown[0].title(), 36))
