@@ -30,7 +30,7 @@ def random_stream(seed: int, device: torch.device) -> Iterator[None]:
                     torch.cuda.manual_seed(seed)
             yield
     finally:
-        _go_on_with(outside)
+        go_on_with(outside)
 
 
 class Stream:
@@ -52,13 +52,13 @@ class Stream:
     def __enter__(self) -> None:
         self._outside, self._generators = others_state(), torch.default_generator.get_state()
         torch.default_generator.set_state(self.generator.get_state())
-        _go_on_with(self._others)
+        go_on_with(self._others)
 
     def __exit__(self, *_: object) -> None:
         self.generator.set_state(torch.default_generator.get_state())
         self._others = others_state()
         torch.default_generator.set_state(self._generators)
-        _go_on_with(self._outside)
+        go_on_with(self._outside)
 
 
 def drawn_so_far(device: torch.device) -> bytes:
@@ -74,12 +74,13 @@ def others_state() -> tuple[Any, Any]:
     return random.getstate(), np.random.get_state()
 
 
+def go_on_with(states: tuple[Any, Any]) -> None:
+    """Have Python's and NumPy's streams be where `others_state` found them."""
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+
+
 def untouched(states: tuple[Any, Any]) -> bool:
     """Whether nobody has drawn from Python's and NumPy's streams since they were there."""
     pythons, numpys = others_state()
     return bool(pythons == states[0]) and all(map(np.array_equal, numpys, states[1]))
-
-
-def _go_on_with(states: tuple[Any, Any]) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-import numpy as np
 import torch
 
+from rffl_pl.functional.streams import go_on_with, others_state
 from rffl_pl.launch.stopping import STOP
 
 
@@ -64,8 +63,7 @@ def _taken() -> _State:
         "warnings": (warnings.filters, warnings.showwarning),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
-        "numpy": np.random.get_state(),
-        "python": random.getstate(),
+        "others": others_state(),
         "deferred": STOP.deferred,
     }
 
@@ -85,8 +83,7 @@ def _put(state: _State) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
-    np.random.set_state(state["numpy"])
-    random.setstate(state["python"])
+    go_on_with(state["others"])
     STOP.deferred = state["deferred"]
 
 
