@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import IO, Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import PIL.Image
@@ -15,7 +13,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from rffl_pl.datamodules.inputs import spread
-from rffl_pl.datamodules.telling import LOOKED_AT
+from rffl_pl.datamodules.telling import LOOKED_AT, Stored
 from rffl_pl.errors import check_number
 
 Channels = Literal["rgb", "grey"]
@@ -107,15 +105,6 @@ def in_eight_bits(picture: PIL.Image.Image, white: int = WHITE) -> PIL.Image.Ima
     return grey
 
 
-class Stored(Protocol):
-    """Pictures as they are stored."""
-
-    def __len__(self) -> int: ...
-
-    def opened(self, index: int) -> IO[bytes]:
-        """The file of one."""
-
-
 def told_if_dark(pictures: Stored, white: int) -> str | None:
     """The sentence on greys of more than 8 bits, by some pictures, of which none comes near white; else None.
 
@@ -124,7 +113,7 @@ def told_if_dark(pictures: Stored, white: int) -> str | None:
     some = spread(len(pictures), LOOKED_AT).tolist()
     largest, dark = 0, (white + 1) // _DARK
     for i in some:
-        largest = max(largest, _largest_grey(partial(pictures.opened, i)))
+        largest = max(largest, _largest_grey(pictures, i))
         if largest >= dark:
             return None
     if not largest:
@@ -136,9 +125,12 @@ def told_if_dark(pictures: Stored, white: int) -> str | None:
     )
 
 
-def _largest_grey(opened: Callable[[], IO[bytes]]) -> int:
-    """The largest value of a grey of more than 8 bits; 0 of other pictures, and of one that cannot be read."""
-    with suppress(Exception), opened() as file, PIL.Image.open(file) as picture:  # whoever reads it says so
+def _largest_grey(pictures: Stored, index: int) -> int:
+    """The largest value of a grey of more than 8 bits; 0 of other pictures, and of one that cannot be read.
+
+    Whoever reads that one says so.
+    """
+    with suppress(Exception), pictures.opened(index) as file, PIL.Image.open(file) as picture:
         if picture.mode.startswith("I"):
             return int(np.asarray(picture.convert("I")).max())
     return 0

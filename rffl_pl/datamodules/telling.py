@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import torch
 from torch.utils.data import Dataset
 
 from rffl_pl.datamodules.border import tensors_of
-from rffl_pl.datamodules.inputs import digest_of_inputs
+from rffl_pl.datamodules.inputs import digest_of_inputs, spread
 from rffl_pl.datamodules.preparing import called
 from rffl_pl.datamodules.sentences import Sentences
 
@@ -42,19 +42,28 @@ def told_by(dataset: Dataset[Any]) -> str:
     return said_by(dataset)
 
 
-def beginning_of(opened: Callable[[], IO[bytes]]) -> bytes:
+class Stored(Protocol):
+    """Examples as they are stored, each in a file."""
+
+    def __len__(self) -> int: ...
+
+    def opened(self, index: int) -> IO[bytes]:
+        """The file of one."""
+
+
+def fingerprint_of(names: Iterable[bytes], stored: Stored) -> str:
+    """Of the names of all files and the bytes of some, in their order."""
+    found = hashlib.sha256(b"\0".join(names))
+    for index in spread(len(stored), LOOKED_AT).tolist():
+        found.update(hashlib.sha256(_beginning_of(stored, index)).digest())
+    return found.hexdigest()[:16]
+
+
+def _beginning_of(stored: Stored, index: int) -> bytes:
     """What counts of a file: its bytes, not what a decoder makes of them, which another release of it makes otherwise.
 
     Nothing of one that cannot be read, as whoever decodes it says.
     """
-    with suppress(Exception), opened() as file:  # whatever formats, files and networks can meet
+    with suppress(Exception), stored.opened(index) as file:  # whatever formats, files and networks can meet
         return file.read(_BYTES)
     return b""
-
-
-def fingerprint_of(names: Iterable[bytes], contents: Iterable[bytes]) -> str:
-    """Of the names of all files and the bytes of some, in their order."""
-    found = hashlib.sha256(b"\0".join(names))
-    for content in contents:
-        found.update(hashlib.sha256(content).digest())
-    return found.hexdigest()[:16]
