@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from rffl_pl.datamodules.reading import Batches, Joint, Reader
-from rffl_pl.datamodules.rounds import bucketed
 from rffl_pl.federation import Federation
 
 
@@ -58,7 +57,7 @@ class Measuring:
             part: See `room`.
         """
         some = self._drawn(indices, self.room(self.federation.total * len(indices), part), which)
-        return reader.batches(bucketed(reader.dataset, some), self.batch_size, self._seed(which))
+        return reader.batches(reader.bucketed(some), self.batch_size, self._seed(which))
 
     def apart(self, readers: Mapping[int, Reader], sizes: Sequence[int], which: str, part: int = 1) -> Joint:
         """Those of their own that the hosted participants are measured on.
@@ -73,7 +72,7 @@ class Measuring:
         batches = {}
         for i, reader in readers.items():
             some = self._drawn(torch.arange(sizes[i]), room, which, i)
-            batches[i] = reader.batches(bucketed(reader.dataset, some), self.batch_size)
+            batches[i] = reader.batches(reader.bucketed(some), self.batch_size)
         return Joint(batches, ceil(room / self.batch_size), self._seed(which))
 
     def all_apart(self, readers: Mapping[int, Reader], sizes: Sequence[int]) -> Joint:

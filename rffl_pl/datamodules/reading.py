@@ -52,6 +52,10 @@ class Reader:
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # map-style
 
+    def bucketed(self, indices: Tensor) -> Tensor:
+        """The examples ``indices`` in an order in which sentences of like length come together; others as they are."""
+        return self.dataset.by_length(indices) if isinstance(self.dataset, Sentences) else indices
+
     def batches(self, indices: Tensor, batch_size: int, seed: int | None = None) -> Batches:
         """Mini-batches of exactly these examples in this order; the last one may be smaller.
 

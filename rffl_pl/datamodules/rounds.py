@@ -8,20 +8,13 @@ sees exactly one per epoch, and the mini-batches are drawn inside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from rffl_pl.datamodules.augmenting import Augmentation, Augmented
 from rffl_pl.datamodules.reading import Batches, Reader
 from rffl_pl.datamodules.sentences import Sentences
-
-
-def bucketed(dataset: Dataset[Any], indices: Tensor) -> Tensor:
-    """The examples ``indices`` in an order in which sentences of like length come together; others as they are."""
-    return dataset.by_length(indices) if isinstance(dataset, Sentences) else indices
 
 
 class Shard:
@@ -67,12 +60,12 @@ class Shard:
 
     def in_order(self) -> Batches:
         """One pass in a fixed order: as the examples were dealt, sentences by length; as they are."""
-        return self.reader.batches(bucketed(self.reader.dataset, self.indices), self.batch_size)
+        return self.reader.batches(self.reader.bucketed(self.indices), self.batch_size)
 
     def _order(self) -> list[Tensor]:
         """The examples of every mini-batch of one pass."""
         order = self.indices[torch.randperm(len(self.indices))]
-        batches = list(bucketed(self.reader.dataset, order).split(self.batch_size))
+        batches = list(self.reader.bucketed(order).split(self.batch_size))
         if isinstance(self.reader.dataset, Sentences):
             batches = [batches[i] for i in torch.randperm(len(batches)).tolist()]
         return batches
