@@ -71,22 +71,19 @@ class HFDataset(HuggingFaceData):
 
     def load(self) -> Sources:
         train, val, test = self.parts()
+        examples: Images | Placed
         if self._holds_images(train.rows):
-            images = self._images(train, "train")
-            if dark := told_if_dark(images, self.pixels.white):
+            examples = self._images(train, "train")
+            if dark := told_if_dark(examples, self.pixels.white):
                 rank_zero_warn(dark)
-            return Sources(
-                train=images,
-                test=self._images(test, "test"),
-                validation=None if val is None else self._images(val, "val"),
-                groups=train.groups,
-            )
-        x = self._numbers(train, "train")  # in double precision: times in seconds differ in digits that single has not
-        self._scale = scale_of(x)
+        else:
+            x = self._numbers(train, "train")  # in double precision: times in seconds differ in digits single has not
+            self._scale = scale_of(x)
+            examples = self._standardised(train, "train", x)
         return Sources(
-            train=self._standardised(train, "train", x),
-            test=self._standardised(test, "test", self._numbers(test, "test")),
-            validation=None if val is None else self._standardised(val, "val", self._numbers(val, "val")),
+            train=examples,
+            test=self._examples(test, "test"),
+            validation=None if val is None else self._examples(val, "val"),
             groups=train.groups,
         )
 
@@ -98,15 +95,19 @@ class HFDataset(HuggingFaceData):
         rows = self._split(self._found(), "predict")
         if not len(rows):
             raise UserError(f"Expected rows in split {split} of --data.predict, but it has none; name another.")
-        part = Labelled(rows=rows, labels=[0] * len(rows), places=Lines("row", range(len(rows))))
-        if self._scale is not None:
-            return self._standardised(part, "predict", self._numbers(part, "predict"))
-        if not self._holds_images(rows):
+        if self._scale is None and not self._holds_images(rows):
             raise UserError(
                 f"Expected column {self.inputs[0]} of --data.predict to hold images, as that of --data.train, but it "
                 f"holds {rows.features[self.inputs[0]]}; name another split."
             )
-        return self._images(part, "predict")
+        part = Labelled(rows=rows, labels=[0] * len(rows), places=Lines("row", range(len(rows))))
+        return self._examples(part, "predict")
+
+    def _examples(self, part: Labelled, which: str) -> Images | Placed:
+        """Images, or numbers where the training examples are such."""
+        if self._scale is None:
+            return self._images(part, which)
+        return self._standardised(part, which, self._numbers(part, which))
 
     def _holds_images(self, rows: Any) -> bool:
         return len(self.inputs) == 1 and type(rows.features[self.inputs[0]]).__name__ == "Image"
