@@ -111,8 +111,8 @@ def _within(option: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def whole(path: Path) -> str:
-    """A digest of what lies in a file, of a folder `listing`."""
-    return listing(path) if path.is_dir() else content_of(path)
+    """A digest of what lies in a file, or of a folder's `_listing`."""
+    return _listing(path.resolve()) if path.is_dir() else content_of(path)
 
 
 def contained(option: str, said: str, published: bool, within: Callable[[Path], str] = whole) -> str | None:
@@ -175,13 +175,9 @@ def _and(own: str, *others: Mapping[str, str]) -> str:
     return digest_of(own, *others) if any(others) else own
 
 
-def listing(folder: Path) -> str:
-    """A digest of the names, sizes and times of a folder's files: reading all of them may take longer than a run."""
-    return _listing(folder.resolve())
-
-
 @functools.cache
 def _listing(folder: Path) -> str:
+    """A digest of the names, sizes and times of a folder's files: reading all of them may take longer than a run."""
     lines = []
     for path in files_in(folder):
         about = path.stat()
