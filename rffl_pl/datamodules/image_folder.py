@@ -101,13 +101,15 @@ class ImageFolder(FederatedDataModule):
 
     def setup(self, stage: str) -> None:
         super().setup(stage)
-        if not self._unread:
-            return
-        self._warn(
-            f"{len(self._unread)} files in class folders of --data.folder are not read, {self._unread[0]} for one; "
-            f"images are those that end in {', '.join(FORMATS)}."
-        )
+        self._warn_of_unread(self._unread, "in class folders of --data.folder")
         self._unread = []
+
+    def _warn_of_unread(self, files: Sequence[str], where: str) -> None:
+        if files:
+            self._warn(
+                f"{len(files)} files {where} are not read, {files[0]} for one; images are those that end in "
+                f"{', '.join(FORMATS)}."
+            )
 
     def _warn(self, message: str) -> None:
         """Once; of its own files a rank alone knows."""
@@ -121,11 +123,7 @@ class ImageFolder(FederatedDataModule):
     def _images_in(self, folder: Path) -> Unlabelled:
         option = "--data.predict_folder"
         asked = Unlabelled(folder, partial(_input, self.pixels, option=option), option)
-        if asked.unread:
-            self._warn(
-                f"{len(asked.unread)} files below {option} are not read, {asked.unread[0]} for one; images are those "
-                f"that end in {', '.join(FORMATS)}."
-            )
+        self._warn_of_unread(asked.unread, f"below {option}")
         return asked
 
     def load(self) -> Sources:
