@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rffl_pl.errors import UserError
 from rffl_pl.files import locked, replaced
-from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS, Place, Study, lies_in
+from rffl_pl.studies.study import COLUMNS, CURVE_COLUMNS, Study, lies_in
 
 if TYPE_CHECKING:
     from rffl_pl.runs import Round, Summary
@@ -110,7 +110,7 @@ def read(
     """
     rows = every(study, file, columns)
     places = places_of(study, rows)
-    asked = {place: _fits(study, place) and lies_in(_place(study, place), only or {}) for place in {*places}}
+    asked = {place: _fits(study, place) and lies_in(study.place(place), only or {}) for place in {*places}}
     return [row for row, place in zip(rows, places, strict=True) if asked[place]]
 
 
@@ -223,7 +223,7 @@ def places_of(study: Study, rows: Iterable[Row]) -> list[tuple[str, ...]]:
 
 def _fits(study: Study, labels: tuple[str, ...]) -> bool:
     """Whether there is such a place in the study as it is now."""
-    place = _place(study, labels)
+    place = study.place(labels)
     return lies_in(place, study.axes) and not study.excludes(place)
 
 
@@ -348,7 +348,3 @@ def _order(study: Study, which: tuple[str, ...]) -> tuple[int, ...]:
         return (1,)
     place = (list(known).index(label) for label, known in zip(labels, study.axes.values(), strict=True))
     return (0, *place, int(seed), int(rounds))
-
-
-def _place(study: Study, labels: tuple[str, ...]) -> Place:
-    return dict(zip(study.axes, labels, strict=True))

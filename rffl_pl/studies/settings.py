@@ -79,7 +79,7 @@ def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:
     rows = list(rows)
     for row, where in zip(rows, places_of(study, rows), strict=True):
         if where not in now:
-            now[where] = {*_digests(study, dict(zip(study.axes, where, strict=True)))}
+            now[where] = {*_digests(study, study.place(where))}
         if row["settings"] in now[where]:
             fitting.append(row)
         else:

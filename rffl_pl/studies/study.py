@@ -214,11 +214,15 @@ class Study:
         Raises:
             UserError: If none is left.
         """
-        every = (dict(zip(self.axes, labels, strict=True)) for labels in itertools.product(*self.axes.values()))
+        every = map(self.place, itertools.product(*self.axes.values()))
         left = [place for place in every if not self.excludes(place)]
         if not left:
             raise UserError(f"Expected exclude to leave a cell of {self.name}, but it leaves none.")
         return left
+
+    def place(self, labels: Sequence[str]) -> Place:
+        """The place with these labels, one of every axis in their order."""
+        return dict(zip(self.axes, labels, strict=True))
 
     def excludes(self, place: Place) -> bool:
         """Whether a place is left out."""

@@ -219,7 +219,7 @@ def _ended_early(results: Iterable[Row]) -> set[str]:
 def _ran(study: Study, results: Iterable[Row], rounds: int | None) -> list[tuple[Place, str]]:
     """The places and seeds that have any result."""
     there = {labels[:-1] for labels in which_of(study, results) if rounds in (None, int(labels[-1]))}
-    return [(dict(zip(study.axes, labels, strict=True)), seed) for *labels, seed in there]
+    return [(study.place(labels), seed) for *labels, seed in there]
 
 
 def _without(ran: Iterable[Place], table: Table, axes: Sequence[str]) -> dict[tuple[str, str], int]:
