@@ -216,9 +216,8 @@ def is_scored(study: Study, file: Path, measure: str) -> bool:
 
 
 def places_of(study: Study, rows: Iterable[Row]) -> list[tuple[str, ...]]:
-    """Every row's labels on the study's axes: of the millions that there may be, without a step of Python for each."""
-    first, *others = study.axes
-    return list(map(itemgetter(first, *others), rows)) if others else [(row[first],) for row in rows]
+    """Every row's labels on the study's axes."""
+    return list(_values(rows, list(study.axes)))
 
 
 def _fits(study: Study, labels: tuple[str, ...]) -> bool:
@@ -325,9 +324,9 @@ def moved(study: Study, file: Path, cells: Iterable[Cell], columns: Sequence[str
 
 
 def _values(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """What each row has in two columns or more."""
-    first, second, *others = columns
-    return map(itemgetter(first, second, *others), rows)
+    """What each row has in columns: of the millions that there may be, without a step of Python where several are."""
+    first, *others = columns
+    return map(itemgetter(first, *others), rows) if others else ((row[first],) for row in rows)
 
 
 def which_of(study: Study, rows: Iterable[Row], *more: str) -> Iterator[tuple[str, ...]]:
