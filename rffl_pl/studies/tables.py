@@ -190,7 +190,7 @@ def tables(
             table = _table(study, here, axes, measure, several, honest)
             table = replace(
                 table,
-                early=any(row.get("cell") in early for row in here),
+                early=any(row["cell"] in early for row in here),
                 by_round=ROUND in axes,
                 without=_without(ran[labels], table, axes),
             )
@@ -332,7 +332,7 @@ def _whose(results: Sequence[Row], measure: str, honest: Mapping[str, int]) -> s
         return ""
     if measure == "removed_in_round":
         return " of the honest that were removed"
-    values = Counter((row.get("cell", ""), row.get(ROUND)) for row in results)
+    values = Counter((row["cell"], row.get(ROUND)) for row in results)
     lacking = any(count < honest.get(cell, 0) for (cell, _), count in values.items())
     return " of the honest that have a value" if lacking else " of the honest"
 
@@ -342,7 +342,7 @@ def _honest(results: Iterable[Row]) -> dict[str, int]:
     found: dict[str, set[str]] = {}
     for row in results:
         if row["role"] == "honest":
-            found.setdefault(row.get("cell", ""), set()).add(row["participant"])
+            found.setdefault(row["cell"], set()).add(row["participant"])
     return {cell: len(everybody) for cell, everybody in found.items()}
 
 
