@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -170,7 +170,7 @@ class TextDataModule(FederatedDataModule):
         return self._read_once(self.predict_file, self._sentences_in)
 
     def _sentences_in(self, file: str) -> Sentences:
-        return self._encoded(self.asked_in(Path(file)), "sentences of --data.predict_file")
+        return self._numbered(self.asked_in(Path(file)), "sentences of --data.predict_file", rank_zero_warn)
 
     def asked_in(self, path: Path) -> Texts:
         """The sentences of a file that classes are asked for, whatever their labels.
@@ -186,10 +186,6 @@ class TextDataModule(FederatedDataModule):
         lines = _lines_of(path, "--data.predict_file")
         return unlabelled(lines, Lines("line", range(1, len(lines) + 1)))
 
-    @overload
-    def _encoded(self, texts: Texts, whose: str) -> Sentences: ...
-    @overload
-    def _encoded(self, texts: Texts | OwnTexts, whose: str) -> Sentences | Own: ...
     def _encoded(self, texts: Texts | OwnTexts, whose: str) -> Sentences | Own:
         """Their token ids, or somebody's own when they are asked for, of which this rank alone can tell what is odd."""
         if isinstance(texts, Texts):
