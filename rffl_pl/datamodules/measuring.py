@@ -27,7 +27,7 @@ class Measuring:
     most: int | None
     batch_size: int
 
-    def room(self, pairs: int, part: int = 1) -> int:
+    def room(self, pairs: int, part: int) -> int:
         """A number of examples that each is measured on no more of.
 
         Args:

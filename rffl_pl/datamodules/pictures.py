@@ -78,10 +78,10 @@ def on_white(picture: PIL.Image.Image) -> PIL.Image.Image:
     return PIL.Image.alpha_composite(PIL.Image.new("RGBA", seen.size, "white"), seen)
 
 
-def in_eight_bits(picture: PIL.Image.Image, white: int = WHITE) -> PIL.Image.Image:
+def in_eight_bits(picture: PIL.Image.Image, white: int) -> PIL.Image.Image:
     """A picture with at most 8 bits for a value: of 16 the upper 8, as Pillow itself takes them of colours.
 
-    With another `white` values are spread over what lies below it, and above it all are white.
+    Where another value is white, values are spread over what lies below it, and above it all are white.
 
     Its `convert` makes 255 of every grey above that instead, which leaves one white picture for all. A grey that stands
     for what is transparent is told from its neighbours by all 16.
