@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.datamodules.base import FederatedDataModule
-from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, check_alike, label_of, numbered, without_zeros
+from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, check_alike, label_of, numbered, written_alike
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.sources import HARM
 from rffl_pl.datamodules.splits import check_group
@@ -259,11 +259,11 @@ class HuggingFaceData(FederatedDataModule):
 
 def _unlike(label: str | None, names: Sequence[str]) -> str:
     """What a label is that is no class, and what to do."""
-    alike = [name for name in names if label is not None and without_zeros(name) == without_zeros(label)]
-    if alike:
-        return f"label {label}, which is {alike[0]} written in another way; write them alike"
-    given = "no label" if label is None else f"label {label}, which no training example has"
-    return f"{given}; name another split or column, or leave such examples out"
+    if label is None:
+        return "no label; name another split or column, or leave such examples out"
+    if alike := written_alike(label, names):
+        return f"label {label}, which is {alike} written in another way; write them alike"
+    return f"label {label}, which no training example has; name another split or column, or leave such examples out"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

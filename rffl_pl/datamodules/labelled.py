@@ -89,7 +89,7 @@ def check_alike(names: Iterable[str], what: str, where: str, more: str = "") -> 
     """
     found: dict[str, str] = {}
     for name in sorted(names):
-        other = found.setdefault(without_zeros(name), name)
+        other = found.setdefault(_without_zeros(name), name)
         if other != name:
             raise UserError(
                 f"Expected every number in {where} to be written in one way, but {other} and {name} are one, and would "
@@ -97,7 +97,12 @@ def check_alike(names: Iterable[str], what: str, where: str, more: str = "") -> 
             )
 
 
-def without_zeros(name: str) -> str:
+def written_alike(label: str, names: Iterable[str]) -> str | None:
+    """The name that is the same number as a label, written in another way; None if none is."""
+    return next((name for name in names if _without_zeros(name) == _without_zeros(label)), None)
+
+
+def _without_zeros(name: str) -> str:
     """A whole number without zeros behind a point, ``1`` of ``1.0``; any other name as it is."""
     return re.sub(r"^([-+]?\d+)\.0*$", r"\1", name)
 

@@ -15,7 +15,7 @@ from rffl_pl import launch
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import column_name, given_classes
 from rffl_pl.datamodules.columns import GAPS, number_of
-from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, check_alike, label_of, numbered, without_zeros
+from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, check_alike, label_of, numbered, written_alike
 from rffl_pl.datamodules.row_files import Record, check_characters, records
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.splits import OWN, check_group
@@ -248,9 +248,8 @@ class LabelledFile(FederatedDataModule):
 
     def _remedy(self, unknown: str) -> str:
         """What a label that is no class is instead, and what to do."""
-        alike = [name for name in self.class_names if without_zeros(name) == without_zeros(unknown)]
-        if alike:
-            return f"{alike[0]} written in another way; write them alike"
+        if alike := written_alike(unknown, self.class_names):
+            return f"{alike} written in another way; write them alike"
         name_all = "" if self.given_classes else ", or name all labels there are by --data.classes"
         return f"not; correct it, or --data.label{name_all}"
 
