@@ -25,14 +25,7 @@ from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.runs.facts import rounds_asked
 from rffl_pl.runs.folder import newest_result
 from rffl_pl.runs.written import code
-from rffl_pl.studies.own import (
-    WHERE_DATA_LIES,
-    contained,
-    digest_of,
-    module_of,
-    of_package,
-    source_of,
-)
+from rffl_pl.studies.own import WHERE_DATA_LIES, code_behind, contained, digest_of, of_package, source_of
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import Place, Study, lies_in, said
 
@@ -248,10 +241,8 @@ def _class(path: str) -> str:
 
 def _function(said: str) -> str:
     """A text; of what names a function of a user's own, which an option of a class may take, how it is written too."""
-    with suppress(ImportError, ValueError):
-        if (module := module_of(said)) and (source := source_of(module)):
-            return f"{said} {source}"
-    return said
+    source = code_behind(said)
+    return f"{said} {source}" if source else said
 
 
 _HELD: set[Path] = set()

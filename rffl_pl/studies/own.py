@@ -40,13 +40,7 @@ def named_in(words: Sequence[str]) -> list[str]:
     leaves = list(_leaves(words))
     data = [said for option, said in leaves if option in ("data", "data.class_path")]
     published = not data or of_package(data[-1])
-    found = []
-    for option, said in leaves:
-        if digest := contained(option, said, published):
-            found.append(digest)
-        elif module := module_of(said):
-            with suppress(ImportError, ValueError):
-                found.append(source_of(module))
+    found = (contained(option, said, published) or code_behind(said) for option, said in leaves)
     return [digest for digest in found if digest]
 
 
@@ -145,6 +139,14 @@ def _of_participants(path: str, within: Callable[[Path], str]) -> str | None:
     found = sorted(file for file in glob("*".join(map(escape, parts))) if os.path.isfile(file))
     whose = {file[len(parts[0]) :]: within(Path(file)) for file in found}
     return digest_of(whose) if whose else None
+
+
+def code_behind(said: str) -> str:
+    """A digest of the code of what may be the path of a class or function of a user's own; empty of any other text."""
+    with suppress(ImportError, ValueError):
+        if module := module_of(said):
+            return source_of(module)
+    return ""
 
 
 def source_of(name: str) -> str:
