@@ -177,14 +177,14 @@ class _Trainers:
 
     def train(self, strands: Mapping[int, _Strand[T]]) -> dict[int, Answer]:
         """Fulfil all wishes: losses, or what went wrong, by number."""
-        alike: dict[tuple[object, ...], list[int]] = {}
+        alike: dict[tuple[Stack, tuple[float, ...]], dict[int, _Strand[T]]] = {}
         for number, strand in strands.items():
             assert strand.wish is not None
             key = (self._serves(strand.wish.stack), tuple(strand.wish.rates))
-            alike.setdefault(key, []).append(number)
+            alike.setdefault(key, {})[number] = strand
         answers: dict[int, Answer] = {}
-        for numbers in alike.values():
-            answers |= self._trained({number: strands[number] for number in numbers})
+        for (stack, _), several in alike.items():
+            answers |= self._trained(stack, several)
         return answers
 
     def _serves(self, stack: Stack) -> Stack:
@@ -196,10 +196,9 @@ class _Trainers:
             self._serving[stack] = serving
         return self._serving[stack]
 
-    def _trained(self, strands: Mapping[int, _Strand[T]]) -> dict[int, Answer]:
+    def _trained(self, stack: Stack, strands: Mapping[int, _Strand[T]]) -> dict[int, Answer]:
         """Fulfil wishes of one stack; where that fails, one after another, so that it fails for whom it must."""
         wishes = {number: strand.wish for number, strand in strands.items() if strand.wish is not None}
-        stack, *_ = (self._serves(wish.stack) for wish in wishes.values())
         first: dict[int, int] = {}  # whose wish is the same: such as the reference that several runs have in common
         for number, wish in wishes.items():
             same = (k for k in dict.fromkeys(first.values()) if self._same(stack, wishes[k], wish))
