@@ -1,4 +1,4 @@
-"""What tells inputs from others."""
+"""Which inputs are looked at where not all are, and what tells all of them from others."""
 
 from __future__ import annotations
 
