@@ -67,8 +67,6 @@ class Standardise:
             and torch.equal(self.deviation, other.deviation)
         )
 
-    __hash__ = None  # type: ignore[assignment]  # it is told by tensors
-
     def __call__(self, pixels: Tensor) -> Tensor:
         if pixels.device not in self._placed:  # once: every copy to a GPU would have the host wait for it
             self._placed[pixels.device] = self.mean.to(pixels.device), self.deviation.to(pixels.device)
