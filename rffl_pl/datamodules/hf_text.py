@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rffl_pl.datamodules.hugging_face import HuggingFaceData
+from rffl_pl.datamodules.hugging_face import HuggingFaceData, column_of
 from rffl_pl.datamodules.labelled import Labelled
 from rffl_pl.datamodules.text import TextDataModule, Texts
 from rffl_pl.errors import UserError
@@ -39,7 +39,7 @@ class HFText(HuggingFaceData, TextDataModule):
         return self._texts(train), None if val is None else self._texts(val), self._texts(test)
 
     def check_rows(self, rows: Any, which: str) -> None:
-        for i, sentence in enumerate(self._sentences(rows)):
+        for i, sentence in enumerate(column_of(rows, self.text)):
             if not isinstance(sentence, str) or not sentence.strip():
                 got = "none" if isinstance(sentence, str | None) else type(sentence).__name__
                 raise UserError(
@@ -48,8 +48,5 @@ class HFText(HuggingFaceData, TextDataModule):
                 )
 
     def _texts(self, part: Labelled) -> Texts:
-        sentences = self._sentences(part.rows)
+        sentences = column_of(part.rows, self.text)
         return Texts(sentences=sentences, labels=part.labels, groups=part.groups, places=part.places)
-
-    def _sentences(self, rows: Any) -> list[Any]:
-        return list(rows.select_columns([self.text])[:][self.text])

@@ -208,7 +208,7 @@ class HuggingFaceData(FederatedDataModule):
         feature = train.features[self.label]
         if hasattr(feature, "names"):
             return list(feature.names)
-        if not all(_named(value) for value in _column(train, self.label)):
+        if not all(_named(value) for value in column_of(train, self.label)):
             raise UserError(
                 f"Expected whole numbers or strings as labels in column {self.label} of --data.path {self.path}, but "
                 f"it holds {feature}; name another column with --data.label."
@@ -272,7 +272,8 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"{near} Name" if near else "; name"
 
 
-def _column(rows: Any, name: str) -> list[Any]:
+def column_of(rows: Any, name: str) -> list[Any]:
+    """What rows have in a column, as Python's own values, in whatever format they were saved."""
     return list(rows.select_columns([name]).with_format(None)[:][name])
 
 
@@ -285,7 +286,7 @@ def _named(value: Any) -> bool:
 
 def _labels(rows: Any, name: str) -> list[str | None]:
     """What the class of every example is called; None where it has no label."""
-    feature, values = rows.features[name], _column(rows, name)
+    feature, values = rows.features[name], column_of(rows, name)
     if hasattr(feature, "names"):  # numbers below 0 stand for no label, as in tests whose answers are kept secret
         return [feature.names[value] if value is not None and value >= 0 else None for value in values]
     return [label_of(value) or None for value in values]
