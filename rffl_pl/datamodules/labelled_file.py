@@ -27,12 +27,12 @@ NUMBER = "{participant}"
 
 
 class Found(NamedTuple):
-    """What is read of a row, its label, the group that it is of, where that is asked for, and where it stands."""
+    """What is read of a row, its label, the group that it is of, where that is asked for, and the line it ends in."""
 
     content: Any
     label: str
     group: str
-    where: str
+    line: int
 
 
 OwnRows = Callable[[int], Labelled]
@@ -243,7 +243,7 @@ class LabelledFile(FederatedDataModule):
             rows=[row.content for row in rows],
             labels=[numbers[row.label] for row in rows],
             groups=None if self.group is None else numbered([row.group for row in rows]),
-            places=Lines("line", (int(row.where.removeprefix("line ")) for row in rows)),
+            places=Lines("line", (row.line for row in rows)),
         )
 
     def _remedy(self, unknown: str) -> str:
@@ -265,14 +265,14 @@ class LabelledFile(FederatedDataModule):
             )
         return [rows[i] for i in trained], [rows[i] for i in tested]
 
-    def unlabelled(self, file: str, option: str) -> dict[str, Any]:
-        """What is read of the rows of a file whose labels, if it has any, nobody reads, by where they stand.
+    def unlabelled(self, file: str, option: str) -> dict[int, Any]:
+        """What is read of the rows of a file whose labels, if it has any, nobody reads, by the lines they end in.
 
         Raises:
             UserError: If the file or a row cannot be used, or there is none.
         """
         found = records(Path(file), option, self.encoding, self.columns)
-        rows = {where: self.content(record, f"{where} of {option} {file}") for where, record in found}
+        rows = {line: self.content(record, f"line {line} of {option} {file}") for line, record in found}
         if not rows:
             raise UserError(f"Expected {self.noun}s in {option} {file}, but it has none.")
         return rows
@@ -285,15 +285,15 @@ class LabelledFile(FederatedDataModule):
         needed = {**self.columns, **{column: f"name yours with --data.{what}" for column, what in named.items()}}
         rows = []
         file = f"{option} {path}"
-        for where, record in records(path, option, self.encoding, needed):
-            content = self.content(record, f"{where} of {file}")
-            names = {column: _name(record[column], what, column, where, file) for column, what in named.items()}
-            rows.append(Found(content, names[self.label], names.get(self.group or "", ""), where))
+        for line, record in records(path, option, self.encoding, needed):
+            content = self.content(record, f"line {line} of {file}")
+            names = {column: _name(record[column], what, column, line, file) for column, what in named.items()}
+            rows.append(Found(content, names[self.label], names.get(self.group or "", ""), line))
         check_alike({row.group for row in rows}, "groups", f"column {self.group} of {file}")
         return rows
 
 
-def _name(given: Any, what: str, column: str, where: str, file: str) -> str:
+def _name(given: Any, what: str, column: str, line: int, file: str) -> str:
     """What a label or a group, as ``what`` says, is called.
 
     Raises:
@@ -302,8 +302,8 @@ def _name(given: Any, what: str, column: str, where: str, file: str) -> str:
     name = label_of(given)
     if not name:
         got = "none" if given is None or isinstance(given, str) else json.dumps(given)
-        raise UserError(f"Expected a {what} in column {column} of {file}, but {where} has {got}.")
-    check_characters(name, column, f"{where} of {file}")
+        raise UserError(f"Expected a {what} in column {column} of {file}, but line {line} has {got}.")
+    check_characters(name, column, f"line {line} of {file}")
     return name
 
 

@@ -21,8 +21,8 @@ Record = dict[str, Any]
 """What a row has in each column."""
 
 
-def records(path: Path, option: str, encoding: str, needed: Mapping[str, str]) -> Iterator[tuple[str, Record]]:
-    """Every row, with the words for where it stands.
+def records(path: Path, option: str, encoding: str, needed: Mapping[str, str]) -> Iterator[tuple[int, Record]]:
+    """Every row, with the number of the line in which it ends.
 
     In a ``.csv`` file a field with commas, quotation marks or several lines stands in quotation marks, and those within
     are doubled; in a ``.tsv`` file quotation marks are part of the text. Of the ways to write a name's characters in
@@ -42,14 +42,9 @@ def records(path: Path, option: str, encoding: str, needed: Mapping[str, str]) -
         raise UserError(f"Expected {option} to be a .csv, .tsv or .jsonl file, but got {path}.")
     lines = read_lines(read_from, option, encoding)
     file = f"{option} {path}"
-    for where, record in _of_json(lines, file, needed) if kind == ".jsonl" else _of_fields(lines, file, needed, kind):
-        for column, remedy in needed.items():
-            if column not in record:
-                has = ", ".join(map(str, record)) or "none"
-                near = nearest(column, map(str, record))
-                mend = f"{near} {remedy[0].upper()}{remedy[1:]}" if near else f"; {remedy}"
-                raise UserError(f"Expected a column {column} in {file}, but {where} has {has}{mend}.")
-        yield where, record
+    for number, record in _of_json(lines, file, needed) if kind == ".jsonl" else _of_fields(lines, file, needed, kind):
+        _check_columns(record, needed, f"line {number}", file)
+        yield number, record
 
 
 def columns_of(path: Path, option: str, encoding: str) -> list[str]:
@@ -75,20 +70,30 @@ def check_characters(text: str, column: str, where: str) -> None:
         )
 
 
-def _of_json(lines: list[str], file: str, needed: Mapping[str, str]) -> Iterator[tuple[str, Record]]:
+def _check_columns(record: Record, needed: Mapping[str, str], where: str, file: str) -> None:
+    """See that a row has every column that is read."""
+    for column, remedy in needed.items():
+        if column not in record:
+            has = ", ".join(map(str, record)) or "none"
+            near = nearest(column, map(str, record))
+            mend = f"{near} {remedy[0].upper()}{remedy[1:]}" if near else f"; {remedy}"
+            raise UserError(f"Expected a column {column} in {file}, but {where} has {has}{mend}.")
+
+
+def _of_json(lines: list[str], file: str, needed: Mapping[str, str]) -> Iterator[tuple[int, Record]]:
     """Of a JSON object in every line; what one lacks that others have is None.
 
     Lines are parsed twice: all objects at once would take several times the file's memory.
     """
 
-    def parsed() -> Iterator[tuple[str, Record]]:
+    def parsed() -> Iterator[tuple[int, Record]]:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield f"line {number}", _parsed(line, f"line {number}", file, needed)
+                yield number, _parsed(line, f"line {number}", file, needed)
 
     everything = dict.fromkeys(column for _, record in parsed() for column in record)
-    for where, record in parsed():
-        yield where, everything | record
+    for number, record in parsed():
+        yield number, everything | record
 
 
 def _parsed(line: str, where: str, file: str, needed: Mapping[str, str]) -> Record:
@@ -114,7 +119,7 @@ def _check_once(names: Sequence[str], needed: Mapping[str, str], where: str, fil
         )
 
 
-def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str) -> Iterator[tuple[str, Record]]:
+def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str) -> Iterator[tuple[int, Record]]:
     """Of fields between commas or tabs, whose names stand in the first line."""
     blank = next((number for number, line in enumerate(lines) if line.strip()), 0)
     how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if kind == ".tsv" else {"strict": True}
@@ -124,8 +129,8 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
         names = [column_name(name.strip()) for name in next(reader, [])]
         _check_separator(names, file, kind)
         _check_once(names, needed, "its first line", file)
-        if names and not needed.keys() <= {*names}:
-            yield "its first line", dict.fromkeys(names)
+        if names:
+            _check_columns(dict.fromkeys(names), needed, "its first line", file)
         read += reader.line_num
         for fields in reader:
             read = blank + reader.line_num
@@ -142,7 +147,7 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
                     f"Expected the names of columns in the first line of {file} alone, but {where} has them again, as "
                     "where files are put together; take it out."
                 )
-            yield where, dict(zip(names, fields, strict=True))
+            yield read, dict(zip(names, fields, strict=True))
     except csv.Error as error:
         long = "field larger than field limit" in str(error)
         remedy = (

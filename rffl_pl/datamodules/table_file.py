@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl.datamodules.class_names import column_names, listed
 from rffl_pl.datamodules.columns import Columns, Row, text_of
-from rffl_pl.datamodules.labelled import Labelled, Placed
+from rffl_pl.datamodules.labelled import Labelled, Lines, Placed
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.row_files import Record, check_characters, columns_of
@@ -120,7 +120,7 @@ class TableFile(LabelledFile):
     def _rows_in(self, file: str) -> Placed:
         found = self.unlabelled(file, "--data.predict_file")
         x = self.columns_read.encode([*found.values()], rank_zero_warn)
-        return Placed(x, torch.zeros(len(x), dtype=torch.int64), places=[*found])
+        return Placed(x, torch.zeros(len(x), dtype=torch.int64), places=Lines("line", found))
 
     def _reference(self) -> tuple[Path, str]:
         """The file that says which columns there are, and its option."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rffl_pl.datamodules.class_names import column_name
-from rffl_pl.datamodules.labelled import Labelled
+from rffl_pl.datamodules.labelled import Labelled, Lines
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
 from rffl_pl.datamodules.row_files import COLUMNS, Record, check_characters
 from rffl_pl.datamodules.text import OwnTexts, TextDataModule, Texts, unlabelled
@@ -57,7 +57,7 @@ class TextFile(LabelledFile, TextDataModule):
         if path.suffix.lower() not in COLUMNS:
             return super().asked_in(path)
         found = self.unlabelled(str(path), "--data.predict_file")
-        return unlabelled([*found.values()], [*found])
+        return unlabelled([*found.values()], Lines("line", found))
 
     def read(self) -> tuple[Texts | OwnTexts, None, Texts | OwnTexts]:
         train, test = self.parts()
