@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rffl_pl.cli.process import importing
 from rffl_pl.errors import UserError, check_number, nearest
 from rffl_pl.studies import Study, results
-from rffl_pl.studies.study import CURVE_COLUMNS, RunWords, lies_in, said
+from rffl_pl.studies.study import CURVE_COLUMNS, RunWords, said
 
 if TYPE_CHECKING:
     from rffl_pl.studies.cells import Cell, CellFolder
@@ -171,7 +171,7 @@ class Session:
             from rffl_pl.cli.resolve import Resolver
             from rffl_pl.studies.cells import cells_of
 
-        places = sum(lies_in(place, only) for place in study.places())
+        places = len(study.places(only))
         if places > _MANY:
             print(f"{study.name}: reads the options of {places} combinations first, some 0.1 s each", flush=True)
         cells = cells_of(study, study.seeds, rounds, Resolver(), only)

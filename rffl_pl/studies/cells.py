@@ -27,7 +27,7 @@ from rffl_pl.runs.folder import newest_result
 from rffl_pl.runs.written import code
 from rffl_pl.studies.own import WHERE_DATA_LIES, code_behind, contained, digest_of, of_package, source_of
 from rffl_pl.studies.settings import settings_digest
-from rffl_pl.studies.study import Place, Study, lies_in, said
+from rffl_pl.studies.study import Place, Study, said
 
 Settings = dict[str, Any]
 Resolve = Callable[[list[str]], Settings]
@@ -87,9 +87,7 @@ def cells_of(
     asked = ["--trainer.max_epochs", str(rounds), "--trainer.max_steps", "-1"] if rounds is not None else []
     known: dict[str, Place] = {}
     cells = []
-    for place in study.places():
-        if not lies_in(place, only):
-            continue
+    for place in study.places(only):
         words = [*study.words(place), *asked]
         try:
             settings = resolve(words)

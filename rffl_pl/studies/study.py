@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import yaml
@@ -208,17 +209,20 @@ class Study:
             chosen.setdefault(axis, set()).add(self.known_label(axis, label, option))
         return chosen
 
-    def places(self) -> list[Place]:
+    def places(self, only: Mapping[str, Iterable[str]] = MappingProxyType({})) -> list[Place]:
         """Every place on the axes that is not left out.
 
+        Args:
+            only: Labels by axis to which they are narrowed.
+
         Raises:
-            UserError: If none is left.
+            UserError: If ``exclude`` leaves none at all.
         """
         every = map(self.place, itertools.product(*self.axes.values()))
         left = [place for place in every if not self.excludes(place)]
         if not left:
             raise UserError(f"Expected exclude to leave a cell of {self.name}, but it leaves none.")
-        return left
+        return [place for place in left if lies_in(place, only)]
 
     def place(self, labels: Sequence[str]) -> Place:
         """The place with these labels, one of every axis in their order."""

@@ -12,7 +12,7 @@ from functools import cached_property
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies.estimate import Estimate, mean_difference, mean_of, value_of
 from rffl_pl.studies.results import PLAYED, Row, which_of
-from rffl_pl.studies.study import Place, Study, lies_in, said
+from rffl_pl.studies.study import Place, Study, said
 from rffl_pl.studies.within import ROUND, WITHIN
 
 _SHARES = (
@@ -259,7 +259,7 @@ def unseen(
 ) -> str | None:
     """The sentence on rows and columns that no table has, since there is no result of them; None if all are there."""
     sides = [{row for table in shown for row in table.rows}, {column for table in shown for column in table.columns}]
-    places = [place for place in study.places() if lies_in(place, only)]
+    places = study.places(only)
     lacking = [
         f"{axis}={label}"
         for axis, seen in zip(axes, sides, strict=False)
@@ -271,7 +271,7 @@ def unseen(
 
 def to_run(study: Study, results: Iterable[Row], only: Mapping[str, Collection[str]], rounds: int | None) -> str | None:
     """The sentence on cells that have no result, or none of so many rounds; None if all have one."""
-    cells = {(*place.values(), str(seed)) for place in study.places() if lies_in(place, only) for seed in study.seeds}
+    cells = {(*place.values(), str(seed)) for place in study.places(only) for seed in study.seeds}
     there = {(*place.values(), seed) for place, seed in _ran(study, results, rounds)}
     left = len(cells - there)
     seeds = f"seed{'s' * (len(study.seeds) > 1)} {', '.join(map(str, study.seeds))}"
