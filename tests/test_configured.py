@@ -14,6 +14,7 @@ from rffl_pl.configured import Configured
 from rffl_pl.datamodules import Digits, ImageFolder
 from rffl_pl.errors import UserError
 from rffl_pl.servers import RFFL, FedAvg, MultiKrum
+from tests.servers.tasks import task
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -58,6 +59,20 @@ def test_what_is_no_plain_value() -> None:
     assert told[1]["x.weights"].startswith("[0.0, 1.0, 2.0")
     assert max(len(each["x.weights"]) for each in told) < 80
     assert told[1] != told[2]
+
+
+class Capped(FedAvg):
+    """Somebody's own, with an option that is called as what a server is told."""
+
+    def __init__(self, *, examples: torch.Tensor) -> None:
+        super().__init__()
+        self.examples = examples
+
+
+def test_an_option_in_whose_place_the_package_has_its_own() -> None:
+    """The number that was given counts for nothing, and the run's configuration says that it does."""
+    with pytest.raises(UserError, match=r"--server Capped to keep its options elsewhere .*, but examples is one of"):
+        Capped(examples=torch.ones(2)).start(task([1, 2], [4]))
 
 
 class Own(Special):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from jsonargparse import Namespace
 
 from rffl_pl.callbacks.watching import check_logged
@@ -23,7 +24,9 @@ from rffl_pl.trainer import check_callbacks, check_options
 
 
 def check_values(given: Any, option: str = "-") -> None:
-    """See that no option is null whose class takes none, and that whole numbers are such as a machine counts with.
+    """See that no option is null whose class takes none, whole numbers can be counted with, and no network is made yet.
+
+    What a module of one's own makes when it is imported is drawn before any seed is set, and another in every run.
 
     Args:
         given: The configuration, or a part of it.
@@ -44,6 +47,11 @@ def check_values(given: Any, option: str = "-") -> None:
                     raise UserError(f"Expected {option}.{name} to have a value, but got null; leave it out.")
         for name, value in vars(options).items():
             check_values(value, _inside(option, name))
+    elif isinstance(given, torch.nn.Module) and any(True for _ in given.parameters()):
+        raise UserError(
+            f"Expected {option} to be a class, or a function that makes a network, but got a {type(given).__name__} "
+            "that is made already, before any seed; give the class and its options."
+        )
     elif isinstance(given, int) and abs(given) >= 2**63:
         raise UserError(f"Expected {option} to be a whole number of 64 bits, but got {brief(given)}.")
 

@@ -197,7 +197,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def _set_up(self) -> None:
         if self.mistake is not None:
             raise self.mistake
-        if self.sources is None:
+        if not self._cut:
             sources = called(self.load, f"load() of {type(self).__name__} to read the data")
             self._take_in(sources)
             own = {which: examples for which, examples in sources.parts().items() if is_own(examples)}

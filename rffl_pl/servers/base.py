@@ -218,6 +218,9 @@ class Server(ParticipantSide, ABC):
     `Evidence`, and combines by `Evidence.combined`, does not, and can be sharded.
     """
 
+    _of_every_server: ClassVar[frozenset[str]] = frozenset({"coordinates", "examples", "layers", "members", "round"})
+    """Attributes that `start` gives values to, in whose place no option of a user's own would last."""
+
     def __init__(self) -> None:
         self.coordinates = Coordinates(0)
         self.examples = torch.empty(0)
@@ -230,8 +233,15 @@ class Server(ParticipantSide, ABC):
         """Called once before the first round.
 
         Raises:
-            UserError: If the rule cannot work with that many participants, or needs what the task does not have.
+            UserError: If the rule cannot work with that many participants, needs what the task does not have, or keeps
+                an option where values of the task come.
         """
+        for name in self._of_every_server & self.arguments.keys():
+            if vars(self).get(name) is self.arguments[name]:
+                raise UserError(
+                    f"Expected --server {type(self).__name__} to keep its options elsewhere than what it is told, but "
+                    f"{name} is one of {', '.join(sorted(self._of_every_server))}; give it another name."
+                )
         self.examples = torch.tensor(task.examples, dtype=torch.float64)
         self.layers = tuple(task.layers)
         self.coordinates = task.coordinates or Coordinates(sum(task.layers))

@@ -30,6 +30,8 @@ class Consensus(Server):
 
     gives_all: bool = True
 
+    _of_every_server: ClassVar[frozenset[str]] = Server._of_every_server | {"current", "model"}
+
     keeps_model: ClassVar[bool] = False
     """Whether the rule needs the model also where nobody misses a round."""
 

@@ -232,6 +232,10 @@ def made(width: int = 10) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, width))
 
 
+MADE = made()
+"""One that there is before any seed is set."""
+
+
 class Nameless(torch.optim.Optimizer):
     """Calls its learning rate something else."""
 

@@ -346,6 +346,15 @@ def test_a_network_that_is_no_class_of_a_module(rffl: Run, network: str) -> None
     assert ended.code == 0, ended.err
 
 
+def test_a_network_that_is_made_when_it_is_imported(rffl: Run, here: Path) -> None:
+    """No seed would decide its weights."""
+    ended = rffl(*FIT, "--model.network", f"{OWN}.MADE")
+    assert_refused(
+        ended, "--model.network to be a class, or a function that makes a network, but got a Sequential that"
+    )
+    assert below(here) == set()
+
+
 def test_an_option_that_no_function_has(rffl: Run, here: Path) -> None:
     """What is known of it is asked as of a class."""
     ended = rffl(*FIT, "--model.network", f"{OWN}.made", "--model.network.widht", 9)

@@ -432,3 +432,17 @@ def test_nothing_to_tell_of_classes(kind: type[FederatedDataModule], participant
         warnings.filterwarnings("ignore", message="Split CLA drew")
         warnings.filterwarnings("error", message="No honest participant")
         ready(kind(Federation(participants=participants), split=split))
+
+
+class Located(InMemory):
+    """Has an option that is called as what the package reads."""
+
+    def __init__(self, federation: Federation, *, sources: str, **options: Any) -> None:
+        super().__init__(federation, **options)
+        self.sources: Any = sources
+
+
+def test_an_option_that_is_called_sources() -> None:
+    """It passed for data that were read, and a seed that nobody touched was said to be another."""
+    data = ready(Located(Federation(participants=2), sources="here", split="UNI"))
+    assert len(data.shards) == 2
