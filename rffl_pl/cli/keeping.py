@@ -71,8 +71,8 @@ class ConfigKeeper(SaveConfigCallback):
     def _keep(self, folder: RunFolder) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         kept = self.config.clone()
-        if kept.get("ckpt_path") == str(folder.checkpoints):  # the whole run is in this folder
-            kept["ckpt_path"] = None
+        if kept.get("ckpt_path") == str(folder.checkpoints):  # of this run; it may have begun from another one's
+            kept["ckpt_path"] = folder.config().get("ckpt_path") if folder.config_file.is_file() else None
         text = self.parser.dump(kept, skip_unset=False, skip_validation=True)
         self._set_earlier_aside(folder, text)
         with replaced(folder.config_file) as partial:  # a restart finds its run by it

@@ -151,10 +151,10 @@ def tell_of_stages(words: Sequence[str], config: Namespace) -> None:
         words: As they were typed, with configurations as files, each behind a ``--config``.
         config: What became of them.
     """
-    if config.get("ckpt_path") is not None:
-        return
     for run in _whose_configurations(words):
         with suppress(UserError):  # an earlier one is damaged, which nothing here needs
+            if config.get("ckpt_path") not in (None, run.config().get("ckpt_path")):
+                continue
             for number, _ in run.earlier_configs()[-1:]:
                 rank_zero_warn(
                     f"{run.config_file} has the options of its run after round {number}; the rounds before went by "

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from lightning.pytorch import Callback
 
 from rffl_pl.callbacks import loggers
+from rffl_pl.comparison.reading import read
 from rffl_pl.models import Perceptron
+from rffl_pl.runs import RunFolder
 from tests.cli.folders import DIGITS, Run, assert_same_bits
-from tests.conftest import QUICK
+from tests.conftest import QUICK, only_run
 from tests.runs import kept_in
 
 
@@ -55,6 +58,34 @@ def test_other_options_do_not_replace_those_of_the_rounds_before(rffl: Run, tmp_
     for more, tells in ((("--run.name", "again"), True), (("--ckpt_path", "last", "--trainer.max_epochs", 4), False)):
         ended = rffl("fit", "--config", folder / "config.yaml", *more)
         assert (ended.code, told in ended.err) == (0, tells), ended.err
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["last", "restarted"])
+def test_what_a_run_began_from_stays_known(
+    rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """Once it had gone on, it passed for one that had its options from the first round, and was averaged with such."""
+    runs, args = tmp_path / "runs", (*DIGITS, "--trainer.max_epochs")
+    assert rffl(*args, 1, "--run.name", "first", "--server.gamma", 0.2).code == 0
+    source = only_run(runs, "first") / "checkpoints"
+    monkeypatch.setenv("SLURM_JOB_ID", "mine")
+    begin = (*args, 3, "--run.name", "second", "--ckpt_path", source)
+    with pytest.raises(RuntimeError, match="power cut"):
+        rffl(*begin, "--trainer.callbacks+=tests.interruption.PowerCut")
+    second = only_run(runs, "second")
+    monkeypatch.setattr("tests.interruption.PowerCut.on_train_batch_start", Callback.on_train_batch_start)
+    if restarted:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+        ended = rffl(*begin, "--trainer.callbacks+=tests.interruption.PowerCut")
+    else:
+        ended = rffl("fit", "--config", second / "config.yaml", "--ckpt_path", "last", "--model.optimizer.lr", 0.01)
+    assert ended.code == 0, ended.err
+    assert [entry.number for entry in RunFolder(second).rounds()] == [1, 2, 3]
+    assert RunFolder(second).config()["ckpt_path"] == str(source)
+    assert read(second).options["--server.gamma"] == "0.2 at first, then 0.5"
+    if not restarted:
+        again = rffl("fit", "--config", second / "config.yaml", "--run.name", "again")
+        assert (again.code, "the rounds before went by config.2.yaml" in again.err) == (0, True), again.err
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(rffl: Run, tmp_path: Path) -> None:
