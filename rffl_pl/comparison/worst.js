@@ -17,8 +17,8 @@ function drawWorst(every) {
   };
   const seedOf = (run) => run.seed ?? run.name;
   const ofSeed = (cell, seed) => {
-    const values = known(cell.here.map((group) => estimate(perSeed(group.runs.filter((run) => seedOf(run) === seed), (run) => run.measures[state.worst]))?.mean));
-    return values.length ? worse(...values) : null;
+    const values = cell.here.map((group) => estimate(perSeed(group.runs.filter((run) => seedOf(run) === seed), (run) => run.measures[state.worst]))?.mean);
+    return known(values).length === values.length ? worse(...values) : null;
   };
   /** The worst of each seed that has all these attacks: which of them is the worst is known afterwards alone. */
   const ofSeeds = (cells) => {

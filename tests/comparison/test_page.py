@@ -147,6 +147,17 @@ def test_the_worst_case_is_the_lowest_of_the_attacks(browser: Browser, page_file
         assert worst == pytest.approx(100 * fmean(gains), abs=0.051)
 
 
+def test_the_worst_case_of_groups_that_lack_a_seed(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
+    """Of a seed that the worst group has not another group's value was taken, and the worst case was better than it."""
+    for number, (folder, epochs, mean) in enumerate([(folders[0], 3, 0.9), (folders[1], 3, 0.9), (folders[0], 9, 0.1)]):
+        one = copy(folder, tmp_path / str(number) / folder.name, model__local_epochs=epochs)
+        (one / "summary.json").write_text(json.dumps(json.loads((one / "summary.json").read_text()) | {"mean": mean}))
+    write(*chosen([f"{tmp_path}/*/*"]), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        (rffl,) = rows(page, "#worst table")
+        assert (rffl["FreeRider"].split()[0], rffl["worst case"].split()[0]) == ("10.0", "10.0")
+
+
 @pytest.mark.slow
 def test_a_share_of_nothing_is_the_worst(browser: Browser, folders: list[Path], tmp_path: Path) -> None:
     """Adversaries that took something where the smallest honest participant gained nothing: no dash, and no best."""
