@@ -54,6 +54,7 @@ class RunReport(Callback):
         self.folder = RunFolder(folder)
         self.draw = draw
         self.history = History(self.folder.rounds_file)
+        self._earlier: list[Round] = []  # those of the checkpoint, until training goes on
         self._faults = Faults()
         self._stopwatch = Stopwatch()
         self._wandb_run: str | None = None  # that of the checkpoint
@@ -66,7 +67,7 @@ class RunReport(Callback):
             trainer.strategy.disks.runs_in(self.folder.path)
         if stage == "fit":
             self.history, self._faults, self._wandb_run = History(self.folder.rounds_file), Faults(), None
-            self._stopwatch = Stopwatch()
+            self._earlier, self._stopwatch = [], Stopwatch()
 
     def _check_empty(self, trainer: Trainer) -> None:
         """See that training that begins has a folder without a result or checkpoint of another run.
@@ -91,6 +92,8 @@ class RunReport(Callback):
         limit = last_round(trainer.max_epochs, trainer.max_steps)
         check_rounds(trainer.ckpt_path, pl_module.round, {"--trainer.max_epochs, or max_steps,": limit})
         self._before = pl_module.round
+        # Only now: what is refused leaves the folder, which may have later rounds, as it is.
+        self.history, self._earlier = History(self.folder.rounds_file, self._earlier), []
         if trainer.is_global_zero:
             loggers.begin(trainer.loggers, self.history, self._wandb_run)
             if self._before:
@@ -231,7 +234,7 @@ class RunReport(Callback):
         checkpoint["wandb"] = loggers.wandb_run(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take over the records of the rounds that the run has.
+        """Have the records of the rounds that the run has; nothing is written before training goes on.
 
         Raises:
             UserError: If the last one lacks its record.
@@ -239,13 +242,13 @@ class RunReport(Callback):
         rounds = checkpoint.get("server", {}).get("history")
         if trainer.state.fn == TrainerFn.FITTING:
             with sound(trainer.ckpt_path):
-                self.history = History(self.folder.rounds_file, [Round(**entry) for entry in rounds or []])
+                self._earlier = [Round(**entry) for entry in rounds or []]
             if rounds is not None:  # it is read on rank 0, and there is none where nobody kept records
                 self._check_whole(checkpoint["federation"]["round"], trainer.ckpt_path)
         self._wandb_run = checkpoint.get("wandb")
 
     def _check_whole(self, reached: int, path: object) -> None:
-        last = self.history.last.number if self.history.last else 0
+        last = self._earlier[-1].number if self._earlier else 0
         if last != reached:
             raise UserError(
                 f"Expected the checkpoint at --ckpt_path to have the record of every round, but {path} was written in "

@@ -159,6 +159,18 @@ def test_fewer_rounds_than_there_are(tmp_path: Path, option: str) -> None:
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
 
 
+def test_a_refusal_behind_an_older_checkpoint(tmp_path: Path) -> None:
+    """The records of the rounds after it were gone, though nobody had gone on from it."""
+    run = RunFolder.make(tmp_path / "run")
+    trainer, module, data = small(run, max_epochs=3)
+    trainer.fit(module, data)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    trainer, module, data = small(RunFolder(run.path), max_epochs=1)
+    with pytest.raises(UserError, match=r"of at least 2, the rounds that .*last\.previous\.ckpt has, but got 1"):
+        trainer.fit(module, data, ckpt_path=run.checkpoints / "last.previous.ckpt")
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("block", [torch.no_grad, torch.inference_mode])
 def test_a_block_without_gradients(tmp_path: Path, block: type[torch.no_grad]) -> None:
     """The network's input shape was blamed, or the optimizer; what is only measured may stand in one."""
