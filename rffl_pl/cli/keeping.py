@@ -17,7 +17,6 @@ from rffl_pl.errors import UserError
 from rffl_pl.files import replaced
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.checkpoint import header
 from rffl_pl.runs.facts import facts
 from rffl_pl.strategy import FederatedStrategy
 
@@ -60,29 +59,28 @@ class ConfigKeeper(SaveConfigCallback):
             )
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._keep(RunFolder(trainer.default_root_dir))
+        self._keep(RunFolder(trainer.default_root_dir), 0)
 
-    def _start(self, folder: RunFolder, ranks: int) -> None:
-        """Training begins or goes on here: leave with what, once nothing is refused."""
-        self._keep(folder)
-        checkpoint = self.config.get("ckpt_path")
-        folder.start(int(header(checkpoint)["round"]) if checkpoint else 0, ranks, own_of(folder.config()))
+    def _start(self, folder: RunFolder, reached: int, ranks: int) -> None:
+        """Training begins or goes on here after so many rounds: leave with what, once nothing is refused."""
+        self._keep(folder, reached)
+        folder.start(reached, ranks, own_of(folder.config()))
 
-    def _keep(self, folder: RunFolder) -> None:
+    def _keep(self, folder: RunFolder, reached: int) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         kept = self.config.clone()
         if kept.get("ckpt_path") == str(folder.checkpoints):  # of this run; it may have begun from another one's
             kept["ckpt_path"] = folder.config().get("ckpt_path") if folder.config_file.is_file() else None
         text = self.parser.dump(kept, skip_unset=False, skip_validation=True)
-        self._set_earlier_aside(folder, text)
+        self._set_earlier_aside(folder, reached, text)
         with replaced(folder.config_file) as partial:  # a restart finds its run by it
             partial.write_text(text, encoding="utf-8")
 
-    def _set_earlier_aside(self, folder: RunFolder, text: str) -> None:
+    def _set_earlier_aside(self, folder: RunFolder, reached: int, text: str) -> None:
         """Where a run goes on with other options: those of its rounds so far are ``config.<rounds>.yaml``."""
         if self.config.get("ckpt_path") != str(folder.checkpoints) or not folder.config_file.exists():
             return
-        aside = folder.config_file.with_suffix(f".{int(header(folder.checkpoints)['round'])}.yaml")
+        aside = folder.config_file.with_suffix(f".{reached}.yaml")
         rounds = folder.config()["trainer"]["max_epochs"]  # more of them alone are the same run
         kept = yaml.safe_load(text)
         changed = changed_options(folder, {**kept, "trainer": {**kept["trainer"], "max_epochs": rounds}})
@@ -92,8 +90,10 @@ class ConfigKeeper(SaveConfigCallback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         strategy, folder = trainer.strategy, named_alike(RunFolder(trainer.default_root_dir), trainer)
         assert isinstance(strategy, FederatedStrategy)
-        leads = strategy.disks.at(folder.path).leads
-        strategy.together(lambda: self._start(folder.take(), trainer.world_size) if leads else None)
+        assert isinstance(pl_module, FederatedModule)
+        # Not the last checkpoint's: where that is damaged the one before was gone on from.
+        reached, leads = pl_module.round, strategy.disks.at(folder.path).leads
+        strategy.together(lambda: self._start(folder.take(), reached, trainer.world_size) if leads else None)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 config = self.config.as_dict()

@@ -60,6 +60,17 @@ def test_other_options_do_not_replace_those_of_the_rounds_before(rffl: Run, tmp_
         assert (ended.code, told in ended.err) == (0, tells), ended.err
 
 
+def test_other_options_after_a_damaged_checkpoint(rffl: Run, trained: Path) -> None:
+    """The one before is gone on from, and a round that these options played would be told as of the earlier ones."""
+    part = trained / "checkpoints" / "last.ckpt" / "participant_0.pt"
+    part.write_bytes(part.read_bytes()[:-100])
+    changed = ("--trainer.max_epochs", 3, "--model.optimizer.lr", 0.01)
+    ended = rffl("fit", "--config", trained / "config.yaml", "--ckpt_path", "last", *changed)
+    assert (ended.code, "Going on from the one before." in ended.err) == (0, True), ended.err
+    assert [number for number, _ in RunFolder(trained).earlier_configs()] == [1]
+    assert [start["rounds"] for start in RunFolder(trained).starts()] == [0, 1]
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["last", "restarted"])
 def test_what_a_run_began_from_stays_known(
     rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool

@@ -285,6 +285,7 @@ def test_a_damaged_last_checkpoint_costs_a_round(rffl: Run, tmp_path: Path) -> N
     part.write_bytes(spoilt)
     ended = rffl(*args, "--trainer.max_epochs", 4, "--ckpt_path", "last", "--run.checkpoint_every", 4)
     assert ended.code == 0, ended.err
+    assert [start["rounds"] for start in RunFolder(run).starts()] == [0, 2]
     assert "participant_0.pt to be a whole checkpoint" in ended.err
     assert "Going on from the one before." in ended.err
     assert_same_bits(whole(rffl, tmp_path, 4), run)
