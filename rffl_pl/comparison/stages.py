@@ -16,20 +16,25 @@ _FROM = "--ckpt_path"
 Options = Mapping[str, str]
 
 
-def options_over_rounds(run: RunFolder, config: Mapping[str, Any], seen: Sequence[Path] = ()) -> dict[str, str]:
+def options_over_rounds(
+    run: RunFolder, config: Mapping[str, Any], seen: Sequence[Path] = (), left: int | None = None
+) -> dict[str, str]:
     """Every option that may change a run's result, with what it was before: ``0.5 until 8, then 0.1``.
 
     Args:
         run: The run.
         config: Its configuration.
         seen: Runs that went on from this one, which is not asked about them again.
+        left: After how many rounds they did; None for all that it has.
     """
+    configs = run.earlier_configs()
+    if left is not None:  # what it went on with later is nothing to them
+        config = next((earlier for number, earlier in configs if number >= left), config)
+        configs = [(number, earlier) for number, earlier in configs if number < left]
     last = options_of(config)
-    stages: list[tuple[str, Options]] = [
-        (f"until {number}", options_of(earlier)) for number, earlier in run.earlier_configs()
-    ]
+    stages: list[tuple[str, Options]] = [(f"until {number}", options_of(earlier)) for number, earlier in configs]
     if (source := config.get("ckpt_path")) is not None:
-        before = _options_of_source(Path(str(source)), [run.path.resolve(), *seen])
+        before = _options_of_source(Path(str(source)), [run.path.resolve(), *seen], _began(run))
         if before is None:  # what it was trained with until then is not known
             last[_FROM] = str(source)
         else:
@@ -39,13 +44,19 @@ def options_over_rounds(run: RunFolder, config: Mapping[str, Any], seen: Sequenc
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _options_of_source(checkpoint: Path, seen: Sequence[Path]) -> Options | None:
-    """Those of the run that a checkpoint is of; None if it is not there any more."""
+def _began(run: RunFolder) -> int | None:
+    """After how many rounds of another run it began; None where it does not say so, as of earlier releases."""
+    rounds = next((start.get("rounds") for start in run.starts()), None)
+    return rounds if isinstance(rounds, int) else None
+
+
+def _options_of_source(checkpoint: Path, seen: Sequence[Path], left: int | None) -> Options | None:
+    """Those of the run that a checkpoint is of, until it was left; None if it is not there any more."""
     for above in list(checkpoint.parents)[:2]:
         run = RunFolder(above)
         if run.config_file.is_file() and above.resolve() not in seen:
             try:
-                return options_over_rounds(run, run.config(), seen)
+                return options_over_rounds(run, run.config(), seen, left)
             except UserError:  # it is damaged
                 return None
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -416,6 +417,25 @@ def test_options_over_the_rounds(folders: list[Path], tmp_path: Path) -> None:
     for run, other in zip(ring, reversed(ring), strict=True):
         copy(folders[0], run, ckpt_path=str(other / "checkpoints"))
     assert str(ring[0]) in read(ring[0]).options["--ckpt_path"]  # which asked for its own, and so on
+
+
+def test_options_of_a_run_until_it_was_left(folders: list[Path], tmp_path: Path) -> None:
+    """Where it went on later with others, a run that had begun from it was said to have begun with those."""
+
+    def gamma(name: str, left: int | None) -> str:
+        source = {"ckpt_path": str(tmp_path / "first" / "x" / "checkpoints")}
+        on = copy(folders[0], tmp_path / name / "x", **source, server__init_args__gamma=0.1)
+        lines = [] if left is None else [json.dumps({"rounds": rounds}) for rounds in (left, 9)]
+        (on / "starts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        return read(on).options["--server.gamma"]
+
+    first = copy(folders[0], tmp_path / "first" / "x", server__init_args__gamma=0.4)
+    for number, before in ((3, 0.2), (5, 0.3)):
+        earlier = copy(folders[0], tmp_path / f"{number}" / "x", server__init_args__gamma=before)
+        shutil.copy(earlier / "config.yaml", first / f"config.{number}.yaml")
+    assert gamma("two", 2) == gamma("three", 3) == "0.2 at first, then 0.1"
+    assert gamma("four", 4) == gamma("five", 5) == "0.2 until 3, then 0.3 at first, then 0.1"
+    assert gamma("six", 6) == gamma("older", None) == "0.2 until 3, 0.3 until 5, then 0.4 at first, then 0.1"
 
 
 def test_runs_of_one_name(folders: list[Path], tmp_path: Path) -> None:
