@@ -210,6 +210,7 @@ def _load(target: Path, hosted: Iterable[int], server: bool) -> State:
         judged = _read(target / SERVER) if server else {}
         named = {participant_file(i): part for i, part in parts.items()} | ({SERVER: judged} if server else {})
         _check_stamps(target, run, named)
+        _check_owners(target, parts)
         members = {i: part["member"] for i, part in parts.items()} | judged.get("members", {})
         participants = {i: part["state"] for i, part in parts.items()}
         run["federation"] = {**federation, "members": members, "participants": participants}
@@ -349,6 +350,15 @@ def _check_stamps(target: Path, run: State, parts: Mapping[str, State]) -> None:
             raise UserError(
                 f"Expected all files of --ckpt_path {target} to be of one checkpoint, but {RUN} is of round "
                 f"{whole.round} and {name} {of}; copy checkpoints as whole folders."
+            )
+
+
+def _check_owners(target: Path, parts: Mapping[int, State]) -> None:
+    for participant, part in parts.items():
+        if (owner := part["participant"]) != participant:
+            raise UserError(
+                f"Expected {participant_file(participant)} of --ckpt_path {target} to be participant {participant}'s, "
+                f"but it is participant {owner}'s; copy checkpoints as whole folders."
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import shutil
 import threading
 from collections.abc import Iterable
@@ -410,6 +411,8 @@ def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
         "run.pt is of round 4 and participant_0.pt was written with another one; copy checkpoints as whole folders"
     )
     assert another in spoilt("participant_0.pt", {"mark": "0"})
+    others = r"participant_0\.pt of --ckpt_path .* to be participant 0's, but it is participant 2's; copy"
+    assert re.search(others, spoilt("participant_0.pt", {"participant": 2}))
 
 
 def test_a_run_that_is_going_on_is_read_whole(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
