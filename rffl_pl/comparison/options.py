@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rffl_pl.configured import PUBLISHED
+from rffl_pl.errors import UserError
 
 _ASIDE = (
     "--run", "--ckpt_path", "--standalone.cache_dir", "--data.num_workers",
@@ -18,6 +20,17 @@ _LIMITS = ("--trainer.limit_val_batches", "--trainer.limit_test_batches")
 _ALL = ("None", "1.0")
 _PRECISIONS = {"None": "32-true", "32": "32-true", "bf16": "bf16-mixed"}
 """Lightning's other words for a precision."""
+
+
+def options_in(file: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """`options_of` a configuration as a run leaves it in a file.
+
+    Raises:
+        UserError: If it is none of a run.
+    """
+    if not all(isinstance(config.get(key), Mapping) for key in ("federation", "server", "data", "trainer")):
+        raise UserError(f"Expected {file} to be of a run of rffl_pl, but it says nothing of a federation.")
+    return options_of(config)
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:

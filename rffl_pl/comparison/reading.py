@@ -103,13 +103,11 @@ def _read(path: Path) -> Result:
         )
     run = RunFolder.open(path)
     config = run.config() if run.config_file.is_file() else {}  # runs from Python have none
-    if config and not all(isinstance(config.get(key), Mapping) for key in ("federation", "server", "data", "trainer")):
-        raise UserError(f"Expected {run.config_file} to be of a run of rffl_pl, but it says nothing of a federation.")
+    options = options_over_rounds(run, config) if config else {}
     summary = run.summary() if run.summary_file.is_file() else None
     done = summary.rounds if summary else len(run.rounds()) if run.metrics_file.is_file() else 0
     asked = None if summary else rounds_asked(config.get("trainer", {}))
     rounds = f"{done}" if summary or asked is None else f"{done} of {asked}"
-    options = options_over_rounds(run, config)
     return Result(path=path, options=options, settings=options, rounds=rounds, summary=summary, own=_own(run))
 
 

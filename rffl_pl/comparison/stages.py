@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rffl_pl.comparison.options import options_of
+from rffl_pl.comparison.options import options_in
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 
@@ -31,8 +31,9 @@ def options_over_rounds(
     if left is not None:  # what it went on with later is nothing to them
         config = next((earlier for number, earlier in configs if number >= left), config)
         configs = [(number, earlier) for number, earlier in configs if number < left]
-    last = options_of(config)
-    stages: list[tuple[str, Options]] = [(f"until {number}", options_of(earlier)) for number, earlier in configs]
+    last = options_in(run.config_file, config)
+    files = {number: run.config_file.with_suffix(f".{number}.yaml") for number, _ in configs}
+    stages: list[tuple[str, Options]] = [(f"until {n}", options_in(files[n], earlier)) for n, earlier in configs]
     if (source := config.get("ckpt_path")) is not None:
         before = _options_of_source(Path(str(source)), [run.path.resolve(), *seen], _began(run))
         if before is None:  # what it was trained with until then is not known

@@ -176,6 +176,11 @@ MINIMAL = "{federation: {}, server: {}, data: {}, trainer: {}}"
         (["--html", "x"], {}, "Expected an option of rffl compare, but got --html; did you mean --help?"),
         (["{}"], {}, "has none of them; give runs/<name>/<date and time>"),
         (["{}"], {"config.yaml": "a: 1"}, "says nothing of a federation"),
+        (
+            ["{}"],
+            {"config.yaml": MINIMAL, "config.3.yaml": MINIMAL.replace("federation: {}", "federation: 5")},
+            "config.3.yaml to be of a run of rffl_pl, but it says nothing of a federation",
+        ),
         (["{}"], {"config.yaml": "- a"}, "to be the YAML of a run, but it is damaged"),
         (["{}"], {"summary.json": '{"accuracy": 1}'}, "to be the result of a run, but it is another's"),
         (["{}"], {"summary.json": "[1]"}, "summary.json to be JSON, but it is damaged"),
