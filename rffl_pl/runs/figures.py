@@ -54,6 +54,7 @@ def reputations(history: Sequence[Round], summary: Summary) -> Figure:
     figure, axes = _canvas(*what)
     rounds = np.array([entry.number for entry in history])
     values = np.array([entry.measures["reputation"] for entry in history])
+    values[np.isinf(values)] = np.nan  # a server of one's own may give such; no axis has a place for them
     drawn = groups(summary)
     texts = {}
     for i, removed in enumerate(summary.removed_in_round):
@@ -150,7 +151,9 @@ def _canvas(title: str, ylabel: str) -> tuple[Figure, Axes]:
 
 
 def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
-    """Below the picture, where it hides nothing."""
+    """Below the picture, where it hides nothing; none where nothing is drawn."""
+    if not entries:
+        return
     handles, labels = zip(*entries, strict=True)
     columns = 4 if max(map(len, labels)) < 24 else 2
     look: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 3}

@@ -212,6 +212,20 @@ def test_one_round_and_gaps(size: tuple[int, int]) -> None:
     assert pictures(*size, rounds=3, gap=True).keys() == {"reputation", "accuracy", "fairness"}
 
 
+@pytest.mark.parametrize("size", [(5, 1), (50, 0)], ids=str)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_reputations_that_are_not_finite(size: tuple[int, int], value: float) -> None:
+    """Of one participant or of all: at the very end a run of a server of one's own was a traceback."""
+    for who in (slice(1), slice(None)):
+        rounds, summary = history(*size)
+        summary.removed_in_round = [None] * sum(size)
+        for entry in rounds:
+            entry.measures["reputation"][who] = [value] * len(entry.measures["reputation"][who])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            figures.reputations(rounds, summary).draw_without_rendering()
+
+
 @pytest.mark.parametrize("watched", ["validation", "test", None])
 def test_accuracies_say_of_which_examples(watched: str | None) -> None:
     """Those that are watched, which a run of an earlier release did not keep."""
