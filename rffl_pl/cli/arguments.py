@@ -50,6 +50,7 @@ from rffl_pl.launch.stopping import STOP
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import header, sound
+from rffl_pl.runs.facts import LIMITS
 from rffl_pl.servers import Server
 from rffl_pl.trainer import DEFAULTS, check_watching, keep_in
 
@@ -235,8 +236,8 @@ class FederatedCLI(LightningCLI):
             SystemExit: If the run that goes on in its folder has exactly those, and its result.
         """
         source, trainer = self._get(self.config, "ckpt_path"), self._get(self.config, "trainer")
-        if source is not None:  # a step of Lightning's is a round here
-            asked = {f"--trainer.{name}": trainer[name] for name in ("max_epochs", "max_steps")}
+        if source is not None:
+            asked = {f"--trainer.{name}": trainer[name] for name in LIMITS}
             with sound(source):
                 reached = int(header(source)["round"])
             check_rounds(source, reached, asked)

@@ -17,7 +17,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.files import replaced
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
-from rffl_pl.runs.facts import facts
+from rffl_pl.runs.facts import LIMITS, facts
 from rffl_pl.strategy import FederatedStrategy
 
 # Lightning's Timer has an enumeration's member as the default of an option that is a word.
@@ -81,9 +81,9 @@ class ConfigKeeper(SaveConfigCallback):
         if self.config.get("ckpt_path") != str(folder.checkpoints) or not folder.config_file.exists():
             return
         aside = folder.config_file.with_suffix(f".{reached}.yaml")
-        rounds = folder.config()["trainer"]["max_epochs"]  # more of them alone are the same run
-        kept = yaml.safe_load(text)
-        changed = changed_options(folder, {**kept, "trainer": {**kept["trainer"], "max_epochs": rounds}})
+        earlier, kept = folder.config()["trainer"], yaml.safe_load(text)
+        rounds = {name: earlier[name] for name in LIMITS}  # more of them alone are the same run
+        changed = changed_options(folder, {**kept, "trainer": {**kept["trainer"], **rounds}})
         if changed != [] and not aside.exists():  # one that came to no round is nobody's
             shutil.copyfile(folder.config_file, aside)
 

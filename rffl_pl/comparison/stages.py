@@ -9,8 +9,9 @@ from typing import Any
 from rffl_pl.comparison.options import options_in
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.facts import LIMITS
 
-_ROUNDS = "--trainer.max_epochs"
+_ROUNDS = [f"--trainer.{name}" for name in LIMITS]
 """More of them alone are the same run."""
 _FROM = "--ckpt_path"
 Options = Mapping[str, str]
@@ -41,7 +42,7 @@ def options_over_rounds(
         else:
             stages.insert(0, ("at first", before))
     names = dict.fromkeys(name for options in (last, *(options for _, options in stages)) for name in options)
-    known = {name: last.get(name) if name == _ROUNDS else _told(name, stages, last) for name in names}
+    known = {name: last.get(name) if name in _ROUNDS else _told(name, stages, last) for name in names}
     return {name: value for name, value in known.items() if value is not None}
 
 

@@ -16,6 +16,8 @@ _VARIANTS = {
 }  # fmt: skip
 """Options of servers that choose by a word which of two rules they are, and what they are by default."""
 _OPTIMIZER = "SGD"
+LIMITS = ("max_epochs", "max_steps")
+"""Options of the trainer that say how many rounds a run is to have: a step is a round as well, and so is an epoch."""
 _LONGEST = 128
 """Letters that W&B takes of a name."""
 _TERMS = ("proximal", "personal", "scaffold")
@@ -63,7 +65,7 @@ def last_round(*limits: int | None) -> int:
 
 def rounds_asked(trainer: Mapping[str, Any]) -> int | None:
     """How many rounds a run is to have, by the options of its trainer; None where they say nothing."""
-    rounds = last_round(*(trainer.get(name) for name in ("max_epochs", "max_steps")))
+    rounds = last_round(*(trainer.get(name) for name in LIMITS))
     return None if rounds == -1 else rounds
 
 

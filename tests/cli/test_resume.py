@@ -46,12 +46,12 @@ def test_other_options_do_not_replace_those_of_the_rounds_before(rffl: Run, tmp_
     assert rffl(*words, "--trainer.max_epochs", 1).code == 0
     folder = next((tmp_path / "runs").glob("*/*"))
     first = yaml.safe_load((folder / "config.yaml").read_text())
-    assert rffl(*words, "--trainer.max_epochs", 2).code == 0
+    assert rffl(*words, "--trainer.max_epochs", 9, "--trainer.max_steps", 2).code == 0
     assert not [*folder.glob("config.*.yaml")]
     assert rffl(*words, "--trainer.max_epochs", 3, "--model.optimizer.lr", 0.01).code == 0
     (kept,) = folder.glob("config.*.yaml")
     assert kept.name == "config.2.yaml"
-    first["trainer"]["max_epochs"] = 2
+    first["trainer"] |= {"max_epochs": 9, "max_steps": 2}
     assert yaml.safe_load(kept.read_text()) == first
     assert "lr: 0.01" in (folder / "config.yaml").read_text()
     told = f"{folder / 'config.yaml'} has the options of its run after round 2; the rounds before went by config.2.yaml"

@@ -409,7 +409,10 @@ def test_options_over_the_rounds(folders: list[Path], tmp_path: Path) -> None:
         assert gamma(on) == "0.5 at first, then 0.1"
         assert read(on).options["--trainer.max_epochs"] == "9"
     source = str(first / "checkpoints")
-    again = copy(folders[0], tmp_path / "again" / "x", server__init_args__gamma=0.5, ckpt_path=source)
+    more: dict[str, Any] = {"server__init_args__gamma": 0.5, "ckpt_path": source}
+    steps = copy(folders[0], tmp_path / "steps" / "x", **more, trainer__max_steps=9)
+    assert read(steps).options["--trainer.max_steps"] == "9"  # a round each: more of them are the same run too
+    again = copy(folders[0], tmp_path / "again" / "x", **more)
     assert read(again).options == read(first).options
     lost = copy(folders[0], tmp_path / "lost" / "x", ckpt_path="/nowhere/checkpoints")
     assert read(lost).options["--ckpt_path"] == "/nowhere/checkpoints"
