@@ -36,7 +36,7 @@ def options_over_rounds(
     files = {number: run.config_file.with_suffix(f".{number}.yaml") for number, _ in configs}
     stages: list[tuple[str, Options]] = [(f"until {n}", options_in(files[n], earlier)) for n, earlier in configs]
     if (source := config.get("ckpt_path")) is not None:
-        before = _options_of_source(Path(str(source)), [run.path.resolve(), *seen], _began(run))
+        before = _options_of_source(_places(run, Path(str(source))), [run.path.resolve(), *seen], _began(run))
         if before is None:  # what it was trained with until then is not known
             last[_FROM] = str(source)
         else:
@@ -52,9 +52,18 @@ def _began(run: RunFolder) -> int | None:
     return rounds if isinstance(rounds, int) else None
 
 
-def _options_of_source(checkpoint: Path, seen: Sequence[Path], left: int | None) -> Options | None:
+def _places(run: RunFolder, checkpoint: Path) -> list[Path]:
+    """Where what a run began from may lie: as it was typed beside what is above the run, then beside where one is now.
+
+    Both may have been copied elsewhere since, and whoever compares them may be anywhere.
+    """
+    above = [] if checkpoint.is_absolute() else run.path.resolve().parents
+    return [place / checkpoint for place in (*above, Path())]
+
+
+def _options_of_source(places: Sequence[Path], seen: Sequence[Path], left: int | None) -> Options | None:
     """Those of the run that a checkpoint is of, until it was left; None if it is not there any more."""
-    for above in list(checkpoint.parents)[:2]:
+    for above in (above for checkpoint in places for above in list(checkpoint.parents)[:2]):
         run = RunFolder(above)
         if run.config_file.is_file() and above.resolve() not in seen:
             try:

@@ -441,6 +441,22 @@ def test_options_of_a_run_until_it_was_left(folders: list[Path], tmp_path: Path)
     assert gamma("six", 6) == gamma("older", None) == "0.2 until 3, 0.3 until 5, then 0.4 at first, then 0.1"
 
 
+def test_a_run_that_began_from_a_relative_path(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From anywhere else than where that was typed nobody knew its first rounds' options any more."""
+    copy(folders[0], tmp_path / "runs" / "first" / "x", server__init_args__gamma=0.5)
+    typed = "runs/first/x/checkpoints/last.ckpt"
+    on = copy(folders[0], tmp_path / "runs" / "on" / "x", server__init_args__gamma=0.1, ckpt_path=typed)
+    below = "first/x/checkpoints"
+    elsewhere = copy(folders[0], tmp_path / "other" / "x", server__init_args__gamma=0.1, ckpt_path=below)
+    for place in (tmp_path, tmp_path / "runs", tmp_path / "other"):
+        monkeypatch.chdir(place)
+        assert read(on).options["--server.gamma"] == "0.5 at first, then 0.1"
+        known = read(elsewhere).options["--server.gamma"] == "0.5 at first, then 0.1"
+        assert known == (place == tmp_path / "runs")
+
+
 def test_runs_of_one_name(folders: list[Path], tmp_path: Path) -> None:
     """Two that have no configuration, in folders of one name, are no runs of one seed."""
     runs = [copy(folder, tmp_path / place / "runs" / "python") for folder, place in zip(folders, "ab", strict=False)]
