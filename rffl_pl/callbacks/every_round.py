@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from numbers import Real
 
 from lightning.pytorch import Callback, Trainer
@@ -49,15 +49,19 @@ class RoundCallback(Callback):
         """
 
 
-def numbers_of(callback: RoundCallback, played: Round) -> dict[str, float]:
+def numbers_of(callback: RoundCallback, played: Round, measured: Iterable[str] = ()) -> dict[str, float]:
     """What a callback has to be logged of a round, less what is not finite.
+
+    Args:
+        callback: The callback.
+        played: The round.
+        measured: What is measured of models beside accuracy and loss, in some rounds maybe.
 
     Raises:
         UserError: If something else is called so, or one is no number.
     """
     given: Mapping[str, object] = {**callback.numbers(played)}
-    logged = {*played.metrics(), *played.digest()}  # W&B has the one or the other, by how many there are
-    taken = {*logged, *_LOGGERS, *_RESULT}
+    taken = {*_logged(played, measured), *_LOGGERS, *_RESULT}
     name = type(callback).__name__
     found: dict[str, float] = {}
     for key, value in given.items():
@@ -69,3 +73,10 @@ def numbers_of(callback: RoundCallback, played: Round) -> dict[str, float]:
             )
         found[key] = float(value)
     return {key: value for key, value in found.items() if math.isfinite(value)}
+
+
+def _logged(played: Round, measured: Iterable[str]) -> set[str]:
+    """Every name that is logged of a round where all of it has a value, as it may have in a later one."""
+    names = {*played.measures, "accuracy", "loss", *measured}
+    whole = replace(played, measures={name: [0.0] * len(played.members) for name in names})
+    return {*whole.metrics(), *whole.digest()}  # W&B has the one or the other, by how many participants there are

@@ -127,7 +127,7 @@ class RunReport(Callback):
             return
         for callback in every(trainer, RoundCallback):
             with ones_own(callback, "--trainer.callbacks", f"give numbers of round {this.number}", GO_ON):
-                this.numbers |= numbers_of(callback, this)
+                this.numbers |= numbers_of(callback, this, pl_module.evaluation.measures)
         self.folder.set_result_aside()  # of a run that goes on it is that of earlier rounds
         self.history.append(this)
         self._faults.warn(this, exchange.verdict.reasons if exchange.verdict is not None else {})

@@ -104,6 +104,17 @@ def test_a_number_that_has_a_name(rffl: Run) -> None:
         assert_refused(ended, f"Expected numbers of Renaming to have names of their own, but got {name}; call it")
 
 
+def test_a_number_that_has_a_name_of_later_rounds(rffl: Run, tmp_path: Path) -> None:
+    """It was refused where models are measured for the first time, and the rounds until then had been for nothing."""
+    later = ("--trainer.max_epochs", 2, "--trainer.check_val_every_n_epoch", 2)
+    own = ("--model.measures+=torchmetrics.classification.MulticlassAUROC", "--model.measures.num_classes", 10)
+    words = (*DIGITS, *later, *own, "--trainer.callbacks+=tests.callbacks.own.Renaming", "--trainer.callbacks.name")
+    for name in ("accuracy/max", "multiclass_auroc/mean"):
+        ended = rffl(*words, name)
+        assert_refused(ended, f"Expected numbers of Renaming to have names of their own, but got {name}; call it")
+    assert not [*(tmp_path / "runs").rglob("last.ckpt")]
+
+
 class Dividing(RoundCallback):
     """Gives what is not defined in every round."""
 
