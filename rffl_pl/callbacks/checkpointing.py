@@ -72,7 +72,8 @@ class RoundCheckpoint(ModelCheckpoint):
             yield
         except CheckpointNotWrittenError as error:
             if self.errors == "stop":
-                raise
+                without = "or give --run.checkpoint_errors warn to train on without."
+                raise CheckpointNotWrittenError(f"{str(error).removesuffix('.')}, {without}") from error
             if not self._failed and trainer.is_global_zero:
                 warnings.warn(f"{error} This run goes on.", stacklevel=2)
             self._failed = True

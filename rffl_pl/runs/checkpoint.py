@@ -177,8 +177,7 @@ def _failure(target: Path, work: Callable[[], None]) -> str | None:
         kept = "the one before is kept" if before else "there is none before it"
         return (
             f"Expected to write the checkpoint {target}, but {why_not_written(error)}; {kept}. Make room or give "
-            f"another --run.root and {'go on from it' if before else 'start again'}, or give --run.checkpoint_errors "
-            "warn to train on without."
+            f"another --run.root and {'go on from it' if before else 'start again'}."
         )
     return None
 

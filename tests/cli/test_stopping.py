@@ -403,6 +403,11 @@ def test_no_room_for_a_checkpoint(rffl: Run, tmp_path: Path) -> None:
     with files_of_at_most(12_000):
         ended = rffl(*args, "--run.name", "on", "--run.checkpoint_errors", "warn")
     assert "This run goes on." in ended.err
+    assert "--run.checkpoint_errors" not in ended.err  # which is given
+    with files_of_at_most(12_000):
+        ended = rffl(*args, "--run.name", "own", "--trainer.callbacks+=ModelCheckpoint")
+    assert "and start again.\n" in ended.err
+    assert "--run.checkpoint_errors" not in ended.err  # which is refused beside one of one's own
     (on,) = (tmp_path / "runs" / "on").iterdir()
     assert len(rows(on / "metrics.csv")) == 2
 

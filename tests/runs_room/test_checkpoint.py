@@ -181,9 +181,9 @@ def test_what_is_left_of_a_checkpoint_that_cannot_be_written(target: Path, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(CheckpointNotWrittenError, match=r"; the one before is kept\. .* and go on from it,"):
+    with pytest.raises(CheckpointNotWrittenError, match=r"; the one before is kept\. .* and go on from it\."):
         written(target.parent, 5)
-    with pytest.raises(CheckpointNotWrittenError, match=r"; there is none before it\. .* and start again,"):
+    with pytest.raises(CheckpointNotWrittenError, match=r"; there is none before it\. .* and start again\."):
         written(target.parent / "empty", 1)
 
 
