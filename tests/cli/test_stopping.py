@@ -27,6 +27,7 @@ from rffl_pl.datamodules import ImageFolder
 from rffl_pl.errors import UserError
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.circumstances import circumstances
 from tests.cli.folders import DIGITS, Run, assert_same_bits, rows, weights
 from tests.conftest import QUICK, only_run
 from tests.runs import kept_in
@@ -379,6 +380,7 @@ def test_a_checkpoint_of_more_rounds_is_refused(rffl: Run, tmp_path: Path) -> No
 @contextlib.contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     """The kernel refuses to write more than so many bytes into a file."""
+    circumstances()  # now, and once: git would be ended as it writes the checkout's index, and leave its lock for good
     before, compiled = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
     sys.dont_write_bytecode = True  # what is imported meanwhile would be cut off as well, in the checkout and for good
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
