@@ -44,6 +44,7 @@ class Reserved:
 
         Nothing half-made stays.
         """
+        STOP.listen()  # the launcher ends this rank where another has made a mistake before they have met
         try:
             yield
         except (Exception, SystemExit) as error:

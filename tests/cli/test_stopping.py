@@ -516,6 +516,21 @@ def test_who_is_asked_to_end_while_it_takes_a_folder_away(
         signal.signal(signal.SIGTERM, before)
 
 
+def test_sigterm_before_ranks_have_met(tmp_path: Path) -> None:
+    """Where another rank's words cannot be read the launcher ends this one, whose empty folder stayed."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        reserved = Reserved(Options(name="digits", root=str(tmp_path / "runs")), "fit", None)
+        with pytest.raises(Stopped), reserved.unless_a_mistake():
+            signal.raise_signal(signal.SIGTERM)
+        assert not (tmp_path / "runs").exists()
+    finally:
+        RunFolder.free()
+        STOP.ignore()
+        signal.signal(signal.SIGTERM, before)
+
+
 @pytest.mark.slow
 def test_where_no_checkpoint_is_whole_none_is_promised(rffl: Run, tmp_path: Path) -> None:
     """The mistake alone, of the one before the last."""
