@@ -131,7 +131,7 @@ def sentence(error: BaseException) -> str:
     message = str(error)
     readings = [
         _unlogged, _untyped, _abstract, _left_out, _no_group, _unknown_class, _no_choice, _wrong_kind, _too_early,
-        _no_such_option, _no_printing,
+        _no_such_option, _no_printing, _no_import, _of_another_type,
     ]  # fmt: skip
     if "NestedArg(" in message and "Expected a <class 'bool'>" in message:  # of a class, which may also be true
         readings.insert(0, _no_such_option)
@@ -278,10 +278,10 @@ def _unknown_class(message: str) -> str | None:
 
 def _no_choice(message: str) -> str | None:
     """What is said of a value that is none of those that an option takes."""
-    found = re.search(r"Expected a typing\.Literal\[(.+)\]", message)
+    found = re.search(r"Expected a (?:typing\.Literal\[(.+)\]|member of <enum '\w+'>: {(.+)})", message)
     if found is None:
         return None
-    choices, given = found[1].replace("'", "").split(", "), _given(message)
+    choices, given = re.split(", ?", (found[1] or found[2]).replace("'", "")), _given(message)
     near = nearest(given, choices) or "."
     named = {"int": " or a whole number", "float": " or a number"}
     numbers = next((said for name, said in named.items() if f"Expected a <class '{name}'>" in _innermost(message)), "")
@@ -386,6 +386,28 @@ def _no_printing(message: str) -> str | None:
     if found is None:
         return None
     return f"Expected --print_config alone, or with =skip_null or =skip_default behind it, but got {found[1]}."
+
+
+def _no_import(message: str) -> str | None:
+    """What is said of an option of one's own class that takes a function, or what else Python has by a name."""
+    inner = _innermost(message)
+    if not re.search("expects a function or a callable class|a dot import path|a path but", inner):
+        return None
+    option, given = f"--{_key(message)}", _given(inner)
+    what = "what its class takes, by its import path as torch.relu or my_package.mine"
+    why = "" if "." in given else ", which names no module"
+    return no_class(option, given, what, object) or f"Expected {option} to be {what}, but got {given}{why}."
+
+
+def _of_another_type(message: str) -> str | None:
+    """What is said of an option of one's own class whose type none of the others knows."""
+    inner = _innermost(message)
+    classes = re.findall(r"given class_path '([\w.]+)\.(\w+)'", message.partition(inner)[0])
+    if not classes:
+        return None
+    key = _key(message)
+    help = _help_of(key.rpartition(".")[0], *classes[-1])
+    return f"Expected --{key} to be of its type, but got {_given(inner)}; {help}."
 
 
 def _key(message: str) -> str:

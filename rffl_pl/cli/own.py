@@ -9,10 +9,17 @@ import re
 from rffl_pl.errors import nearest, reason
 
 
-def no_class(option: str, path: str) -> str | None:
-    """The sentence on an import path that leads to no class; None if it does, or is no such path."""
-    why = _why_not(path)
-    return why and f"Expected {option} to be a class, but got {path}, {why}{'' if why.endswith('?') else '.'}"
+def no_class(option: str, path: str, what: str = "a class", kind: type = type) -> str | None:
+    """The sentence on an import path that leads to no class; None if it does, or is no such path.
+
+    Args:
+        option: As it is typed.
+        path: What was given.
+        what: It was to lead to.
+        kind: Of what may have been meant in its module.
+    """
+    why = _why_not(path, kind)
+    return why and f"Expected {option} to be {what}, but got {path}, {why}{'' if why.endswith('?') else '.'}"
 
 
 def not_whole(option: str, path: str) -> str | None:
@@ -23,8 +30,8 @@ def not_whole(option: str, path: str) -> str | None:
     )
 
 
-def _why_not(path: str) -> str | None:
-    """Why there is no class at an import path, from "and" or "whose" on; None if there is one, or no such path."""
+def _why_not(path: str, kind: type) -> str | None:
+    """Why there is nothing at an import path, from "and" or "whose" on; None if there is, or no such path."""
     if "/" in path or path.endswith(".py"):
         name = path.rpartition("/")[2].removesuffix(".py").partition(".")[0]
         return f"which is a file; start in its folder and give {name}.MyClass, without .py"
@@ -43,6 +50,6 @@ def _why_not(path: str) -> str | None:
         return f"whose module cannot be imported: {reason(error)}; mend it"
     if hasattr(found, name):
         return None
-    classes = [known for known, value in vars(found).items() if isinstance(value, type)]
-    near = nearest(name, classes).replace("did you mean ", f"did you mean {module}.")
+    near = nearest(name, [known for known, value in vars(found).items() if isinstance(value, kind)])
+    near = near.replace("did you mean ", f"did you mean {module}.")
     return f"and {module} has no {name}{near.replace(' or ', f' or {module}.')}"

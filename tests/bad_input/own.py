@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -453,6 +455,28 @@ class Grouped(Consensus):
     def __init__(self, *, lengths: Lengths = Lengths(), classes: int = 10) -> None:  # noqa: B008  # as users write it
         super().__init__()
         self.lengths, self.classes = lengths, classes
+
+
+class Mode(Enum):
+    """How hard a rule cuts."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+class Elaborate(Consensus):
+    """Has options of every kind that Python names; nothing is wrong with it."""
+
+    def __init__(
+        self,
+        *,
+        mode: Mode | None = None,
+        act: Callable[[Tensor], Tensor] = torch.abs,
+        dtype: torch.dtype = torch.float32,
+        note: Path | None = None,
+    ) -> None:
+        super().__init__()
+        self.mode, self.act, self.dtype, self.note = mode, act, dtype, note
 
 
 class Weighing(Consensus):

@@ -150,6 +150,17 @@ CLASSES: Mapping[str, Row] = {
     }.items()
 }
 
+_NAMED = "to be what its class takes, by its import path as torch.relu or my_package.mine, but got"
+OPTIONS: dict[str, Row] = {
+    "a mode": (("mode", "sof"), "--server.mode to be one of HARD, SOFT, but got sof; did you mean SOFT?"),
+    "a function": (("act", "torch.reluu"), f"--server.act {_NAMED} torch.reluu, and torch has no reluu; did you mean"),
+    "a number for a function": (("act", "torch.pi"), f"--server.act {_NAMED} torch.pi."),
+    "a function of no module": (("act", "relu"), f"--server.act {_NAMED} relu, which names no module."),
+    "a type": (("dtype", "float64"), f"--server.dtype {_NAMED} float64, which names no module."),
+    "a type by half": (("dtype", "torch.flot64"), f"--server.dtype {_NAMED} torch.flot64, and torch has no flot64"),
+    "a file": (("note", "[1]"), f"to be of its type, but got [1]; see `rffl fit --server.help {OWN}.Elaborate`."),
+}
+
 MEASURES: dict[str, Row] = {
     "too few classes": (
         ("torchmetrics.classification.MulticlassAccuracy", "--model.measures.num_classes", 3),
@@ -242,6 +253,15 @@ def test_a_class_that_does_not_fit(rffl: Run, here: Path, mistake: str) -> None:
     """Likewise for networks, servers and attacks."""
     words, expected = CLASSES[mistake]
     assert_refused(rffl(*FIT, *words), expected)
+    assert below(here) == set()
+
+
+@pytest.mark.parametrize("mistake", OPTIONS)
+def test_an_option_that_is_not_of_its_type(rffl: Run, here: Path, mistake: str) -> None:
+    """The parser's own words are shown, several sentences that name the option as nobody types it."""
+    (name, given), expected = OPTIONS[mistake]
+    ended = rffl(*FIT, "--server", f"{OWN}.Elaborate", f"--server.{name}", given)
+    assert_refused(ended, expected)
     assert below(here) == set()
 
 
