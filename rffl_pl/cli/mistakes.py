@@ -93,6 +93,9 @@ _BASES = {
     "Module": "--{} CLASS",
 }
 
+# Arguments without a name of their own.
+_OTHERS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 # The groups of options that belong to one class.
 GROUPS: dict[str, type] = {
     "federation": Federation,
@@ -324,7 +327,8 @@ def _no_such_option(message: str) -> str | None:
     classes = re.findall(r"class_path[ =]'([\w.]+)\.(\w+)'", message)  # from the outermost to that of the option
     if option is not None and classes:
         package, name = next((pair for pair in reversed(classes) if pair[1] not in ("Callback", "Logger")), classes[-1])
-        key, known = _key(message), _options(pkgutil.resolve_name(f"{package}.{name}"))
+        kind = pkgutil.resolve_name(f"{package}.{name}")
+        key, known = _key(message), _options(kind, passed_on=True)
         if option[1] == "class_path":
             return (
                 f"Expected the options of --{key} below init_args, but got some beside class_path; write "
@@ -335,12 +339,13 @@ def _no_such_option(message: str) -> str | None:
                 f"Expected --{key} to be a class, but got --{key}.{option[1]} alone; give {_BASES[name].format(key)} "
                 "before it."
             )
-        if option[1] in known:  # of what it derives from
+        if _is_own(package) and option[1] in _options(kind):  # of what it derives from
             return (
                 f"Expected --{key} {name} to take --{key}.{option[1]}, as what it derives from does, but its "
                 "constructor passes no **kwargs on; add them."
             )
-        near = nearest(f"--{key}.{option[1]}", [f"--{key}.{name}" for name in known], likeness=0.85)
+        alike = [f"--{key}.{one}" for one in known if nearest(option[1], [one])]
+        near = nearest(f"--{key}.{option[1]}", alike, likeness=0.85)
         rest = near or f"; {_help_of(key, package, name)}."
         return f"Expected --{key} {name} to have every option that is given, but got --{key}.{option[1]}{rest}"
     if classes and (nested := _of_a_group(message)):
@@ -451,15 +456,27 @@ def _given(message: str) -> str:
     return (named[-1] if named else text)[:100]
 
 
-def _options(kind: type) -> list[str]:
-    """The arguments of a class and of what it passes others on to."""
-    several = constructors(kind) or [kind]  # one of a user's own may have __new__ alone
-    parameters = [one for made in several for one in inspect.signature(made).parameters.values()]
-    others = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [one.name for one in parameters if one.name != "self" and one.kind not in others]
+def _options(kind: type, *, passed_on: bool = False) -> list[str]:
+    """The arguments of a class and of what it derives from, less an optimizer's params, which no option gives.
+
+    Args:
+        kind: The class.
+        passed_on: Whether those alone that its constructors pass on with ``**kwargs``.
+    """
+    names = []
+    for made in constructors(kind) or [kind]:  # one of a user's own may have __new__ alone
+        parameters = inspect.signature(made).parameters.values()
+        names += [one.name for one in parameters if one.name not in ("self", "params") and one.kind not in _OTHERS]
+        if passed_on and inspect.Parameter.VAR_KEYWORD not in (one.kind for one in parameters):
+            break
+    return names
+
+
+def _is_own(package: str) -> bool:
+    """Whether what lies in a package is a user's."""
+    return package.partition(".")[0] not in ("rffl_pl", "torch", "torchmetrics", "lightning")
 
 
 def _as_typed(package: str, name: str) -> str:
     """A class as an option takes it: by its name, or one of a user's own by its path."""
-    known = package.partition(".")[0] in ("rffl_pl", "torch", "torchmetrics", "lightning")
-    return name if known else f"{package}.{name}"
+    return f"{package}.{name}" if _is_own(package) else name

@@ -67,6 +67,14 @@ OPTIONS: dict[str, Row] = {
     "removal soon": (("--server.removal_from", "soon"), "to be one of never or a whole number, but got soon."),
     "unknown key of a server": (("--server.presett", "paper"), "--server.presett; did you mean --server.preset?"),
     "unknown key of an optimizer": (("--model.optimizer.momentun", 1), "did you mean --model.optimizer.momentum?"),
+    "a key of another optimizer": (
+        ("--model.optimizer.betas", 3),
+        "--model.optimizer SGD to have every option that is given, but got --model.optimizer.betas; see `rffl fit",
+    ),
+    "what an optimizer is given by the run": (
+        ("--model.optimizer.params", 3),
+        "--model.optimizer SGD to have every option that is given, but got --model.optimizer.params; see `rffl fit",
+    ),
     "unknown key of an attack": (("--adversaries.scal", 1), "did you mean --adversaries.scale?"),
     "participants in words": (("--federation.participants", "many"), "--federation.participants to be a whole number"),
     "half a participant": (("--federation.participants", 2.5), "to be a whole number, but got 2.5"),
