@@ -24,6 +24,7 @@ from rffl_pl.cli.run import Run
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.federation import Federation
 from rffl_pl.module import FederatedModule
+from rffl_pl.rehearsal.checks import no_precision
 from rffl_pl.runs.durable import why_not_written
 from rffl_pl.studies.own import of_package
 
@@ -284,11 +285,14 @@ def _no_choice(message: str) -> str | None:
     found = re.search(r"Expected a (?:typing\.Literal\[(.+)\]|member of <enum '\w+'>: {(.+)})", message)
     if found is None:
         return None
-    choices, given = re.split(", ?", (found[1] or found[2]).replace("'", "")), _given(message)
+    key, given = _key(message), _given(message)
+    if key == "trainer.precision":  # of which Lightning knows more
+        return no_precision(given)
+    choices = re.split(", ?", (found[1] or found[2]).replace("'", ""))
     near = nearest(given, choices) or "."
     named = {"int": " or a whole number", "float": " or a number"}
     numbers = next((said for name, said in named.items() if f"Expected a <class '{name}'>" in _innermost(message)), "")
-    return f"Expected --{_key(message)} to be one of {', '.join(choices)}{numbers}, but got {given}{near}"
+    return f"Expected --{key} to be one of {', '.join(choices)}{numbers}, but got {given}{near}"
 
 
 def _wrong_kind(message: str) -> str | None:

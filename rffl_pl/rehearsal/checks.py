@@ -45,9 +45,12 @@ def check_precision(given: object) -> None:
         UserError: If it would be another, or float16, whose losses nobody scales.
     """
     if given not in (None, 32, "32", "32-true", "bf16", "bf16-mixed"):
-        raise UserError(
-            f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {given}: uploads are float32."
-        )
+        raise UserError(no_precision(given))
+
+
+def no_precision(given: object) -> str:
+    """The sentence on a precision that nobody trains in, whether Lightning knows it or not."""
+    return f"Expected --trainer.precision to be 32-true or bf16-mixed, but got {given}: uploads are float32."
 
 
 def check_same_federation(module: Federation, data: Federation) -> None:

@@ -134,6 +134,7 @@ OPTIONS: dict[str, Row] = {
     "checkpoints of Lightning's": (("--trainer.plugins", "AsyncCheckpointIO"), "write checkpoints, but got AsyncCheck"),
     "no time": (("--trainer.max_time", "00:00:00:00"), "Expected time for a round, but a callback ends"),
     "no such time": (("--trainer.max_time", "soon"), "`Timer(duration='soon')` is not a valid duration"),
+    "no such precision": (("--trainer.precision", 17), "precision to be 32-true or bf16-mixed, but got 17: "),
     "precision": (("--trainer.precision", "64-true"), "--trainer.precision to be 32-true or bf16-mixed, but got 64"),
     "no such accelerator": (("--trainer.accelerator", "tpu"), "--trainer.accelerator to be auto, gpu, cuda or cpu"),
     "devices": (("--trainer.devices", 2), "ranks come from torchrun"),
