@@ -33,6 +33,9 @@ def config_file(given: str) -> str:
         return own
     if name in known:
         return str(known[name])
+    inside = os.path.join(given, "config.yaml")
+    if os.path.isfile(os.path.expanduser(inside)):
+        raise UserError(f"Expected --config to be a file, but got {given}, the folder of a run; give {inside}.")
     near = f"; did you mean {name}.yaml?" if f"{name}.yaml" in known else nearest(name, known, likeness=0.75) or "."
     said = given if given.isprintable() and given else repr(given)
     raise UserError(

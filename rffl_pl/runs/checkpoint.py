@@ -403,9 +403,10 @@ def _existing(target: Path) -> Path:
     if target.is_file():
         raise UserError(_of_a_file(target))
     if not (target / RUN).is_file():
+        checkpoints = target / "checkpoints"
+        give = checkpoints if checkpoints.is_dir() else "a folder as runs leave it in checkpoints/"
         raise UserError(
-            f"Expected --ckpt_path {target} to be a checkpoint of rffl_pl, but it has no {RUN}; give a folder as runs "
-            "leave it in checkpoints/."
+            f"Expected --ckpt_path {target} to be a checkpoint of rffl_pl, but it has no {RUN}; give {give}."
         )
     return target
 

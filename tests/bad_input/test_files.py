@@ -162,6 +162,14 @@ def test_a_configuration_that_is_none(rffl: Run, here: Path, name: str) -> None:
     assert below(here) == {here / "folder"}
 
 
+def test_the_folder_of_a_run_as_a_configuration(rffl: Run, here: Path) -> None:
+    """Whoever has the folder before them is sent to the package's configurations."""
+    (here / "runs" / "now").mkdir(parents=True)
+    (here / "runs" / "now" / "config.yaml").write_text("{}")
+    for given in ("runs/now", "runs/now/"):
+        assert_refused(rffl("fit", "--config", given), "the folder of a run; give runs/now/config.yaml.")
+
+
 @pytest.mark.parametrize("mistake", TABLES)
 def test_a_table_that_cannot_be_read(rffl: Run, here: Path, mistake: str) -> None:
     """Whoever brings sentences of their own would search our code for what is in their file."""

@@ -377,6 +377,8 @@ def test_what_is_no_checkpoint(target: Path, tmp_path: Path) -> None:
     assert "no such file" in refused(tmp_path / "nowhere.ckpt")
     (tmp_path / "empty").mkdir()
     assert "it has no run.pt; give a folder" in refused(tmp_path / "empty")
+    (tmp_path / "empty" / "checkpoints").mkdir()  # the folder of a run
+    assert refused(tmp_path / "empty").endswith(f"it has no run.pt; give {tmp_path}/empty/checkpoints.")
     (tmp_path / "notes.txt").write_text("a file of another kind")
     assert "truncated, damaged or no checkpoint" in refused(tmp_path / "notes.txt")
     torch.save(nn.Linear(1, 1).state_dict(), tmp_path / "weights.pt")
