@@ -364,7 +364,7 @@ def command_line(args: list[str]) -> None:
 
 def made(cli: type[FederatedCLI], args: list[str]) -> FederatedCLI:
     """A command line of that kind that has seen the words."""
-    raising = {"exit_on_error": False, "allow_abbrev": False}
+    raising = {"exit_on_error": False}
     return cli(
         FederatedModule,
         FederatedDataModule,

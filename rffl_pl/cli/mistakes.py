@@ -432,7 +432,7 @@ def _keys(message: str) -> list[tuple[int, str]]:
     chain: list[tuple[int, str]] = []
     depth = -1
     for number, line in enumerate(message.splitlines()):
-        for key in re.findall(r'Parser key "([\w.]+)"', line):
+        for key in re.findall(r'Parser key "([\w.]+)"(?!: Unable to load)', line):  # which says it once more
             if _depth(line) <= depth:
                 return chain
             chain.append((number, key))

@@ -78,7 +78,8 @@ class Parser(LightningArgumentParser):
 
     def __init__(self, *args: Any, usage: str | None = SUPPRESS, description: str | None = None, **kwargs: Any) -> None:
         said = {"usage": usage, "formatter_class": PlainHelp, "description": _as_typed(description or "") or None}
-        super().__init__(*args, **said | kwargs)
+        whole = {"allow_abbrev": False}  # of classes and groups too, whose parsers are made without a word
+        super().__init__(*args, **said | whole | kwargs)
         self.shown: list[Any] = []
         """The groups that help shows, in its order; none for all as they are."""
 

@@ -123,6 +123,14 @@ CLASSES: Mapping[str, Row] = {
         ("--server", f"{OWN}.Grouped", "--server.lengths.moast", 2),
         f"have every option that is given, but got --server.lengths.moast; see `rffl fit --server.help {OWN}.Grouped`.",
     ),
+    "the beginning of an option of a group": (
+        ("--server", f"{OWN}.Grouped", "--server.lengths.mos", 2),
+        "have every option that is given, but got --server.lengths.mos; see `rffl fit",
+    ),
+    "a word for a group": (
+        ("--server", f"{OWN}.Grouped", "--server.lengths", "abc"),
+        "Expected --server.lengths to be names with values, but got abc.",
+    ),
     "an option of a group of none": (
         ("--server", f"{OWN}.Grouped", "--server.classes.most", 2),
         "--server.classes to be a value, but got --server.classes.most; leave .most out.",
