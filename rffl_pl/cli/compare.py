@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -48,7 +49,7 @@ def answer(words: Sequence[str]) -> str:
         raise mistakes[0]
     if not given.runs and given.out is None:
         _tell_left_out(map(str, mistakes))
-        return table(told_apart(readable))
+        return table(told_apart(readable), _terminal())
     target = given.out or PAGE
     check_target(target)
     results, unfinished = chosen(given.runs or [str(one.path) for one in readable])
@@ -56,7 +57,12 @@ def answer(words: Sequence[str]) -> str:
     damaged = write(results, left_out, target)
     _tell_left_out([*left_out, *damaged.values()])
     shown = [result for result in results if result.path not in damaged]
-    return f"{table(shown)}\n\npage: {target} ({target.stat().st_size / 1e6:.1f} MB)"
+    return f"{table(shown, _terminal())}\n\npage: {target} ({target.stat().st_size / 1e6:.1f} MB)"
+
+
+def _terminal() -> int | None:
+    """How wide it is; None where the table goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _tell_left_out(sentences: Iterable[str]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from rffl_pl.comparison.reading import Result, names
@@ -24,26 +25,70 @@ _OF_SEEDS: dict[str, tuple[Callable[[Summary], float | None], float, int]] = {
 """What is shown of runs that differ in the seed alone, with the factor and the digits of its numbers."""
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[Result], width: int | None = None) -> str:
     """A row per run: its folder, the settings that differ, and the results.
 
     Below it, where runs differ in the seed alone, the means of these with the 95 % interval of Student's t.
+
+    Args:
+        results: The runs.
+        width: Of the terminal: what does not fit into its lines is left out, and said to be; None for all.
     """
     differ = ordered(differing([result.settings for result in results]))
-    head = ["run", *differ, "rounds done" if "rounds" in differ else "rounds", *_RESULTS]
-    rows = [
-        [called, *(result.settings.get(name, "-") for name in differ), result.rounds, *_values(result)]
-        for called, result in zip(names(results), results, strict=True)
-    ]
-    return "\n".join([*_lines(head, rows), *_same(results, differ), *_over_seeds(results, differ)])
+    runs = ["run", *names(results)]
+    settings = {name: [name, *(result.settings.get(name, "-") for result in results)] for name in differ}
+    head = ["rounds done" if "rounds" in differ else "rounds", *_RESULTS]
+    came = [[*column] for column in zip(head, *([result.rounds, *_values(result)] for result in results), strict=True)]
+    shown, left_out = differ, list[str]()
+    if width is not None and _width([runs, *settings.values(), *came]) > width:
+        known = [column for column in came if {*column[1:]} != {"-"}]
+        shown, came = _fitting(runs, settings, known, width)
+        left_out = [column[0] for column in known if column not in came] + [one for one in differ if one not in shown]
+    lines = _lines([runs, *(settings[name] for name in shown), *came])
+    return "\n".join([*lines, *_left_out(left_out), *_same(results, differ), *_over_seeds(results, differ, shown)])
 
 
-def _lines(head: list[str], rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+def _fitting(
+    runs: list[str], settings: Mapping[str, list[str]], came: list[list[str]], width: int
+) -> tuple[list[str], list[list[str]]]:
+    """The settings and the results for which there is room: what tells most runs apart, the results, other settings."""
+
+    def apart(name: str) -> int:
+        often = Counter(value for value in settings[name][1:] if value != "-")
+        return often.total() - max(often.values(), default=0)
+
+    ranked = sorted(settings, key=apart, reverse=True)
+    kept = ranked[:1]
+    shown = [runs, *(settings[name] for name in kept)]
+    results = [column for k, column in enumerate(came) if k < 2 or _width([*shown, *came[: k + 1]]) <= width]
+    for name in ranked[1:]:
+        if _width([*shown, settings[name], *results]) <= width:
+            shown.append(settings[name])
+            kept.append(name)
+    return [name for name in settings if name in kept], results
+
+
+def _left_out(names: Sequence[str]) -> list[str]:
+    """What is said of columns that have no room."""
+    if not names:
+        return []
+    some = f"{'; '.join(names[:3])}{' and so on' if len(names) > 3 else ''}"
+    several = "1 more column has" if len(names) == 1 else f"{len(names)} more columns have"
+    return [f"{several} no room here ({some}); `rffl compare ... | less -S` shows all, as the page of --out does"]
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    """Of a line of columns, which are two spaces apart."""
+    return sum(max(map(len, column)) + 2 for column in columns) - 2
+
+
+def _lines(columns: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in columns]
+    head, *rows = zip(*columns, strict=True)
     return [_line(cells, widths) for cells in (head, ["-" * width for width in widths], *rows)]
 
 
-def _over_seeds(results: Sequence[Result], differ: Sequence[str]) -> list[str]:
+def _over_seeds(results: Sequence[Result], differ: Sequence[str], shown: Sequence[str]) -> list[str]:
     """A row per setting, where one has several seeds; runs of the same seed are no further evidence."""
     apart = [name for name in differ if name not in SEEDS]
     groups: dict[tuple[str, ...], dict[str, list[Summary]]] = {}
@@ -55,7 +100,9 @@ def _over_seeds(results: Sequence[Result], differ: Sequence[str]) -> list[str]:
     if not any(len(runs) > 1 for runs in groups.values()):
         return []
     rows = [[*key, str(len(runs)), *_means(list(runs.values()))] for key, runs in groups.items()]
-    return ["", "over seeds, ± 95 % interval of Student's t:", *_lines([*apart, "seeds", *_OF_SEEDS], rows)]
+    columns = [*zip([*apart, "seeds", *_OF_SEEDS], *rows, strict=True)]
+    kept = [column for column in columns if column[0] in shown or column[0] not in apart]
+    return ["", "over seeds, ± 95 % interval of Student's t:", *_lines(kept)]
 
 
 def _means(by_seed: Sequence[Sequence[Summary]]) -> list[str]:
