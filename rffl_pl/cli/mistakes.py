@@ -7,6 +7,7 @@ import itertools
 import os
 import pkgutil
 import re
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -267,7 +268,7 @@ def _unknown_class(message: str) -> str | None:
     given, known = asked[2] if asked else _given(message), list(CLASSES[kind]())
     given = given.rpartition(".")[2] if given.startswith("rffl_pl.") else given
     if base := re.search(r"(?:to|is not) a (?:subclass of|valid subclass of) (\w+)", message):
-        return f"Expected --{key} to be a class derived from {base[1]}, but got {given}, which is none."
+        return f"Expected --{key} to be a class derived from {base[1]}, but got {given}, {_why_none(given, base[1])}."
     if said := no_class(f"--{key}", given):
         return said
     if key == "server" and given.lower() in KNOWN_AS:
@@ -278,6 +279,16 @@ def _unknown_class(message: str) -> str | None:
     which = f"{which}, or your own" if known else "your own"
     rest = f"{f'{near} Give' if near else '; give'} {which} as my_package.MyClass."
     return f"Expected --{key}{'.help' if asked else ''} to be a class, but got {given}{rest}"
+
+
+def _why_none(path: str, base: str) -> str:
+    """What keeps something from being taken for a class of that base: of a function what it makes may not be said."""
+    with suppress(ImportError, AttributeError, ValueError):
+        made = pkgutil.resolve_name(path)
+        if inspect.isfunction(made) and "return" not in made.__annotations__:
+            kind = "nn.Module" if base == "Module" else base
+            return f"a function that does not say what it makes; write def {made.__name__}(...) -> {kind}"
+    return "which is none"
 
 
 def _no_choice(message: str) -> str | None:

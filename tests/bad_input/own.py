@@ -238,6 +238,11 @@ MADE = made()
 """One that there is before any seed is set."""
 
 
+def unsaid(width=10):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Likewise, but does not say so, which is the mistake."""
+    return made(width)
+
+
 class Nameless(torch.optim.Optimizer):
     """Calls its learning rate something else."""
 

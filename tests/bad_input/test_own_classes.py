@@ -110,6 +110,11 @@ CLASSES: Mapping[str, Row] = {
     ),
     "no such loss": (("--model.loss", "CrosEntropyLoss"), "but got CrosEntropyLoss; did you mean CrossEntropyLoss"),
     "no class of that kind": (("--server", f"{OWN}.Attacking"), f"derived from Server, but got {OWN}.Attacking, which"),
+    "a function that says nothing": (
+        ("--model.network", f"{OWN}.unsaid"),
+        f"but got {OWN}.unsaid, a function that does not say what it makes; write def unsaid(...) -> nn.Module.",
+    ),
+    "a function of another kind": (("--server", f"{OWN}.made"), f"derived from Server, but got {OWN}.made, which is n"),
     "no attack": (
         ("--adversaries", f"[{OWN}.Silent]"),
         f"derived from Adversary, but got {OWN}.Silent, which is",
