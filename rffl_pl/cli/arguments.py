@@ -39,6 +39,7 @@ from rffl_pl.cli.keeping import ConfigKeeper
 from rffl_pl.cli.limits import LimitedTrainer
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.options import Parser, arrange, described
+from rffl_pl.cli.own import own_files
 from rffl_pl.cli.reserved import Reserved
 from rffl_pl.cli.run import Run, callbacks, ranks_and_precision
 from rffl_pl.cli.typed import check_behind, check_whose, tell_of_dropped, tell_of_overlaid, tell_of_rate, tell_of_stages
@@ -135,6 +136,10 @@ class FederatedCLI(LightningCLI):
 
         That one prints configurations, says what is wrong by its whole name, and is alone where nothing is to run.
         """
+        with own_files():
+            self._parse(parser, args)
+
+    def _parse(self, parser: LightningArgumentParser, args: Any) -> None:
         command = str(args[0]) if args else ""
         shown = any(str(word).startswith("--print_config") for word in args or ())
         if command in getattr(self, "_subcommand_parsers", {}) and not shown:

@@ -5,8 +5,33 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from rffl_pl.errors import nearest, reason
+from jsonargparse import ArgumentError
+
+from rffl_pl.errors import UserError, nearest, reason
+
+
+@contextmanager
+def own_files() -> Iterator[None]:
+    """Where the parser imports files of a user's own: it lets through what some of them raise.
+
+    Raises:
+        UserError: If one does; what is no Python, and what the parser says itself, has sentences of its own.
+    """
+    try:
+        yield
+    except (ArgumentError, SyntaxError, UserError):
+        raise
+    except Exception as error:
+        names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+        if "import_object" not in names or "<module>" not in names:
+            raise
+        raise UserError(
+            f"Expected your own classes to lie in files that can be imported, but {reason(error)}; mend it."
+        ) from error
 
 
 def no_class(option: str, path: str, what: str = "a class", kind: type = type) -> str | None:

@@ -366,6 +366,18 @@ def test_a_network_in_a_file_that_is_no_python(rffl: Run, here: Path, monkeypatc
     assert_refused(rffl(*FIT, "--model.network", "mine.A"), "invalid syntax (mine.py, line 1)")
 
 
+@pytest.mark.parametrize("content", ["x = 1 / 0", "open('nowhere')", "[][0]"])
+@pytest.mark.parametrize("option", ["--model.network=mine.A", "--model.optimizer=mine.A", "--adversaries=[mine.A]"])
+def test_a_file_that_fails(rffl: Run, here: Path, monkeypatch: pytest.MonkeyPatch, content: str, option: str) -> None:
+    """Likewise: a traceback hides where in one's own file it is, or the files of the run are blamed."""
+    (here / "mine.py").write_text(content)
+    monkeypatch.syspath_prepend(here)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    ended = rffl(*FIT, option)
+    assert_refused(ended, "your own classes to lie in files that can be imported, but ")
+    assert "(mine.py, line 1); mend it." in ended.err
+
+
 def test_a_network_that_needs_two_examples(rffl: Run) -> None:
     """Trying a step refuses nobody who can be trained."""
     ended = rffl(*FIT, "--model.network", f"{OWN}.Unnormalised")
