@@ -300,4 +300,10 @@ def _library() -> Any:
             "Expected the package datasets for --data HFDataset and HFText, but it cannot be imported "
             f"({words_of(error)}); install it with pip install datasets."
         ) from error
+    if not hasattr(datasets, "load_from_disk"):
+        where = datasets.__file__ or next(iter(datasets.__path__))
+        raise UserError(
+            "Expected the package datasets for --data HFDataset and HFText, but "
+            f"{where} stands in its place; give that another name."
+        )
     return datasets

@@ -512,3 +512,18 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"Expected the package datasets .*pip install datasets"):
         HFText(Federation(participants=2), path="anything").prepare_data()
+
+
+def test_a_file_in_the_place_of_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The folder of the data would be blamed for a file that only has the package's name."""
+    named = {"file": "datasets.py", "folder": "datasets/notes.txt"}
+    for kind, name in named.items():
+        place = tmp_path / kind / name
+        place.parent.mkdir(parents=True)
+        place.write_text("")
+        monkeypatch.setitem(sys.modules, "datasets", None)  # so that what is there now comes back at the end
+        monkeypatch.delitem(sys.modules, "datasets")
+        monkeypatch.setattr(sys, "path", [str(tmp_path / kind)])
+        meant = place if kind == "file" else place.parent
+        with pytest.raises(UserError, match=f"but {meant} stands in its place; give that another name"):
+            HFText(Federation(participants=2), path="anything").prepare_data()
