@@ -218,8 +218,10 @@ def _left_out(message: str) -> str | None:
         package, _, name = found[1].rpartition(".")
         see = _help_of(key, package, name)
         return f"Expected {options}, which {name} needs, but got none; {see}."
-    options = " and ".join(f"--{name.partition('.')[2] or name}" for name in found[2].split(", "))
-    return f"Expected {options}, which is required, but got none; `--config digits.yaml` for instance says it."
+    names = [name.partition(".")[2] or name for name in found[2].split(", ")]
+    options = " and ".join(f"--{name}" for name in names)
+    which, it = ("which is", "it") if len(names) == 1 else ("which are", "them")
+    return f"Expected {options}, {which} required, but got none; `--config digits.yaml` for instance says {it}."
 
 
 def _help_of(key: str, package: str, name: str) -> str:
