@@ -84,7 +84,10 @@ def left_alone(what: str, *tensors: Tensor) -> Iterator[None]:
 
 
 def _written(tensor: Tensor) -> tuple[int, str]:
-    """How often it has been written to; torch does not count that of one that was made in ``inference_mode``."""
+    """How often it has been written to, and what is in it: torch counts no writes by NumPy or ``.data``.
+
+    Nor any of one that was made in ``inference_mode``.
+    """
     return 0 if tensor.is_inference() else tensor._version, fingerprint(tensor)
 
 

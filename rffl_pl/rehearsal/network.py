@@ -297,7 +297,7 @@ def takes_channels_last(network: nn.Module, x: Tensor) -> bool:
 
 
 def check_state(network: nn.Module) -> None:
-    """See that a network can be copied and kept: its state is tensors, no parameter has hooks, modes switch.
+    """See that a network can be copied and kept: its state is tensors that lie apart, none has hooks, modes switch.
 
     Raises:
         UserError: If not.

@@ -491,9 +491,10 @@ def _restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, kept in state["state"].items():
         restored = optimizer.state[parameters[number]]
-        for name, value in kept.items():
-            if isinstance(value, Tensor) and value.dtype != restored[name].dtype:
-                restored[name] = value.to(restored[name].device, copy=True)
+        for name, now in restored.items():  # one of a user's own may take less, or something else in its place
+            value = kept.get(name)
+            if isinstance(value, Tensor) and isinstance(now, Tensor) and value.dtype != now.dtype:
+                restored[name] = value.to(now.device, copy=True)
 
 
 def _copied(memory: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from rffl_pl import UserError
 from rffl_pl.rehearsal.first_step import check_in_place, check_reach, check_step, check_training_mode
-from rffl_pl.rehearsal.network import check_state, warn_of_own_training
+from rffl_pl.rehearsal.network import check_state
+from rffl_pl.servers import FedAvg
 from rffl_pl.training.schedule import OptimizerFactory
+from tests.runs import federate
 
 SGD: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
 X, Y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
@@ -265,14 +267,14 @@ class Lit(LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 3)
+        self.layer = nn.Linear(64, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.layer(x)
+        logits: Tensor = self.layer(x.flatten(1))
         return logits
 
 
 def test_a_network_with_a_training_of_its_own() -> None:
     """Its optimizer and its loss would be left out without a word."""
     with pytest.warns(UserWarning, match=r"--model\.network Lit is a LightningModule, of which participants train the"):
-        warn_of_own_training(Lit())
+        federate(FedAvg(), rounds=1, network=Lit)
