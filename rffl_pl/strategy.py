@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, NoReturn, TypeVar
@@ -118,6 +119,8 @@ class _Started(_SubprocessScriptLauncher):
 
 # How long a rank waits for one that is alive but does not come; the watch sees to those that are not.
 _PATIENCE = timedelta(hours=12)
+_ABSENCE = 60
+"""Seconds within which a rank that does not come leaves word of that."""
 
 
 class FederatedStrategy(DDPStrategy):
@@ -365,6 +368,21 @@ def _own_connection(prefix: str) -> dist.Store:
     """Another connection to the launcher's store, so that whoever waits on the first one holds up nobody."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return dist.PrefixStore(prefix, dist.TCPStore(host, port, None, False, timedelta(seconds=5)))
+
+
+def leave_word(sentence: str) -> None:
+    """Leave why this rank ends to those that find it gone; to those of other nodes also where they have not met yet.
+
+    Else they would wait half an hour for it. Who is started again may come yet, and leaves nothing.
+    """
+    if (dist.is_available() and dist.is_initialized()) or launch.on_one_node() or launch.starts_again():
+        meeting.leave_word(sentence)
+        return
+    with suppress(RuntimeError):  # nobody has a store, as where all of them fail
+        store: dist.Store = next(dist.rendezvous("env://", timeout=timedelta(seconds=_ABSENCE)))[0]
+        meeting.leave_absence(store, sentence)
+        if launch.rank() == 0:
+            time.sleep(1)  # without torchrun it is this process that has the store
 
 
 def store_at(listener: socket.socket) -> dist.Store:

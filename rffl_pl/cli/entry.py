@@ -14,7 +14,7 @@ from rffl_pl.cli.configurations import with_files
 from rffl_pl.cli.process import be_quiet, importing, keep_freed_memory, outlast_readers
 from rffl_pl.errors import UserError, lost_a_rank, reason
 from rffl_pl.launch.fork import RANKS, become_ranks, take_ranks
-from rffl_pl.launch.meeting import last_word, leave_word
+from rffl_pl.launch.meeting import last_word
 from rffl_pl.launch.words import heard, near
 
 _OF_ONE_PROCESS = {"compare", "completion", "dashboard", "paper", "study"}
@@ -55,12 +55,10 @@ def _obey(args: list[str]) -> None:
         if answer is None and words[0] == "fit":
             launch.tell_of_tasks()
     except UserError as mistake:
-        launch.tell(str(mistake))
-        sys.exit(2)
+        _refuse(args, str(mistake))
     except PermissionError as error:
         why = f"{error.strerror}: {error.filename}"
-        launch.tell(f"Expected files that can be read and written, but {why}; see to its permissions.")
-        sys.exit(2)
+        _refuse(args, f"Expected files that can be read and written, but {why}; see to its permissions.")
     if answer is not None:
         print(answer)
         return
@@ -73,6 +71,18 @@ def _obey(args: list[str]) -> None:
         if not lost_a_rank(error):
             raise
         _end_without(error)
+
+
+def _refuse(args: list[str], mistake: str) -> NoReturn:
+    """End for a mistake in the words themselves, which another node's may not have."""
+    launch.tell(mistake)
+    with suppress(UserError):  # the launcher's variables are the mistake
+        launch.check()
+        if not launch.on_one_node() and args and args[0] not in {"list", *_OF_ONE_PROCESS}:
+            from rffl_pl.strategy import leave_word
+
+            leave_word(mistake)
+    sys.exit(2)
 
 
 def _answer(command: str, words: list[str]) -> str:
@@ -106,7 +116,7 @@ def run(args: list[str], ranks: int = 1) -> None:
         from rffl_pl.cli.mistakes import interrupted, mistake_behind, sentence
         from rffl_pl.cli.typed import check_words
         from rffl_pl.launch.stopping import Stopped
-        from rffl_pl.strategy import end, store_at
+        from rffl_pl.strategy import end, leave_word, store_at
 
     keep_freed_memory()
     be_quiet()
@@ -130,8 +140,8 @@ def run(args: list[str], ranks: int = 1) -> None:
             raise
         if mistake is None:
             _end_without(error)
-        leave_word(sentence(mistake))
         launch.tell(sentence(mistake))
+        leave_word(sentence(mistake))
         end(2)
 
 

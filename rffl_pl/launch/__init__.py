@@ -51,6 +51,15 @@ def local_rank() -> int:
     return _number_below("LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
+def on_one_node() -> bool:
+    """Whether all ranks are of this node.
+
+    Raises:
+        UserError: If the launcher says no numbers.
+    """
+    return world_size() == local_world_size()
+
+
 def check() -> None:
     """See that all that the launcher says goes together.
 
@@ -103,7 +112,7 @@ def _unnamed() -> str:
     That is the folder which torchrun makes for its ranks; of several nodes, which have one each, where they meet.
     """
     folder = node_folder()
-    if world_size() == local_world_size() and folder is not None:
+    if on_one_node() and folder is not None:
         return folder.parent.name
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # else the port is another one after a restart
         return f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
@@ -139,7 +148,7 @@ def again(words: list[str]) -> list[str]:
         return ["rffl", *words]
     if FORKED in os.environ:
         return ["rffl", *words, "--ranks", str(ranks)]
-    if node_folder() is not None and local_world_size() == ranks:
+    if node_folder() is not None and on_one_node():
         return ["torchrun", f"--nproc_per_node={ranks}", "-m", "rffl_pl", *words]
     return words
 
@@ -155,7 +164,7 @@ def random_seed() -> int:
     folder = node_folder()
     if world_size() == 1:
         return secrets.randbelow(2**32)
-    if folder is None or world_size() != local_world_size():
+    if folder is None or not on_one_node():
         raise UserError(
             "Expected --seed_everything to be a number for ranks that neither torchrun nor --ranks started on one "
             "machine, since they cannot agree on one before they meet, but got true; give them all the same."
@@ -183,6 +192,11 @@ def restarted() -> bool:
     """Whether torchrun or Slurm started this launch before: after a failure, or as a job that was put back."""
     counts = [_number(name, "0") for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")]
     return any([*counts, _started_before()])
+
+
+def starts_again() -> bool:
+    """Whether torchrun starts this rank again if it fails."""
+    return _number("TORCHELASTIC_RESTART_COUNT", "0") < _number("TORCHELASTIC_MAX_RESTARTS", "0")
 
 
 def _started_before() -> bool:

@@ -18,6 +18,7 @@ ARRIVAL = timedelta(minutes=30)
 _LONG = 20
 """Seconds after which a rank that waits to meet the others says so."""
 _LAST = "last word"
+_ABSENT = "why one does not come"
 
 
 class Store(watch.Store, Protocol):
@@ -73,17 +74,17 @@ def fresh_prefix(store: Store, rank: int, ranks: int) -> str:
     chooses the name and gives it to whoever asks with a number that nobody used before.
     """
     question = os.urandom(8).hex()
+    until = time.monotonic() + ARRIVAL.seconds
     if rank != 0:
         store.set(f"question of {rank}", f"{question} of {ranks}")
+        while not store.check([f"answer to {question}"]):
+            _wait(store, until)
         prefix = store.get(f"answer to {question}").decode()
         store.set(f"{prefix}: heard by {rank}", "")
         return prefix
     answered: set[str] = set()
     waiting = set(range(1, ranks))
-    until = time.monotonic() + ARRIVAL.seconds
     while waiting:
-        if time.monotonic() > until:
-            raise TimeoutError
         for other in [other for other in waiting if store.check([f"question of {other}"])]:
             asked, _, theirs = store.get(f"question of {other}").decode().partition(" of ")
             if asked not in answered:
@@ -97,8 +98,27 @@ def fresh_prefix(store: Store, rank: int, ranks: int) -> str:
                 answered.add(asked)
             if store.check([f"{question}: heard by {other}"]):
                 waiting.remove(other)
-        time.sleep(0.01)
+        _wait(store, until)
     return question
+
+
+def _wait(store: Store, until: float) -> None:
+    """Wait a moment for others to come.
+
+    Raises:
+        TimeoutError: If it is too late.
+        UserError: If one of them does not come, with what it has left.
+    """
+    if store.check([_ABSENT]):
+        raise UserError(words.heard(store.get(_ABSENT).decode(errors="replace")))
+    if time.monotonic() > until:
+        raise TimeoutError
+    time.sleep(0.01)
+
+
+def leave_absence(store: Store, sentence: str) -> None:
+    """Leave why this rank does not come to those that wait for it; the first one that does is heard."""
+    store.compare_set(_ABSENT, "", words.spoken(sentence))
 
 
 _stores: list[Callable[[], Store]] = []

@@ -21,7 +21,7 @@ def keep_private(so: bool) -> None:
 
 def spoken(sentence: str) -> str:
     """A sentence of this rank's, for others to hear."""
-    said = _DISCREET if _private and launch.world_size() > launch.local_world_size() else sentence
+    said = _DISCREET if _private and not launch.on_one_node() else sentence
     return json.dumps({"sentence": said, "rank": launch.rank(), "host": socket.gethostname(), "node": _node()})
 
 

@@ -23,7 +23,7 @@ from rffl_pl.launch.meeting import fresh_prefix
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.disks import Disks
 from rffl_pl.runs.keeping import Keeper
-from rffl_pl.strategy import FederatedStrategy
+from rffl_pl.strategy import FederatedStrategy, leave_word
 from tests.conftest import QUICK, ROOT
 from tests.ranks import forked
 
@@ -60,6 +60,40 @@ def test_what_nobody_expected(tmp_path: Path) -> None:
     (error,) = errors(ended.err)
     assert error.startswith(f"Error: Rank 1 on {HOST}: Failed with KeyError: 'b.png' (failing.py, line ")
     assert error.endswith("); the traceback is there.")
+
+
+@pytest.mark.parametrize("typo", [["--run.nmae", "a"], ["--ranks", "two"]])
+@pytest.mark.parametrize("whose", [0, 1])
+def test_words_that_one_node_alone_cannot_read(tmp_path: Path, whose: int, typo: list[str]) -> None:
+    """The others wait half an hour for that rank, and say that not all came."""
+    given = (*DIGITS, *QUICK, "--trainer.max_epochs", 1)
+    each = [typo if rank == whose else [] for rank in range(2)]
+    ended = forked(2, *given, each=each, root=tmp_path, module="tests.own_node", grace=60)
+    assert ended.code == 2, ended.err
+    here, there = sorted(errors(ended.err), key=len)
+    assert f"but got {typo[-1 if typo[0] == '--ranks' else 0]}" in here
+    assert there == f"Error: Rank {whose} on {HOST}: {here.removeprefix('Error: ')}"
+    assert not [*tmp_path.rglob("*.jsonl")]
+
+
+def test_who_is_started_again_may_yet_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others give up a rank that torchrun is about to start again."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    given = {
+        "RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_MAX_RESTARTS": "1",
+    }  # fmt: skip
+    heard = []
+    for count in ("0", "1"):
+        for name, value in (given | {"TORCHELASTIC_RESTART_COUNT": count}).items():
+            monkeypatch.setenv(name, value)
+        leave_word("Expected words that can be read.")
+        ours: dist.Store = next(dist.rendezvous("env://"))[0]
+        heard.append(ours.check([meeting._ABSENT]))
+    assert heard == [False, True]
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(UserError, match=rf"^Rank 1 on {HOST}: Expected words that can be read\.$"):
+        fresh_prefix(ours, 0, 2)
 
 
 def test_weights_that_one_rank_cannot_write(tmp_path: Path) -> None:
