@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -65,6 +66,18 @@ def content_of(file: Path) -> str:
     """A digest of what lies in a file."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def user_cache() -> Path:
+    """The package's part of the user's cache folder.
+
+    In a container whose user has neither a name nor a home it lies in the folder of what is temporary.
+    """
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        folder = Path(tempfile.gettempdir())
+    return folder / "rffl_pl"
 
 
 def absent(folder: Path) -> list[Path]:

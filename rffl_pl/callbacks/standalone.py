@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
-import tempfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,7 @@ from rffl_pl.callbacks.checkpointing import rounds_kept
 from rffl_pl.callbacks.ending import over
 from rffl_pl.datamodules.augmenting import changed
 from rffl_pl.errors import at_home
-from rffl_pl.files import replaced
+from rffl_pl.files import replaced, user_cache
 from rffl_pl.functional.fingerprints import raw
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.module import FederatedModule
@@ -128,7 +126,7 @@ class StandaloneReference(Callback):
         return initial, accuracies
 
     def _folder(self) -> Path:
-        return Path(self.cache_dir) if self.cache_dir else _user_cache() / "rffl_pl" / "standalone"
+        return Path(self.cache_dir) if self.cache_dir else user_cache() / "standalone"
 
     def _key(self, trainer: Trainer, module: FederatedModule) -> str:
         """A digest of what the reference depends on: of inputs not in memory, and of everybody's own, a sample.
@@ -261,13 +259,3 @@ def _of_own_inputs(trainer: Trainer, module: FederatedModule) -> list[list[tuple
         told.append((i, hashlib.sha256(b"".join(map(raw, samples))).hexdigest()[:16]))
     assert isinstance(trainer.strategy, FederatedStrategy)
     return [sorted((i, digest) for theirs in trainer.strategy.everybodys(told) for i, digest in theirs)]
-
-
-def _user_cache() -> Path:
-    """The user's cache folder; in a container whose user has neither a name nor a home, that of what is temporary."""
-    if given := os.environ.get("XDG_CACHE_HOME"):
-        return Path(given)
-    try:
-        return Path.home() / ".cache"
-    except RuntimeError:
-        return Path(tempfile.gettempdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import json
 import math
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl import __version__
+from rffl_pl.comparison import vega
 from rffl_pl.comparison.curves import MOST_LINES, points_for, short, thinned
 from rffl_pl.comparison.measures import Measure, check_common, measured, measures_of
 from rffl_pl.comparison.reading import Result, names
@@ -210,7 +210,7 @@ def _page(content: Content) -> str:
     parts = {
         "css": _file("page.css"),
         "scripts": "\n".join(_file(f"{name}.js") for name in SCRIPTS),
-        "library": _library(),
+        "library": vega.bundle(),
         "data": data.replace("<", "\\u003c"),  # last: it may hold whatever a user calls things
     }
     page = _file("page.html").replace("{{title}}", html.escape(content["title"]))
@@ -227,12 +227,3 @@ def _title(results: Sequence[Result]) -> str:
 
 def _file(name: str) -> str:
     return resources.files("rffl_pl.comparison").joinpath(name).read_text(encoding="utf-8")
-
-
-@functools.cache
-def _library() -> str:
-    """Vega with Vega-Lite, to stand in a script element."""
-    import vl_convert
-
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return bundle.replace("</script", "<\\/script")
