@@ -39,7 +39,7 @@ def mean_around_median(block: Tensor, count: int) -> Tensor:
     r"""Mean of the ``count`` values of every coordinate that are closest to its median, ``[c]``.
 
     El Mhamdi et al. 2018, https://arxiv.org/abs/1802.07927, Section 4. In ascending order these are neighbours; of two
-    sets that reach equally far, it is the one of the smaller values, and without such sets the mean of the opposite
+    values that are equally far, it is the smaller one, and without such values on both sides the mean of the opposite
     block is the opposite, to the bit.
 
     Args:
@@ -48,9 +48,7 @@ def mean_around_median(block: Tensor, count: int) -> Tensor:
     """
     ascending = _between(block, 0, len(block))
     median = (ascending[(len(block) - 1) // 2] + ascending[len(block) // 2]) / 2
-    starts = len(block) - count + 1
-    reach = torch.maximum(median - ascending[:starts], ascending[count - 1 :] - median)
-    first = reach.argmin(0)
+    first = (median - ascending[: len(block) - count] > ascending[count:] - median).sum(0)
 
     def value(k: int) -> Tensor:
         return ascending.gather(0, (first + k).unsqueeze(0)).squeeze(0)

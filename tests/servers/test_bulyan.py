@@ -53,6 +53,19 @@ def test_values_around_the_median(m: int, entries: int, seed: int) -> None:
     close(mean_around_median(rows, m), rows.double().mean(0))
 
 
+@pytest.mark.parametrize("m", [2, 5, 7, 11, 12, 40])
+def test_values_that_several_uploads_have(m: int) -> None:
+    """Two that are the farthest on one side are averaged, and a nearer one on the other side is left out."""
+    eighths = torch.randint(-6, 7, (m, 300), generator=torch.Generator().manual_seed(m)) / 8
+    for rows in (eighths, eighths.clamp(min=0), eighths.clamp(max=0)):
+        median = coordinate_median(rows)
+        for count in range(1, m + 1):
+            found = mean_around_median(rows, count)
+            for k, middle in enumerate(median.tolist()):
+                nearest = sorted(rows[:, k].tolist(), key=lambda value: (abs(value - middle), value))[:count]
+                assert found[k] == pytest.approx(sum(nearest) / count, abs=1e-6)
+
+
 @pytest.mark.parametrize("m", [7, 12, 40])
 def test_the_order_of_uploads(m: int) -> None:
     """The same are selected in any order: two that are nearest to each other have one score, not one rank."""
