@@ -19,63 +19,74 @@ MOST = 16
 """Up to so many participants W&B has a chart line for each; of more it has quantiles, and tables at the end."""
 
 
-def begin(loggers: Iterable[Logger], earlier: Iterable[Round], wandb_run: str | None) -> None:
+_ROOM = 1000
+"""More rows than W&B has of a round: its own, the pictures, and what a user's callbacks log."""
+
+
+def begin(loggers: Iterable[Logger], earlier: Iterable[Round], wandb_run: str | None) -> int:
     """Make the round the x-axis of W&B's charts, and repeat the earlier rounds of a run that goes on.
 
     Args:
         loggers: The run's.
         earlier: Rounds before this run, on rank 0.
         wandb_run: The W&B run that has them already.
+
+    Returns:
+        The last round that W&B has of the run that goes on, and keeps as it is.
     """
+    kept = 0
     for logger in loggers:
         if isinstance(logger, MetricsFile):
             logger.begin()
         if isinstance(logger, WandbLogger):
             logger.experiment.define_metric("*", step_metric="round")
             if logger.version == wandb_run:
-                _catch_up(logger, list(earlier))
+                kept = _catch_up(logger, list(earlier))
                 continue
         for entry in earlier:
             _log(logger, entry)
+    return kept
 
 
-def _catch_up(logger: WandbLogger, earlier: Sequence[Round]) -> None:
-    """Send W&B what a process that was killed had not sent; offline nobody knows what that is.
-
-    W&B takes no step twice: what it has of later rounds, of a run that goes on from an older checkpoint, it keeps.
-    """
+def _catch_up(logger: WandbLogger, earlier: Sequence[Round]) -> int:
+    """Send W&B what a process that was killed had not sent, and tell the last round it has; offline nobody knows."""
     run = logger.experiment
     if run.settings._offline:
-        return
-    taken = run.starting_step  # all steps before it
+        run.log({}, step=_ROOM * len(earlier))  # counted from 0 its rows would lie among those of the earlier part
+        return 0
+    kept = int(run.summary.get("round") or 0)
     for entry in earlier:
-        if _step(entry) >= taken:
+        if entry.number > kept:
             _log(logger, entry)
-    first, last = len(earlier) + 1, (taken - 1) // 2
-    if first <= last:
+    if kept > len(earlier):
         warnings.warn(
-            f"W&B has rounds {first} to {last} of this run already and keeps them; metrics.csv has those of now.",
+            f"W&B has rounds {len(earlier) + 1} to {kept} of this run already and keeps them; metrics.csv has those "
+            "of now.",
             stacklevel=2,
         )
+    return kept
 
 
-def log(loggers: Iterable[Logger], entry: Round) -> None:
-    """Log a round: everything of everybody, but to W&B quantiles where there are many."""
+def log(loggers: Iterable[Logger], entry: Round, kept: int) -> None:
+    """Log a round: everything of everybody, but to W&B quantiles where there are many.
+
+    Args:
+        loggers: The run's.
+        entry: The round.
+        kept: The last round that W&B has already, by `begin`.
+    """
     for logger in loggers:
-        _log(logger, entry)
+        if entry.number > kept or not isinstance(logger, WandbLogger):
+            _log(logger, entry)
 
 
 def _log(logger: Logger, entry: Round) -> None:
+    """To W&B without a step: whoever else logs to the same run advances its own, and it drops what comes with less."""
     if isinstance(logger, WandbLogger):
         values = entry.digest() if len(entry.members) > MOST else entry.metrics()
-        logger.experiment.log({**values, "trainer/global_step": entry.number}, step=_step(entry), commit=True)
+        logger.experiment.log({**values, "trainer/global_step": entry.number})
     else:
         logger.log_metrics(entry.metrics(), step=entry.number)
-
-
-def _step(entry: Round) -> int:
-    """W&B's own step of a round; the odd one behind it is that of the pictures."""
-    return 2 * entry.number
 
 
 def end(loggers: Iterable[Logger], history: Sequence[Round], summary: Summary, pictures: Sequence[Path]) -> None:
@@ -87,7 +98,7 @@ def end(loggers: Iterable[Logger], history: Sequence[Round], summary: Summary, p
             logger.experiment.summary.update({**numbers, "result": result})
             media = _pictures(pictures) | (_tables(history) if len(summary.examples) > MOST else {})
             if media:
-                logger.experiment.log({**media, "round": summary.rounds}, step=2 * summary.rounds + 1, commit=True)
+                logger.experiment.log({**media, "round": summary.rounds})
 
 
 def _pictures(files: Sequence[Path]) -> dict[str, Any]:

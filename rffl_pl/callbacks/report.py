@@ -58,6 +58,7 @@ class RunReport(Callback):
         self._faults = Faults()
         self._stopwatch = Stopwatch()
         self._wandb_run: str | None = None  # that of the checkpoint
+        self._wandb_kept = 0  # the last round that it has already
         self._before = 0  # rounds completed when Lightning's epoch began
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -95,7 +96,7 @@ class RunReport(Callback):
         # Only now: what is refused leaves the folder, which may have later rounds, as it is.
         self.history, self._earlier = History(self.folder.rounds_file, self._earlier), []
         if trainer.is_global_zero:
-            loggers.begin(trainer.loggers, self.history, self._wandb_run)
+            self._wandb_kept = loggers.begin(trainer.loggers, self.history, self._wandb_run)
             if self._before:
                 print(f"going on after round {self._before}: {self.folder.path}", file=sys.stderr, flush=True)
         if over(trainer, pl_module):
@@ -131,7 +132,7 @@ class RunReport(Callback):
         self.folder.set_result_aside()  # of a run that goes on it is that of earlier rounds
         self.history.append(this)
         self._faults.warn(this, exchange.verdict.reasons if exchange.verdict is not None else {})
-        loggers.log(trainer.loggers, this)
+        loggers.log(trainer.loggers, this, self._wandb_kept)
         for callback in every(trainer, RoundCallback):
             with ones_own(callback, "--trainer.callbacks", f"hear of round {this.number}", GO_ON):
                 callback.on_round_end(trainer, this)

@@ -1,15 +1,17 @@
-"""TensorBoard and CSV lose nothing that W&B gets."""
+"""TensorBoard and CSV lose nothing that W&B gets, and W&B nothing where somebody else logs to the same run."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from tests.conftest import QUICK, Ended, only_run
-from tests.wandb.test_wandb import history, records
+from tests.wandb.test_wandb import history, of_kind, records, values
 
 DIGITS = ("--config", "configs/digits.yaml", "--server", "tests.extensions.Measured", "--server.gamma", 0.5)
 OURS = {"_runtime", "_step", "_timestamp", "trainer/global_step"}
@@ -77,3 +79,39 @@ def test_every_logger_gets_the_same(rffl: Callable[..., Ended], tmp_path: Path) 
     again = scalars(next((tmp_path / "tensorboard").glob("*/version_1")))
     assert [row["round"] for row in again] == [1, 2, 3]
     assert again[:2] == found
+
+
+class Talkative(Callback):
+    """Logs at many moments, as Lightning's documentation shows."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        for logger in trainer.loggers:
+            logger.log_metrics({"theirs/batch": 1.0}, step=trainer.global_step)
+        pl_module.log("theirs/epoch", 2.0, on_step=True, on_epoch=True, batch_size=1)
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        pl_module.log("theirs/measured", 3.0)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_rounds_arrive_beside_what_callbacks_log(rffl: Callable[..., Ended], tmp_path: Path, own: bool) -> None:
+    """W&B takes no step less than its last: every round and the pictures, in both parts of a run, none in another's."""
+    logger = ("--trainer.logger", "WandbLogger", "--trainer.logger.save_dir", tmp_path, "--trainer.logger.id", "mine")
+    quiet = ("--standalone.enabled", "false", "--trainer.enable_progress_bar", "false", "--run.name", "one")
+    callback = "--trainer.callbacks+=tests.wandb.test_wandb_beside_others.Talkative"
+    steps: list[int] = []
+    for rounds, on in ((3, ()), (5, ("--ckpt_path", "last"))):
+        offline = ("--trainer.logger.offline", "true") if own else ()
+        words = (*DIGITS, *quiet, *(logger if own else ()), *offline, callback, "--trainer.max_epochs", rounds, *on)
+        ended = rffl("fit", *words)
+        assert ended.code == 0, ended.err
+        parts = sorted((tmp_path if own else only_run(tmp_path / "runs")).glob("wandb/offline-run-*/*.wandb"))
+        every = list(records(parts[-1]))
+        rows = [values(record.history.item) for record in of_kind(every, "history")]
+        assert [entry["round"] for entry in history(every)] == ([4, 5] if on else [1, 2, 3])
+        assert {"theirs/batch", "theirs/epoch_epoch", "theirs/measured"} <= {key for row in rows for key in row}
+        (pictures,) = (row for row in rows if any(key.startswith("pictures/") for key in row))
+        assert pictures["round"] == rounds
+        steps += [row["_step"] for row in rows]
+    assert len(parts) == 2
+    assert steps == sorted(set(steps))
