@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -12,7 +13,6 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from rffl_pl.callbacks.metrics_file import MetricsFile
-from rffl_pl.launch.stopping import STOP
 from rffl_pl.runs import Round, Summary
 
 MOST = 16
@@ -117,17 +117,29 @@ def _tables(history: Sequence[Round]) -> dict[str, Any]:
     return {f"tables/{name}": Table(columns=columns, data=data) for name, data in rows.items()}
 
 
-def close(loggers: Iterable[Logger]) -> None:
-    """End W&B's run, if it has begun, as one that failed.
+def open_already() -> object:
+    """The run of W&B that is open in this process before a trainer's loggers open one: whoever began it ends it."""
+    wandb = sys.modules.get("wandb")  # whoever has begun a run has imported it
+    return wandb and wandb.run
 
-    After a failure on another rank the launcher asks this one to end just now; what W&B has not written yet would go.
+
+def close(loggers: Iterable[Logger], before: object, exit_code: int) -> None:
+    """End the W&B run that loggers opened; whoever logs by one of them again goes on with it.
+
+    Left open it would have the rounds of the next run in this process; and after a failure on another rank the launcher
+    asks this one to end just now, and what W&B has not written yet would go.
+
+    Args:
+        loggers: The run's.
+        before: What was `open_already`, which stays open.
+        exit_code: 0 if all went well.
     """
-    if any(isinstance(logger, WandbLogger) for logger in loggers):
-        import wandb
-
-        if wandb.run is not None:
-            with STOP.held():
-                wandb.run.finish(exit_code=1)
+    for logger in loggers:
+        if isinstance(logger, WandbLogger) and logger._experiment is not None and logger._experiment is not before:
+            run, logger._experiment = logger._experiment, None
+            logger._id = run.id
+            logger._wandb_init |= {"id": run.id, "resume": "allow"}
+            run.finish(exit_code)
 
 
 def say_where(loggers: Iterable[Logger], earlier: str | None) -> None:

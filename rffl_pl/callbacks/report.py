@@ -59,6 +59,7 @@ class RunReport(Callback):
         self._stopwatch = Stopwatch()
         self._wandb_run: str | None = None  # that of the checkpoint
         self._wandb_kept = 0  # the last round that it has already
+        self._wandb_before = loggers.open_already()
         self._before = 0  # rounds completed when Lightning's epoch began
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -180,13 +181,17 @@ class RunReport(Callback):
         loggers.end(trainer.loggers, history, summary, pictures)
         loggers.say_where(trainer.loggers, earlier=self._wandb_run)
 
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Close the W&B run of what ended well, once all callbacks have logged."""
+        loggers.close(trainer.loggers, self._wandb_before, exit_code=0)
+
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Close the W&B run, so that the next one in this process is another; tell who interrupted how to go on.
 
         Another rank that has heard of the same may have ended by now, and this one is asked to: not before it has told.
         """
         with STOP.held():
-            loggers.close(trainer.loggers)
+            loggers.close(trainer.loggers, self._wandb_before, exit_code=1)
             self._tell_how_to_go_on(trainer, pl_module, exception)
 
     def _tell_how_to_go_on(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

@@ -17,7 +17,6 @@ from jsonargparse.typing import register_type
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 import rffl_pl.models  # noqa: F401  # so that --model.network MNISTCNN needs no path
@@ -347,12 +346,6 @@ class FederatedCLI(LightningCLI):
         """As the base class does; a mistake leaves nothing behind."""
         with self._reserved.unless_a_mistake():
             super()._run_subcommand(subcommand)
-
-    def after_fit(self) -> None:
-        """Complete W&B's files."""
-        for logger in self.trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                logger.experiment.finish()
 
     def _parse_ckpt_path(self) -> None:
         """Checkpoints hold no hyperparameters; whether one can be read is the strategy's to say."""

@@ -133,7 +133,7 @@ def test_interruptions_shift_no_round(rffl: Run, tmp_path: Path) -> None:
 
 def test_an_interrupted_run_is_asked_to_end(rffl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a rank that has ended sooner; it says how to go on all the same."""
-    monkeypatch.setattr(loggers, "close", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(loggers, "close", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     before = signal.getsignal(signal.SIGINT)
     try:
         ended = rffl(*DIGITS, *QUICK, "--trainer.callbacks+=tests.interruption.ControlC")
