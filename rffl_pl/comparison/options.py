@@ -17,7 +17,7 @@ _ASIDE = (
 _WHERE = "--data.data_dir"
 """Likewise of the package's own data sets; a class of a user's own may mean by it which data it is."""
 _LIMITS = ("--trainer.limit_val_batches", "--trainer.limit_test_batches")
-_ALL = ("None", "1.0")
+_ALL_OR_NONE = ("None", "1.0", "0", "0.0")
 _PRECISIONS = {"None": "32-true", "32": "32-true", "bf16": "bf16-mixed"}
 """Lightning's other words for a precision."""
 
@@ -44,8 +44,10 @@ def values_of(config: Mapping[str, Any]) -> dict[str, Any]:
     if (precision := str(typed.get("--trainer.precision", ""))) in _PRECISIONS:
         typed["--trainer.precision"] = _PRECISIONS[precision]
     asides = [*_ASIDE, *[_WHERE] * ("." not in str(typed.get("--data")))]
-    if all(str(typed.get(limit)) in _ALL for limit in _LIMITS):
-        asides.append("--data.eval_batch_size")  # else it says which examples are measured
+    size = typed.pop("--data.eval_batch_size", None)
+    for limit in _LIMITS:
+        if str(typed.get(limit)) not in _ALL_OR_NONE:  # else it changes no result
+            typed[limit] = f"{typed[limit]} in batches of {size}"
     return {
         option: value
         for option, value in typed.items()

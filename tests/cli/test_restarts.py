@@ -30,6 +30,14 @@ def test_a_restarted_job_goes_on_with_the_run_of_its_options(
     assert sorted(run.config()["seed_everything"] for run in runs) == [1, 1, 9]
 
 
+def test_a_finished_run_of_which_less_was_measured(rffl: Run) -> None:
+    """Measuring all is nothing that it was trained with; the size of a batch says which part of them was measured."""
+    args = (*DIGITS, "--run.name", "less", "--trainer.max_epochs", 1)
+    assert rffl(*args, "--trainer.limit_val_batches", 2).code == 0
+    again = rffl(*args, "--ckpt_path", "last")
+    assert (again.code, "nothing is left to do" in again.out) == (0, True), again.err
+
+
 def test_a_launch_that_ended_before_it_wrote_begins_where_it_began(
     rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

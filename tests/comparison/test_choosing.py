@@ -19,6 +19,7 @@ from rffl_pl.comparison.page import content, write
 from rffl_pl.comparison.reading import names as named
 from rffl_pl.comparison.reading import read, seconds
 from rffl_pl.comparison.rounds import played
+from rffl_pl.comparison.settings import differing
 from rffl_pl.errors import UserError
 from rffl_pl.runs import Round, RunFolder
 from tests.comparison.runs import copy
@@ -348,12 +349,18 @@ def test_data_of_ones_own_goes_by_where_it_lies() -> None:
         assert "--data.num_workers" not in options_of(config)
 
 
-@pytest.mark.parametrize(("limit", "counts"), [(None, False), (1.0, False), (0.5, True), (3, True)])
-def test_the_size_of_evaluated_batches(limit: float | None, counts: bool) -> None:
-    """It changes no result unless so many batches, or a share of them, are measured."""
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [(None, "None"), (1.0, "1.0"), (0, "0"), (0.5, "0.5 in batches of 8"), (3, "3 in batches of 8")],
+)
+def test_the_size_of_evaluated_batches(limit: float | None, told: str) -> None:
+    """It changes no result unless so many batches, or a share of them, are measured: then that is what differs."""
     for part in ("val", "test"):
         config = {"data": {"eval_batch_size": 8}, "trainer": {f"limit_{part}_batches": limit}}
-        assert ("--data.eval_batch_size" in options_of(config)) == counts
+        assert options_of(config) == {f"--trainer.limit_{part}_batches": told}
+    few, every = ({"data": {"eval_batch_size": 8}, "trainer": {"limit_val_batches": n}} for n in (limit, None))
+    differ = [] if limit is None else ["--trainer.limit_val_batches"]
+    assert differing([options_of(few), options_of(every)]) == differ
 
 
 def test_labels_that_stood_for_other_words(folders: list[Path], tmp_path: Path) -> None:
