@@ -353,7 +353,7 @@ def _watch_over(strategy: FederatedStrategy) -> None:
 
 def _company() -> list[Check]:
     """Whom this rank works for and with: it ends when they are gone."""
-    return [*([orphaned()] if launch.launched() else []), *_heartbeats]
+    return [*([orphaned()] if launch.seen_to() else []), *_heartbeats]
 
 
 def _rest(*, failed: bool) -> None:

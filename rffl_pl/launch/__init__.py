@@ -119,22 +119,38 @@ def _unnamed() -> str:
     return "none"
 
 
+_TASKS = {"srun": "SLURM_STEP_NUM_TASKS", "mpirun": "OMPI_COMM_WORLD_SIZE"}
+"""By which variable launchers say how many processes they have started."""
+
+
+def _tasks() -> dict[str, int]:
+    """How many processes this one is of, by the launcher that started them, where they are several."""
+    told = {name: os.environ.get(variable, "1") for name, variable in _TASKS.items()}
+    return {name: int(tasks) for name, tasks in told.items() if tasks.isdecimal() and int(tasks) > 1}
+
+
 def tell_of_tasks() -> None:
     """Say where srun or mpirun have started several processes that know nothing of one another."""
-    for launcher, variable in (("srun", "SLURM_STEP_NUM_TASKS"), ("mpirun", "OMPI_COMM_WORLD_SIZE")):
-        tasks = os.environ.get(variable, "1")
-        if not launched() and tasks.isdecimal() and int(tasks) > 1:
-            print(
-                f"Warning: {launcher} has started {tasks} processes, and each of them trains a federation of its own; "
-                "for the ranks of one have it start torchrun, once on every machine.",
-                file=sys.stderr,
-                flush=True,
-            )
+    for launcher, tasks in ({} if launched() else _tasks()).items():
+        print(
+            f"Warning: {launcher} has started {tasks} processes, and each of them trains a federation of its own; "
+            "for the ranks of one have it start torchrun, once on every machine.",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def launched() -> bool:
-    """Whether a launcher started this process and sees to its end; a shell in a job of Slurm's is none."""
+    """Whether this process knows that it is one of a launch; a shell in a job of Slurm's is none."""
     return world_size() > 1 or "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def seen_to() -> bool:
+    """Whether the process that started this one sees to its end: torchrun, ``--ranks``, srun and mpirun do.
+
+    A shell in which somebody has set WORLD_SIZE and RANK does not: what it left in the background outlives it.
+    """
+    return "TORCHELASTIC_RUN_ID" in os.environ or bool(launched() and _tasks())
 
 
 def again(words: list[str]) -> list[str]:

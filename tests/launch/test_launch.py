@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from rffl_pl import launch
+from rffl_pl import launch, strategy
 from rffl_pl.errors import UserError
 from rffl_pl.launch.fork import take_ranks
 from rffl_pl.launch.stopping import STOP
@@ -257,6 +257,23 @@ def test_who_has_a_launcher(monkeypatch: pytest.MonkeyPatch, environment: dict[s
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     assert launch.launched() == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "seen_to"),
+    [
+        ({"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}, True),
+        ({"SLURM_STEP_NUM_TASKS": "2", "WORLD_SIZE": "2"}, True),
+        ({"WORLD_SIZE": "2"}, False),
+        ({"SLURM_STEP_NUM_TASKS": "1", "WORLD_SIZE": "2"}, False),  # a job's shell
+        ({"SLURM_STEP_NUM_TASKS": "2"}, False),
+    ],
+)
+def test_whose_end_is_a_ranks_own(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], seen_to: bool) -> None:
+    """Ranks that somebody has set up by hand, and left in the background, outlive the shell."""
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    assert len(strategy._company()) == seen_to
 
 
 @pytest.mark.parametrize(
