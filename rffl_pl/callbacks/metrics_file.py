@@ -8,6 +8,8 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.loggers.logger import rank_zero_experiment
 
+from rffl_pl.runs.durable import written
+
 _OF = "/participant_"
 
 
@@ -48,10 +50,16 @@ class _Rows(ExperimentWriter):
         """Later."""
 
     def save(self) -> None:
-        """Write the rows that are new, the first of them into a file of their own."""
-        if self.metrics and not self.metrics_keys:
-            Path(self.metrics_file_path).unlink(missing_ok=True)
-        super().save()
+        """Write the rows that are new, the first of them into a file of their own.
+
+        Raises:
+            UserError: If there is no writing.
+        """
+        file = Path(self.metrics_file_path)
+        with written(file):
+            if self.metrics and not self.metrics_keys:
+                file.unlink(missing_ok=True)
+            super().save()
 
     def _record_new_keys(self) -> set[str]:
         new = super()._record_new_keys()

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -41,9 +42,26 @@ def put(files: Iterable[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
         for partial in partials.values():
             partial.unlink(missing_ok=True)
         end_if_asked(error)
-        raise UserError(
-            f"Expected to write {path}, but {why_not_written(error)}; make room, and go on with --ckpt_path last."
-        ) from error
+        raise _unwritten(path, error) from error
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Where something is written into a file without more ado, as a line is added.
+
+    Raises:
+        UserError: If the disk does not take it.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: BaseException) -> UserError:
+    return UserError(
+        f"Expected to write {path}, but {why_not_written(error)}; make room, and go on with --ckpt_path last."
+    )
 
 
 def end_if_asked(error: BaseException) -> None:

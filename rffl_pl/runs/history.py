@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.errors import UserError
+from rffl_pl.runs.durable import written
 from rffl_pl.runs.records import Round
 
 Mark = dict[str, int]
@@ -45,13 +46,18 @@ class History:
             self.append(entry)
 
     def append(self, entry: Round) -> None:
-        """Keep a round."""
-        if self.last is None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            self.file.unlink(missing_ok=True)
+        """Keep a round.
+
+        Raises:
+            UserError: If there is no writing.
+        """
         line = _line(entry)
-        with self.file.open("ab") as file:
-            file.write(line)
+        with written(self.file):
+            if self.last is None:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                self.file.unlink(missing_ok=True)
+            with self.file.open("ab") as file:
+                file.write(line)
         self.last = entry
         self._count, self._crc = self._count + 1, zlib.crc32(line, self._crc)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rffl_pl import RunFolder
-from rffl_pl.callbacks.metrics_file import ExperimentWriter
+from rffl_pl import Round, RunFolder, UserError
+from rffl_pl.callbacks.metrics_file import ExperimentWriter, MetricsFile
+from rffl_pl.runs.history import History
 from tests.cli.folders import DIGITS, Run
 from tests.conftest import only_run
 
@@ -24,3 +27,22 @@ def test_who_takes_part_for_the_first_time(rffl: Run, tmp_path: Path, monkeypatc
     asked = [[not math.isnan(loss) for loss in entry.measures["train_loss"]] for entry in rounds]
     assert len(rounds) == 6
     assert asked[0] != asked[1] or asked[1] != asked[2]
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """Of a round's files the sentence names that which does not fit, and how to go on."""
+    metrics, history = MetricsFile(tmp_path), History(tmp_path / "rounds.jsonl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    write: dict[str, Callable[[], object]] = {
+        "metrics.csv": lambda: metrics.log_metrics({"round": 1.0}, step=1),
+        "rounds.jsonl": lambda: history.append(Round(number=1, honest=1, members=[True])),
+    }
+    for name in write:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
+        try:
+            with pytest.raises(UserError) as caught:
+                write[name]()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        go_on = "make room, and go on with --ckpt_path last."
+        assert str(caught.value) == f"Expected to write {tmp_path / name}, but File too large; {go_on}"
