@@ -12,6 +12,7 @@ from weakref import WeakSet
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch import callbacks as lightnings
 from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.profilers import PyTorchProfiler
 
@@ -19,6 +20,7 @@ from rffl_pl import launch
 from rffl_pl.callbacks import (
     EndTogether,
     Interruption,
+    PredictionWriter,
     ReputationExchange,
     RoundCheckpoint,
     RoundProgress,
@@ -234,6 +236,40 @@ def keep_in(folder: RunFolder, callbacks: Iterable[Callback], options: Mapping[s
             _KEPT_IN_A_RUN.add(callback)
 
 
+def watch_measured_rounds(callbacks: Iterable[Callback], options: Mapping[str, Any]) -> None:
+    """Have EarlyStopping look after validation where not every round has one: after another it would find nothing."""
+    for callback in callbacks:
+        if isinstance(callback, lightnings.EarlyStopping) and callback.monitor == WATCHED and _every(options) > 1:
+            callback._check_on_train_epoch_end = False
+
+
+def check_loggers(loggers: Iterable[object]) -> None:
+    """See that no logger is to upload checkpoints, which Lightning's would leave out without a word.
+
+    Raises:
+        UserError: If one is.
+    """
+    for logger in loggers:
+        if isinstance(logger, WandbLogger) and logger._log_model:
+            raise UserError(
+                f"Expected --trainer.logger.log_model to be left alone, but got {logger._log_model}: a checkpoint of a "
+                "federation is a folder, and WandbLogger uploads files; leave it out, since a run keeps its "
+                "checkpoints in its folder."
+            )
+
+
+_LATE = (StandaloneReference, RunReport, EndTogether, RoundProgress, PredictionWriter, lightnings.Checkpoint)
+
+
+def sorted_late(trainer: Trainer) -> Trainer:
+    """The trainer, with what may take long before a first round, or instead of one, behind everybody else's callbacks.
+
+    Lightning puts that of ``max_time`` last: the report would not hear of it when it looks whether there is a round.
+    """
+    trainer.callbacks.sort(key=lambda one: isinstance(one, _LATE))  # type: ignore[attr-defined]  # Lightning's own
+    return trainer
+
+
 def _every(options: Mapping[str, Any]) -> int:
     """Every how many rounds something is measured."""
     return options.get("check_val_every_n_epoch") or 1
@@ -311,10 +347,12 @@ def federated_trainer(
         raise UserError("Expected callbacks without ReputationExchange, which comes with the server, but got one more.")
     check_watching(own, options)
     keep_in(folder, own, options)
+    watch_measured_rounds(own, options)
     logger = options.pop("logger", None)
     if isinstance(logger, str):
         raise UserError(f"Expected logger to be one that is made, as CSVLogger(...), but got {logger}.")
     given = [] if logger in (None, True, False) else [*logger] if isinstance(logger, Iterable) else [logger]
+    check_loggers(given)
     by_torchrun = of_torchrun(FederatedStrategy(options.pop("accelerator", None) or "auto", exchange=exchange))
     for name in RANKS:
         options.pop(name, None)
@@ -333,4 +371,4 @@ def federated_trainer(
         "logger": [*given, MetricsFile(folder.path)],
         "default_root_dir": str(folder.path),
     }
-    return Trainer(**chosen | options)
+    return sorted_late(Trainer(**chosen | options))

@@ -15,7 +15,6 @@ import yaml
 from jsonargparse import ArgumentError, Namespace
 from jsonargparse.typing import register_type
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
@@ -52,7 +51,7 @@ from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import header, sound
 from rffl_pl.runs.facts import LIMITS
 from rffl_pl.servers import Server
-from rffl_pl.trainer import DEFAULTS, check_watching, keep_in
+from rffl_pl.trainer import DEFAULTS, check_loggers, check_watching, keep_in, sorted_late, watch_measured_rounds
 
 
 def _tensor(numbers: Any) -> torch.Tensor:
@@ -297,22 +296,21 @@ class FederatedCLI(LightningCLI):
                 later = wandb_loggers(self.config.get(command, self.config).as_dict(), run, folder)
         else:  # the user's own, if any, and what the run folder is read by
             theirs = given if isinstance(given, list) else [given] if given else []
+            check_loggers(theirs)
             decided["logger"] = [*theirs, MetricsFile(folder)]
         # Before anybody begins an evaluation, or logs.
         own = config["callbacks"] or []
         keep_in(RunFolder(folder), own, config)
+        watch_measured_rounds(own, config)
         decided["callbacks"] = [Interruption(), Opening(later), *own]
         # These come last: the report needs what the exchange and the reference leave.
         ours = callbacks(command, config, run, folder)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": ours}
         try:
-            trainer = super().instantiate_trainer(**decided)
+            # The configuration is kept before what comes late begins.
+            return sorted_late(super().instantiate_trainer(**decided))
         except (ValueError, TypeError) as error:
             raise UserError(f"Expected options that Lightning's Trainer takes, but {sentence(error)}") from error
-        # These may take long before a first round, or instead of one; the configuration is kept before them.
-        late = (StandaloneReference, *map(type, ours), Checkpoint)
-        trainer.callbacks.sort(key=lambda one: isinstance(one, late))  # type: ignore[attr-defined]  # Lightning's own
-        return trainer
 
     def _set_seed(self) -> None:
         """As the base class does, once the seed is known to be one; it would take 0 where one is to be drawn."""

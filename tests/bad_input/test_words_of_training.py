@@ -132,6 +132,10 @@ OPTIONS: dict[str, Row] = {
     ),
     "a trial of several rounds": (("--trainer.fast_dev_run", 3), "--trainer.fast_dev_run to be left alone, but got 3"),
     "checkpoints of Lightning's": (("--trainer.plugins", "AsyncCheckpointIO"), "write checkpoints, but got AsyncCheck"),
+    "checkpoints for W&B": (
+        ("--trainer.logger", "WandbLogger", "--trainer.logger.log_model", "all"),
+        "--trainer.logger.log_model to be left alone, but got all: a checkpoint of a federation is a folder",
+    ),
     "no time": (("--trainer.max_time", "00:00:00:00"), "Expected time for a round, but a callback ends"),
     "no such time": (("--trainer.max_time", "soon"), "`Timer(duration='soon')` is not a valid duration"),
     "no such precision": (("--trainer.precision", 17), "precision to be 32-true or bf16-mixed, but got 17: "),

@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
     TQDMProgressBar,
 )
+from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from torch.optim import SGD
 
@@ -29,6 +30,7 @@ from rffl_pl.module import FederatedModule
 from rffl_pl.servers import FedAvg
 from rffl_pl.strategy import leave_process_group
 from tests.conftest import QUICK, ROOT, Ended, only_run
+from tests.python.test_python import small
 from tests.runs import digits
 
 
@@ -278,3 +280,29 @@ def test_a_rehearsal_of_lightnings_opens_nothing(
     assert "measured on 1 batch at most, as the trainer is told" in ended.out
     assert not list(tmp_path.rglob("*.wandb"))
     assert not list(tmp_path.rglob("summary.json"))
+
+
+@pytest.mark.parametrize("log_model", [True, "all"])
+def test_checkpoints_for_wandb(tmp_path: Path, log_model: Any) -> None:
+    """Its logger uploads files, and a checkpoint is a folder: it would upload none, without a word."""
+    logger = WandbLogger(save_dir=tmp_path, log_model=log_model)
+    with pytest.raises(UserError, match=f"--trainer.logger.log_model to be left alone, but got {log_model}: a check"):
+        federated_trainer(RFFL(), folder=RunFolder.make(tmp_path), logger=logger)
+
+
+def test_a_time_that_leaves_no_round(tmp_path: Path) -> None:
+    """A program is told what a command line is; it had neither rounds nor a word."""
+    trainer, module, data = small(RunFolder.make(tmp_path / "run"), max_time={"seconds": 0})
+    with pytest.raises(UserError, match="Expected time for a round, but a callback ends training before the first one"):
+        trainer.fit(module, data)
+    leave_process_group()
+
+
+def test_stopping_early_where_not_every_round_is_measured(tmp_path: Path) -> None:
+    """It looks after those that are, whatever it is told: after another there would be nothing to look at."""
+    early = EarlyStopping("accuracy/mean", mode="max", patience=1, min_delta=1, check_on_train_epoch_end=True)
+    run = RunFolder.make(tmp_path / "run")
+    trainer, module, data = small(run, max_epochs=8, callbacks=early, check_val_every_n_epoch=2)
+    trainer.fit(module, data)
+    leave_process_group()
+    assert len(run.rounds()) == 4
