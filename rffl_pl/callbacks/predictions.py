@@ -15,6 +15,7 @@ from torch import Tensor
 from rffl_pl.callbacks.find import named_alike
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.shown import batches
 from rffl_pl.strategy import FederatedStrategy
 
 
@@ -52,7 +53,9 @@ class PredictionWriter(BasePredictionWriter):
             total = pl_module.federation.total
             here = all(self.folder.predictions_file(i).is_file() for i in range(total))
             whose = f"{total} participants" if here else "this machine's participants"
-            print(f"predictions of {whose}: {self.folder.predictions_file(0).parent}", flush=True)
+            much = batches(trainer.limit_predict_batches)
+            few = "" if much is None else f"predicted {much} at most: the first ones, as the trainer is told\n"
+            print(f"{few}predictions of {whose}: {self.folder.predictions_file(0).parent}", flush=True)
 
     @staticmethod
     def _write(path: Path, probabilities: Tensor, names: Sequence[str], places: Sequence[str]) -> None:

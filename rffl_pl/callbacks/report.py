@@ -31,7 +31,7 @@ from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.checkpoint import header, sound
 from rffl_pl.runs.facts import last_round
 from rffl_pl.runs.history import History
-from rffl_pl.runs.shown import fitting, percent, table_of
+from rffl_pl.runs.shown import batches, fitting, percent, table_of
 from rffl_pl.runs.summarise import defined, summarise
 from rffl_pl.strategy import FederatedStrategy
 
@@ -91,6 +91,7 @@ class RunReport(Callback):
         """Take over the earlier rounds of a run that goes on; end what was interrupted after its last round."""
         assert isinstance(pl_module, FederatedModule)
         self._check_empty(trainer)
+        _check_trial(trainer)
         limit = last_round(trainer.max_epochs, trainer.max_steps)
         check_rounds(trainer.ckpt_path, pl_module.round, {"--trainer.max_epochs, or max_steps,": limit})
         self._before = pl_module.round
@@ -302,11 +303,23 @@ def _asked_to_end(exception: BaseException) -> str | None:
     return f"Stopped by {STOP.number.name}" if gone and STOP.comes(_MOMENT) else None
 
 
+def _check_trial(trainer: Trainer) -> None:
+    """See that a trial, which plays one round, does not go on from rounds that there are.
+
+    Raises:
+        UserError: If it does.
+    """
+    if trainer.fast_dev_run and trainer.ckpt_path is not None:  # type: ignore[attr-defined]  # Lightning's own
+        raise UserError(
+            f"Expected --trainer.fast_dev_run for a run that begins, since it plays one round, but got --ckpt_path "
+            f"{trainer.ckpt_path} beside it; leave one of them out."
+        )
+
+
 def _limited(limit: float) -> list[str]:
     """What is said where not every batch is evaluated, as in a trial by ``fast_dev_run``."""
-    if isinstance(limit, float) and limit == 1:  # one batch is a whole number
+    if (much := batches(limit)) is None:
         return []
-    much = f"{limit} batch{'es' * (limit != 1)}" if isinstance(limit, int) else f"{limit:.0%} of the batches"
     return [
         f"measured on {much} at most, as the trainer is told: the first ones, of sentences the shortest; "
         "--data.measurements draws some of all"

@@ -12,6 +12,16 @@ _ROWS = 20
 """Rows where there are more."""
 
 
+def batches(limit: float) -> str | None:
+    """How many batches are taken where a trainer's limit says how many; None of all.
+
+    As Lightning has it, a whole number is one of batches, and another a share of them.
+    """
+    if isinstance(limit, float):
+        return None if limit == 1 else f"{limit:.0%} of the batches"
+    return f"{limit} batch{'es' * (limit != 1)}"
+
+
 def table_of(summary: Summary) -> str:
     """A row per participant, or of some of many, then what is measured of all."""
     head = ("participant", "examples", "standalone", "final", "reputation", "quota", "removed in round")

@@ -453,6 +453,7 @@ def test_a_source_beside_each_prediction(rffl: Callable[..., Ended], tmp_path: P
     checkpoint = ("--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt")
     ended = forked(2, "predict", *checkpoint, *few, root=tmp_path / "two")
     assert ended.code == 0, ended.err
+    assert "predicted 2 batches at most: the first ones, as the trainer is told" in ended.out
     for i in range(3):
         (path,) = (tmp_path / "two").rglob(f"predictions/participant_{i}.csv")
         with path.open() as file:

@@ -306,3 +306,14 @@ def test_stopping_early_where_not_every_round_is_measured(tmp_path: Path) -> Non
     trainer.fit(module, data)
     leave_process_group()
     assert len(run.rounds()) == 4
+
+
+def test_a_trial_of_a_run_that_has_rounds(tmp_path: Path) -> None:
+    """It plays one round, and was told that there are fewer rounds than the checkpoint has."""
+    run = RunFolder.make(tmp_path / "run")
+    trainer, module, data = small(run)
+    trainer.fit(module, data)
+    trainer, module, data = small(RunFolder.make(tmp_path / "trial"), fast_dev_run=True)
+    with pytest.raises(UserError, match=r"--trainer\.fast_dev_run for a run that begins, .* but got --ckpt_path"):
+        trainer.fit(module, data, ckpt_path=run.checkpoints)
+    leave_process_group()
