@@ -16,7 +16,7 @@ from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.find import every
 from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
 from rffl_pl.callbacks.watching import check_logged
-from rffl_pl.errors import GO_ON, UserError, is_packaged, ones_own, path_of
+from rffl_pl.errors import GO_ON, UserError, is_packaged, path_of
 from rffl_pl.exchange import Traffic
 from rffl_pl.module import FederatedModule
 from rffl_pl.rehearsal.pieces import check_pieces
@@ -32,6 +32,7 @@ from rffl_pl.round.table import Table
 from rffl_pl.runs.checkpoint import sound
 from rffl_pl.servers import Server, Verdict
 from rffl_pl.servers.around import surrounded
+from rffl_pl.servers.base import at_work
 from rffl_pl.strategy import FederatedStrategy
 
 Memories = dict[int, dict[str, Tensor]]
@@ -72,15 +73,15 @@ class ReputationExchange(Callback):
         count_in_epochs(trainer)
         self._check_beside(trainer, pl_module)
         self._unstarted = _copy_of_ones_own(self.server)
-        with ones_own(self.server, "--server", "start"), warnings.catch_warnings():
+        with at_work(self.server, "start"), warnings.catch_warnings():
             if not trainer.is_global_zero:
                 warnings.simplefilter("ignore")  # rank 0 says it
             self.server.start(pl_module.task())
-        if len(getattr(self.server, "members", ())) != len(pl_module.data.shard_sizes):
-            raise UserError(
-                f"Expected start of --server {type(self.server).__name__} to call super().start(task), but it does "
-                "not; have it do so first."
-            )
+        for rule in surrounded(self.server):
+            if len(getattr(rule, "members", ())) != len(pl_module.data.shard_sizes):
+                raise UserError(
+                    f"Expected start of {rule.named} to call super().start(task), but it does not; have it do so first."
+                )
         if pl_module.federation.coalition is not None:
             check_shared(self.server, pl_module.initial_weights())
         if self._unstarted is not None:
@@ -175,7 +176,7 @@ class ReputationExchange(Callback):
         if self._unstarted is None or module.round not in _TRIED or not module.exchange.serves:
             return None
         restored = copy.deepcopy(self._unstarted)
-        taking = ones_own(self.server, "--server", "take back what its state_dict gives", GO_ON)
+        taking = at_work(self.server, "take back what its state_dict gives", GO_ON)
         with taking, warnings.catch_warnings(action="ignore"):
             restored.start(module.task())
             restored.load_state_dict(copy.deepcopy(self.server.state_dict()))
@@ -215,7 +216,7 @@ _TRIED = (2, 10)
 
 def _copy_of_ones_own(server: Server) -> Server | None:
     """A copy before it starts; None where all rules are the package's, and of one that cannot be copied."""
-    if not server.communicates or all(is_packaged(type(rule)) for rule in surrounded(server)):
+    if not server.communicates or is_packaged(type(server.answerable)):
         return None
     try:
         return copy.deepcopy(server)

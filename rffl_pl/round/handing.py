@@ -7,9 +7,9 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import ones_own
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.servers import Consensus, Server
+from rffl_pl.servers.base import at_work
 
 
 def shares_model(server: Server) -> TypeGuard[Consensus]:
@@ -33,7 +33,7 @@ def own_entries(server: Server, like: Tensor) -> Tensor:
     ones, played = torch.ones_like(like), server.round
     server.round = 0
     try:
-        with random_stream(0, like.device), ones_own(server, "--server", "keep what is a participant's own"):
+        with random_stream(0, like.device), at_work(server, "keep what is a participant's own"):
             kept = server.kept(ones) != 0
             if not kept.any():
                 return kept

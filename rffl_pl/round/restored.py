@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from rffl_pl.functional.fingerprints import close, fingerprints
 from rffl_pl.servers import Server, Verdict
-from rffl_pl.servers.around import innermost
 from rffl_pl.servers.base import FACTS
 
 _ADDRESS = re.compile(" at 0x[0-9a-f]+")
@@ -34,12 +33,12 @@ def warn_of_lost_state(server: Server, restored: Server) -> None:
         server: The server.
         restored: One that is made anew and has taken its state, and decides otherwise.
     """
-    here, there = (fingerprints(innermost(one)) for one in (server, restored))
-    here.pop("round", None)  # in which whoever could not decide is behind
-    # Where an object lies says nothing of it.
-    differs = (name for name in here if _ADDRESS.sub("", here[name]) != _ADDRESS.sub("", there.get(name, "")))
+    here, there = (fingerprints(one.answerable) for one in (server, restored))
+    # What the package's own classes keep differs since something else does; where an object lies says nothing of it.
+    own = (name for name in here if name not in server.answerable._of_every_server)
+    differs = (name for name in own if _ADDRESS.sub("", here[name]) != _ADDRESS.sub("", there.get(name, "")))
     warnings.warn(
-        f"--server {type(server).__name__} decides otherwise where it goes on from its state_dict, as after an "
+        f"{server.answerable.named} decides otherwise where it goes on from its state_dict, as after an "
         f"interruption, since its {next(differs, 'state')} is another; have state_dict and load_state_dict keep it.",
         stacklevel=2,
     )

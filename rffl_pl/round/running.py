@@ -93,7 +93,7 @@ class RunningStatistics:
         with random_stream(0, rows.device), of_server(self.server, "pool running statistics", self.number):
             assert isinstance(self.server, Consensus)
             pooled = self.server.pool(rows, verdict.weights[used].to(rows.device))
-        self.server.check_entries("what pool gives", pooled, self.size, "running statistics")
+        self.server.answerable.check_entries("what pool gives", pooled, self.size, "running statistics")
         # A variance stays positive, and what is the same everywhere stays the same, however sums are rounded.
         return pooled.to(rows).clamp(lowest, highest)
 

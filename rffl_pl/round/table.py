@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from rffl_pl.adversaries import Cast
-from rffl_pl.errors import GO_ON, is_packaged, ones_own
+from rffl_pl.errors import GO_ON, is_packaged
 from rffl_pl.exchange import Exchange
 from rffl_pl.federation import Federation
 from rffl_pl.functional.streams import random_stream
 from rffl_pl.servers import Server
-from rffl_pl.servers.around import innermost
+from rffl_pl.servers.base import at_work
 from rffl_pl.training.cohort import Cohort
 from rffl_pl.training.schedule import Precision, Schedule
 
@@ -65,7 +65,7 @@ class Table:
 
     def drawing_ones_own(self, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
         """Likewise where the package's own rules draw nothing, and a stream for each participant takes its time."""
-        return nullcontext() if is_packaged(type(innermost(self.server))) else self.drawing(purpose, *coordinates)
+        return nullcontext() if is_packaged(type(self.server.answerable)) else self.drawing(purpose, *coordinates)
 
     @property
     def hands_models(self) -> bool:
@@ -93,4 +93,4 @@ class Table:
 
 def of_server(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
     """Where a server that may be a user's own does its part in a round, counted from 0."""
-    return ones_own(server, "--server", f"{doing} in round {number + 1}", GO_ON)
+    return at_work(server, f"{doing} in round {number + 1}", GO_ON)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, is_packaged
 from rffl_pl.servers.base import Server, Task
 from rffl_pl.servers.consensus import Consensus
 
@@ -38,6 +38,13 @@ class Around(Consensus):
         super().__init__()
         self.whole = rule.whole
         self.gives_all = self.gives_all and rule.gives_all
+        for depth, one in enumerate(surrounded(rule), 1):
+            one.given_by = self.given_by + depth * ".rule"
+
+    @property
+    def answerable(self) -> Server:
+        inner = self.inner.answerable
+        return inner if is_packaged(type(self)) and not is_packaged(type(inner)) else self
 
     @property
     def round(self) -> int:
@@ -107,6 +114,10 @@ class Around(Consensus):
         inner = self.inner.state_dict()
         vectors = {name: inner.pop(name) for name in [*inner] if name in (self.inner.by_coordinate or ())}
         return super().state_dict() | {"rule": inner, "rule_vectors": vectors, "rule_kind": type(self.inner).__name__}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        super().check_state({name: value for name, value in state.items() if name not in ("rule", "rule_vectors")})
+        self.inner.check_state(state.get("rule", {}) | state.get("rule_vectors", {}))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave.

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
@@ -218,8 +219,11 @@ class Server(ParticipantSide, ABC):
     `Evidence`, and combines by `Evidence.combined`, does not, and can be sharded.
     """
 
+    given_by: str = "--server"
+    """The option that its class is given by; of a rule that others are around ``--server.rule``."""
+
     _of_every_server: ClassVar[frozenset[str]] = frozenset({"coordinates", "examples", "layers", "members", "round"})
-    """Attributes that `start` gives values to, in whose place no option of a user's own would last."""
+    """Attributes that the package's classes give values to from `start` on: an option in their place would not last."""
 
     def __init__(self) -> None:
         self.coordinates = Coordinates(0)
@@ -228,6 +232,19 @@ class Server(ParticipantSide, ABC):
         self.members = torch.empty(0, dtype=torch.bool)
         self.round = 0
         self._task_seed = 0
+
+    @property
+    def named(self) -> str:
+        """By what and as what it was given, for messages: ``--server.rule Median``."""
+        return f"{self.given_by} {type(self).__name__}"
+
+    @property
+    def answerable(self) -> Server:
+        """Whose mistake it is when it fails: of it and the rules that it is around the first that is a user's own.
+
+        Where all are the package's, itself.
+        """
+        return self
 
     def start(self, task: Task) -> None:
         """Called once before the first round.
@@ -292,10 +309,7 @@ class Server(ParticipantSide, ABC):
         if drawn:
             self.check_drawn("combine uploads", drawn[0], uploads[0].device)
         if not isinstance(verdict, Verdict):
-            raise UserError(
-                f"Expected rule of --server {type(self).__name__} to return a Verdict, but got "
-                f"{type(verdict).__name__}."
-            )
+            raise UserError(f"Expected rule of {self.named} to return a Verdict, but got {type(verdict).__name__}.")
         self._check_verdict(verdict)
         self.members = before & verdict.members
         gone = (before & ~self.members).nonzero().flatten()
@@ -334,7 +348,7 @@ class Server(ParticipantSide, ABC):
         """
         if self.drawn(device) != before:
             raise UserError(
-                f"Expected --server {type(self).__name__} to {doing} without drawing at random under --exchange "
+                f"Expected {self.answerable.named} to {doing} without drawing at random under --exchange "
                 "sharded, where every rank would draw the same numbers for other coordinates, but it draws; give "
                 "--exchange central, or draw what is of participants before anything is combined."
             )
@@ -350,7 +364,7 @@ class Server(ParticipantSide, ABC):
             self.check_entries(what, values, len(self.members), "participants")
         if verdict.members.dtype != torch.bool:
             raise UserError(
-                f"Expected members of --server {type(self).__name__} to be True or False for every participant, but "
+                f"Expected members of {self.named} to be True or False for every participant, but "
                 f"got {verdict.members.dtype}."
             )
         self.check_finite("weights", verdict.weights)
@@ -358,7 +372,7 @@ class Server(ParticipantSide, ABC):
         apart = verdict.quotas[~((verdict.quotas >= 0) & (verdict.quotas <= 1))]
         if len(apart):
             raise UserError(
-                f"Expected quotas of --server {type(self).__name__} to be shares, between 0 and 1, but got "
+                f"Expected quotas of {self.named} to be shares, between 0 and 1, but got "
                 f"{float(apart[0]):g} in round {self.round + 1}."
             )
 
@@ -370,7 +384,7 @@ class Server(ParticipantSide, ABC):
         """
         if not isinstance(values, Tensor) or values.shape != (count,):
             raise UserError(
-                f"Expected {what} of --server {type(self).__name__} to be a tensor with an entry for each of {count} "
+                f"Expected {what} of {self.named} to be a tensor with an entry for each of {count} "
                 f"{of}, but got {described(values)}."
             )
 
@@ -387,7 +401,7 @@ class Server(ParticipantSide, ABC):
         """
         if not all_finite(values):
             raise UserError(
-                f"Expected {what} of --server {type(self).__name__} to be finite, but round "
+                f"Expected {what} of {self.named} to be finite, but round "
                 f"{number or self.round + 1} has NaN or infinity there; mend its rule and go on from the checkpoint "
                 "before with --ckpt_path last."
             )
@@ -398,20 +412,19 @@ class Server(ParticipantSide, ABC):
         number = self.round  # which is over by now
 
         def checked(participant: int) -> Tensor:
-            with ones_own(self, "--server", f"make a download in round {number}", GO_ON):
+            with at_work(self, f"make a download in round {number}", GO_ON):
                 step = download(participant)
             if not known or step is not known[0][0]:
                 self.check_entries("a download", step, self.coordinates.size, "coordinates")
                 if dtype not in (step.dtype, None):
                     raise UserError(
-                        f"Expected a download of --server {type(self).__name__} to be of the uploads' {dtype}, but got "
-                        f"{step.dtype}."
+                        f"Expected a download of {self.named} to be of the uploads' {dtype}, but got {step.dtype}."
                     )
                 self.check_finite("a download", step, number)
                 known[:] = [(step, changes_of(step))]
             elif changes_of(step) != known[0][1]:
                 raise UserError(
-                    f"Expected a download of --server {type(self).__name__} to stay as it is, but participant "
+                    f"Expected a download of {self.named} to stay as it is, but participant "
                     f"{participant}'s is the tensor of the one before, filled anew, which that one would get; return "
                     "a clone()."
                 )
@@ -442,15 +455,23 @@ class Server(ParticipantSide, ABC):
             UserError: If it has what no checkpoint keeps, or a vector of a part of the coordinates is not named in
                 `by_coordinate`.
         """
-        with ones_own(self, "--server", "give its state for a checkpoint", GO_ON):
+        with at_work(self, "give its state for a checkpoint", GO_ON):
             state = self.state_dict()
-        self._check_kept(state)
-        self._check_named(state)
+        self.check_state(state)
         return self._by_coordinate(state, self.coordinates.gathered)
 
     def load_whole_state(self, state: dict[str, Any]) -> None:
         """Restore what `whole_state` gave."""
         self.load_state_dict(self._by_coordinate(state, self.coordinates.of))
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """See that a checkpoint can keep what `state_dict` gives, and every rank its part of it.
+
+        Raises:
+            UserError: If not.
+        """
+        self._check_kept(state)
+        self._check_named(state)
 
     def _check_kept(self, state: dict[str, Any]) -> None:
         """See that all can be read back: NumPy's numbers cannot, though they look like Python's."""
@@ -458,7 +479,7 @@ class Server(ParticipantSide, ABC):
             lost = next(unkept(value), None)
             if lost is not None:
                 raise UserError(
-                    f"Expected state_dict of --server {type(self).__name__} to hold tensors and Python's own numbers "
+                    f"Expected state_dict of {self.named} to hold tensors and Python's own numbers "
                     f"and texts, which a checkpoint keeps, but {name} has {path_of(type(lost))}; give float(...) "
                     "or torch.as_tensor(...)."
                 )
@@ -472,7 +493,7 @@ class Server(ParticipantSide, ABC):
             values = state[name].values() if isinstance(state[name], dict) else [state[name]]
             if any(isinstance(value, Tensor) and value.shape == (here,) for value in values):
                 raise UserError(
-                    f"Expected by_coordinate of --server {type(self).__name__} to name all that has an entry per "
+                    f"Expected by_coordinate of {self.named} to name all that has an entry per "
                     f"coordinate, but {name} of its state_dict is not among them; add it."
                 )
 
@@ -480,6 +501,18 @@ class Server(ParticipantSide, ABC):
         """A state in which every vector that has an entry for each coordinate is changed."""
         names = [name for name in self.by_coordinate or () if name in state]
         return state | {name: _each(state[name], change) for name in names}
+
+
+def at_work(server: Server, doing: str, remedy: str = "mend it") -> AbstractContextManager[None]:
+    """Where a server does its part: `rffl_pl.errors.ones_own` of the rule that answers for it.
+
+    Args:
+        server: The server.
+        doing: What it does, say ``start``.
+        remedy: What to do about a failure.
+    """
+    rule = server.answerable
+    return ones_own(rule, rule.given_by, doing, remedy)
 
 
 def without_validation(server: Server) -> UserError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -45,6 +46,8 @@ class Mixing(Around):
     The rule decides by statistics of the mixed uploads; ``uploads`` of its evidence, and what it combines of them, are
     still those that were sent.
     """
+
+    _of_every_server: ClassVar[frozenset[str]] = Around._of_every_server | {"_mixing", "_weights", "_measured"}
 
     def __init__(self, *, rule: Consensus | None = None) -> None:
         super().__init__(Median() if rule is None else rule)

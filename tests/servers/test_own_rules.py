@@ -206,7 +206,7 @@ def test_a_decision_behind_mixing(mistake: str) -> None:
     told, expected = DECISIONS[mistake]
     with pytest.raises(UserError) as refusal:
         one_round(NNM(rule=Deciding(**told), tolerated=0), uploads(P, D, 1))
-    assert expected in str(refusal.value)
+    assert expected.replace("--server Deciding", "--server.rule Deciding") in str(refusal.value)
 
 
 def test_a_rule_that_hears_losses_behind_mixing() -> None:
