@@ -80,7 +80,8 @@ class ReputationExchange(Callback):
         for rule in surrounded(self.server):
             if len(getattr(rule, "members", ())) != len(pl_module.data.shard_sizes):
                 raise UserError(
-                    f"Expected start of {rule.named} to call super().start(task), but it does not; have it do so first."
+                    f"Expected start of {rule.given_as} to call super().start(task), but it does not; have it do "
+                    "so first."
                 )
         if pl_module.federation.coalition is not None:
             check_shared(self.server, pl_module.initial_weights())

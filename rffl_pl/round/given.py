@@ -27,7 +27,7 @@ def checked_model(server: Server, model: object, number: int) -> Tensor:
     assert isinstance(model, Tensor)
     if model.dtype != torch.float32:
         raise UserError(
-            f"Expected model_for of {server.answerable.named} to give float32, but got {model.dtype}; give "
+            f"Expected model_for of {server.answerable.given_as} to give float32, but got {model.dtype}; give "
             "model.float()."
         )
     server.check_finite("the model_for a participant", model, number + 1)
@@ -46,7 +46,7 @@ def kept(table: Table, participant: int, update: Tensor, number: int) -> Tensor:
         UserError: If the server's class has it keep another number of entries, or changes the update in place.
     """
     server = table.server
-    left = left_alone(f"kept of {server.answerable.named} to leave updates as they are", update)
+    left = left_alone(f"kept of {server.answerable.given_as} to leave updates as they are", update)
     with table.drawing_ones_own("kept", participant, number), keeping(server, number), left:
         own = server.kept(update)
     _check_shape("kept", server, own, update.shape)
@@ -63,11 +63,11 @@ def sent(
             changes what it is given in place.
     """
     server, seed = table.server, table.federation.seed_for("upload", participant, number)
-    given = left_alone(f"outgoing of {server.answerable.named} to leave updates as they are", upload, model)
+    given = left_alone(f"outgoing of {server.answerable.given_as} to leave updates as they are", upload, model)
     with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number), given:
         outgoing = server.outgoing(upload, memory, model)
     _check_shape("outgoing", server, outgoing, upload.shape)
-    check_tensors(f"outgoing of {server.answerable.named}", memory)
+    check_tensors(f"outgoing of {server.answerable.given_as}", memory)
     kept_apart(memory, upload, model)
     return outgoing.to(upload).contiguous()
 
@@ -82,7 +82,7 @@ def packed(server: Server, upload: Tensor, number: int) -> Tensor:
         payload: object = server.pack(upload)
     if not isinstance(payload, Tensor) or payload.dim() != 1 or payload.dtype != torch.uint8:
         raise UserError(
-            f"Expected pack of {server.answerable.named} to give bytes, a tensor [K] of uint8, but got "
+            f"Expected pack of {server.answerable.given_as} to give bytes, a tensor [K] of uint8, but got "
             f"{described(payload, dtype=True)}; a tensor of another type has them as flatten().view(torch.uint8)."
         )
     return payload
@@ -113,5 +113,6 @@ def _check_shape(method: str, server: Server, given: object, shape: Sequence[int
     """
     if not isinstance(given, Tensor) or given.shape != torch.Size(shape):
         raise UserError(
-            f"Expected {method} of {server.answerable.named} to give shape {list(shape)}, but got {described(given)}."
+            f"Expected {method} of {server.answerable.given_as} to give shape {list(shape)}, but got "
+            f"{described(given)}."
         )

@@ -38,7 +38,7 @@ def warn_of_lost_state(server: Server, restored: Server) -> None:
     own = (name for name in here if name not in server.answerable._of_every_server)
     differs = (name for name in own if _ADDRESS.sub("", here[name]) != _ADDRESS.sub("", there.get(name, "")))
     warnings.warn(
-        f"{server.answerable.named} decides otherwise where it goes on from its state_dict, as after an "
+        f"{server.answerable.given_as} decides otherwise where it goes on from its state_dict, as after an "
         f"interruption, since its {next(differs, 'state')} is another; have state_dict and load_state_dict keep it.",
         stacklevel=2,
     )

@@ -105,7 +105,7 @@ class Around(Consensus):
         return self.inner.pool(statistics, weights)
 
     def stride(self, combined: Tensor) -> Tensor:
-        return self.inner.stride(combined)
+        return self.inner.checked_stride(combined)
 
     def settings(self, prefix: str = "") -> dict[str, str]:
         return super().settings(prefix) | self.inner.settings(f"{prefix}.rule")

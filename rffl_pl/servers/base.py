@@ -234,7 +234,7 @@ class Server(ParticipantSide, ABC):
         self._task_seed = 0
 
     @property
-    def named(self) -> str:
+    def given_as(self) -> str:
         """By what and as what it was given, for messages: ``--server.rule Median``."""
         return f"{self.given_by} {type(self).__name__}"
 
@@ -309,7 +309,7 @@ class Server(ParticipantSide, ABC):
         if drawn:
             self.check_drawn("combine uploads", drawn[0], uploads[0].device)
         if not isinstance(verdict, Verdict):
-            raise UserError(f"Expected rule of {self.named} to return a Verdict, but got {type(verdict).__name__}.")
+            raise UserError(f"Expected rule of {self.given_as} to return a Verdict, but got {type(verdict).__name__}.")
         self._check_verdict(verdict)
         self.members = before & verdict.members
         gone = (before & ~self.members).nonzero().flatten()
@@ -348,7 +348,7 @@ class Server(ParticipantSide, ABC):
         """
         if self.drawn(device) != before:
             raise UserError(
-                f"Expected {self.answerable.named} to {doing} without drawing at random under --exchange "
+                f"Expected {self.answerable.given_as} to {doing} without drawing at random under --exchange "
                 "sharded, where every rank would draw the same numbers for other coordinates, but it draws; give "
                 "--exchange central, or draw what is of participants before anything is combined."
             )
@@ -364,7 +364,7 @@ class Server(ParticipantSide, ABC):
             self.check_entries(what, values, len(self.members), "participants")
         if verdict.members.dtype != torch.bool:
             raise UserError(
-                f"Expected members of {self.named} to be True or False for every participant, but "
+                f"Expected members of {self.given_as} to be True or False for every participant, but "
                 f"got {verdict.members.dtype}."
             )
         self.check_finite("weights", verdict.weights)
@@ -372,7 +372,7 @@ class Server(ParticipantSide, ABC):
         apart = verdict.quotas[~((verdict.quotas >= 0) & (verdict.quotas <= 1))]
         if len(apart):
             raise UserError(
-                f"Expected quotas of {self.named} to be shares, between 0 and 1, but got "
+                f"Expected quotas of {self.given_as} to be shares, between 0 and 1, but got "
                 f"{float(apart[0]):g} in round {self.round + 1}."
             )
 
@@ -384,7 +384,7 @@ class Server(ParticipantSide, ABC):
         """
         if not isinstance(values, Tensor) or values.shape != (count,):
             raise UserError(
-                f"Expected {what} of {self.named} to be a tensor with an entry for each of {count} "
+                f"Expected {what} of {self.given_as} to be a tensor with an entry for each of {count} "
                 f"{of}, but got {described(values)}."
             )
 
@@ -401,7 +401,7 @@ class Server(ParticipantSide, ABC):
         """
         if not all_finite(values):
             raise UserError(
-                f"Expected {what} of {self.named} to be finite, but round "
+                f"Expected {what} of {self.given_as} to be finite, but round "
                 f"{number or self.round + 1} has NaN or infinity there; mend its rule and go on from the checkpoint "
                 "before with --ckpt_path last."
             )
@@ -418,13 +418,13 @@ class Server(ParticipantSide, ABC):
                 self.check_entries("a download", step, self.coordinates.size, "coordinates")
                 if dtype not in (step.dtype, None):
                     raise UserError(
-                        f"Expected a download of {self.named} to be of the uploads' {dtype}, but got {step.dtype}."
+                        f"Expected a download of {self.given_as} to be of the uploads' {dtype}, but got {step.dtype}."
                     )
                 self.check_finite("a download", step, number)
                 known[:] = [(step, changes_of(step))]
             elif changes_of(step) != known[0][1]:
                 raise UserError(
-                    f"Expected a download of {self.named} to stay as it is, but participant "
+                    f"Expected a download of {self.given_as} to stay as it is, but participant "
                     f"{participant}'s is the tensor of the one before, filled anew, which that one would get; return "
                     "a clone()."
                 )
@@ -479,7 +479,7 @@ class Server(ParticipantSide, ABC):
             lost = next(unkept(value), None)
             if lost is not None:
                 raise UserError(
-                    f"Expected state_dict of {self.named} to hold tensors and Python's own numbers "
+                    f"Expected state_dict of {self.given_as} to hold tensors and Python's own numbers "
                     f"and texts, which a checkpoint keeps, but {name} has {path_of(type(lost))}; give float(...) "
                     "or torch.as_tensor(...)."
                 )
@@ -493,7 +493,7 @@ class Server(ParticipantSide, ABC):
             values = state[name].values() if isinstance(state[name], dict) else [state[name]]
             if any(isinstance(value, Tensor) and value.shape == (here,) for value in values):
                 raise UserError(
-                    f"Expected by_coordinate of {self.named} to name all that has an entry per "
+                    f"Expected by_coordinate of {self.given_as} to name all that has an entry per "
                     f"coordinate, but {name} of its state_dict is not among them; add it."
                 )
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
+from rffl_pl.functional.fingerprints import described
 from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.servers.base import Server, Task, Verdict
 from rffl_pl.servers.evidence import Evidence
@@ -101,17 +102,13 @@ class Consensus(Server):
     def rule(self, evidence: Evidence) -> Verdict:
         some = len(evidence.senders) > 0
         weights = self.decided(evidence) if some else evidence.squared_norms
-        step = evidence.combined(self.combine, weights, whole=self.whole)
-        step = self.stride(step) if some else step
-        self.check_entries("the step", step, self.coordinates.size, "coordinates")
-        self.check_finite("the step", step)
+        step = evidence.combined(self.checked_combine, weights, whole=self.whole)
+        step = self.checked_stride(step) if some else step
         if self.model is not None:
             # In the participants' own order of additions, so that the bits are theirs.
             self.model = self.model.to(step.device) + 0.0 + step
         self.current = torch.zeros_like(self.members).scatter(0, evidence.asked, True)
-        measured = self.measures(evidence, weights) if some else {}
-        for name, values in measured.items():
-            self.check_entries(name, values, len(weights), "uploads")
+        measured = self.checked_measures(evidence, weights) if some else {}
         everyone = evidence.spread(weights, 0.0)
         return Verdict(
             weights=everyone,
@@ -133,6 +130,46 @@ class Consensus(Server):
         self.check_entries("weights", weights, len(evidence.senders), "uploads")
         self.check_finite("weights", weights)
         return weights.cpu() if weights.is_floating_point() else weights.cpu().double()
+
+    def checked_combine(self, block: Tensor, weights: Tensor) -> Tensor:
+        """What `combine` makes of some coordinates ``[m, c]``, ``[c]``.
+
+        Raises:
+            UserError: If it has not every entry.
+        """
+        made: object = self.combine(block, weights)
+        if not isinstance(made, Tensor) or made.shape != block.shape[1:]:
+            raise UserError(
+                f"Expected combine of {self.given_as} to give shape {list(block.shape[1:])} of a block "
+                f"{list(block.shape)}, but got {described(made)}."
+            )
+        return made
+
+    def checked_stride(self, combined: Tensor) -> Tensor:
+        """The step that `stride` makes of what was combined ``[d]``.
+
+        Raises:
+            UserError: If it has not every entry, is of another type, or cannot be computed with.
+        """
+        step = self.stride(combined)
+        self.check_entries("the step", step, self.coordinates.size, "coordinates")
+        if step.dtype != combined.dtype:
+            raise UserError(
+                f"Expected the step of {self.given_as} to be of the uploads' {combined.dtype}, but got {step.dtype}."
+            )
+        self.check_finite("the step", step)
+        return step
+
+    def checked_measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
+        """What `measures` gives.
+
+        Raises:
+            UserError: If something has not a value for every upload.
+        """
+        measured = self.measures(evidence, weights)
+        for name, values in measured.items():
+            self.check_entries(name, values, len(weights), "uploads")
+        return measured
 
     def model_for(self, participant: int) -> Tensor | None:
         return None if self.current[participant] else self.model

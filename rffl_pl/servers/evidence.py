@@ -12,6 +12,7 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.functional import blocks
 from rffl_pl.functional.aggregation import squared_distances
+from rffl_pl.functional.fingerprints import described
 from rffl_pl.servers.coordinates import Coordinates
 
 
@@ -129,11 +130,11 @@ class Evidence:
         weights = weights[used].to(rows[0].device)
 
         def made(block: Tensor) -> Tensor:
-            entries = rule(block, weights)
-            if entries.shape != block.shape[1:]:
+            entries: object = rule(block, weights)
+            if not isinstance(entries, Tensor) or entries.shape != block.shape[1:]:
                 raise UserError(
-                    f"Expected what --server combines of a block {list(block.shape)} to have shape "
-                    f"{list(block.shape[1:])}, but got {list(entries.shape)}."
+                    f"Expected what evidence.combined is given to make shape {list(block.shape[1:])} of a block "
+                    f"{list(block.shape)}, but got {described(entries)}."
                 )
             return entries
 

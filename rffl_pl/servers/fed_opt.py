@@ -74,18 +74,18 @@ class FedOpt(Around):
             )
 
     def weigh(self, evidence: Evidence) -> Tensor:
-        return self.inner.weigh(evidence)
+        return self.inner.decided(evidence)
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
-        return self.inner.combine(block, weights)
+        return self.inner.checked_combine(block, weights)
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
-        return self.inner.measures(evidence, weights)
+        return self.inner.checked_measures(evidence, weights)
 
     @torch.no_grad()
     def stride(self, combined: Tensor) -> Tensor:
         self._move_to(combined)
-        self._place.grad = -self.inner.stride(combined)
+        self._place.grad = -self.inner.checked_stride(combined)
         self._optimizer.step()
         step = self._place.detach().clone()
         self._place.zero_()  # the optimizer only sees how far it goes; the model is kept elsewhere

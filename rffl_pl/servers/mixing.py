@@ -80,14 +80,11 @@ class Mixing(Around):
         mixed = Mixed.of(evidence, mixing, senders)
         weights = self.inner.decided(mixed)
         place = torch.searchsorted(evidence.senders, mixed.senders)
-        measured = self.inner.measures(mixed, weights)
-        for name, values in measured.items():
-            self.inner.check_entries(name, values, len(weights), "uploads")
         self._measured = {
             name: torch.full((len(evidence.senders),), torch.nan, dtype=torch.float64).scatter(
                 0, place, values.double().cpu()
             )
-            for name, values in measured.items()
+            for name, values in self.inner.checked_measures(mixed, weights).items()
         }
         shares = weights.double() @ mixing
         used = weights != 0
@@ -104,14 +101,14 @@ class Mixing(Around):
         count = len(evidence.senders)
         if not isinstance(mixing, Tensor) or mixing.dim() != 2 or not len(mixing) or mixing.shape[1] != count:
             raise UserError(
-                f"Expected mixing of --server {type(self).__name__} to be a matrix with a column for each of {count} "
+                f"Expected mixing of {self.given_as} to be a matrix with a column for each of {count} "
                 f"uploads and a row for each that is made of them, but got {described(mixing)}."
             )
         self.check_finite("mixing", mixing)
         return mixing.double().cpu()
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
-        return self.inner.combine(weighted_sum(block, self._mixing), self._weights.to(block.device))
+        return self.inner.checked_combine(weighted_sum(block, self._mixing), self._weights.to(block.device))
 
     def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
         shares = self._mixing / self._mixing.sum(1, keepdim=True)  # a clipped upload's are not clipped

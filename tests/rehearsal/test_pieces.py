@@ -198,7 +198,7 @@ class Halved(Whole):
 
 def test_what_is_made_of_all_at_once_is_looked_at() -> None:
     """A vector too short ends in a traceback of ours."""
-    with pytest.raises(UserError, match=r"combines of a block \[5, 300\] to have shape \[300\], but got \[5\]\."):
+    with pytest.raises(UserError, match=r"Halved to give shape \[300\] of a block \[5, 300\], but got shape \[5\]\."):
         one_round(Halved(), uploads(P, D, 1))
 
 

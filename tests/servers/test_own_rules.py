@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.servers import NNM, Consensus, Evidence, FedAvg, Server, Verdict
+from rffl_pl.servers import NNM, Consensus, Evidence, FedAvg, FedOpt, Server, Verdict
 from tests.bad_input.refusal import FIT, assert_refused
 from tests.cli.folders import Run
 from tests.conftest import only_run
@@ -107,7 +107,15 @@ DECISIONS: dict[str, tuple[dict[str, Any], str]] = {
     "weights by zero": ({"weigh": lambda evidence: evidence.examples / 0}, "weights of --server Deciding to be finite"),
     "a mean of means": (
         {"combine": lambda block, weights: block.mean()},
-        "what --server combines of a block [4, 30] to have shape [30], but got [].",
+        "combine of --server Deciding to give shape [30] of a block [4, 30], but got shape [].",
+    ),
+    "nothing combined": (
+        {"combine": lambda block, weights: None},
+        "combine of --server Deciding to give shape [30] of a block [4, 30], but got NoneType.",
+    ),
+    "a finer step": (
+        {"stride": lambda combined: combined.double()},
+        "the step of --server Deciding to be of the uploads' torch.float32, but got torch.float64.",
     ),
     "a step by zero": ({"stride": lambda combined: combined / 0}, "the step of --server Deciding to be finite, but ro"),
     "a step too short": (
@@ -134,6 +142,21 @@ def test_a_decision_that_is_none(mistake: str) -> None:
     assert expected in str(refusal.value)
     if mistake != "one measure of all":
         assert torch.equal(server.model, before)
+
+
+def test_a_server_that_combines_to_one_number() -> None:
+    """It spreads over all coordinates of a block."""
+
+    class Own(FedAvg):
+        def rule(self, evidence: Evidence) -> Verdict:
+            return downloading(evidence.combined(lambda block, _: block.sum(), evidence.examples))(
+                super().rule(evidence)
+            )
+
+    with pytest.raises(
+        UserError, match=r"what evidence\.combined is given to make shape \[30\] of a block \[4, 30\], but"
+    ):
+        one_round(Own(), uploads(P, D, 1))
 
 
 def test_members_that_are_changed_in_place() -> None:
@@ -198,14 +221,13 @@ def test_what_participants_send_behind_mixing() -> None:
     assert torch.equal(server.unpack(payload, D), sent)
 
 
-@pytest.mark.parametrize(
-    "mistake", ["weights of all in one", "weights by zero", "a mean of means", "one measure of all"]
-)
-def test_a_decision_behind_mixing(mistake: str) -> None:
-    """It ends in a traceback of ours, or the mixing is blamed."""
+@pytest.mark.parametrize("around", [NNM, FedOpt])
+@pytest.mark.parametrize("mistake", DECISIONS)
+def test_a_decision_within(mistake: str, around: Callable[..., Consensus]) -> None:
+    """It ends in a traceback of ours, or the rule around it is blamed."""
     told, expected = DECISIONS[mistake]
     with pytest.raises(UserError) as refusal:
-        one_round(NNM(rule=Deciding(**told), tolerated=0), uploads(P, D, 1))
+        one_round(around(rule=Deciding(**told)), uploads(P, D, 1))
     assert expected.replace("--server Deciding", "--server.rule Deciding") in str(refusal.value)
 
 
