@@ -101,6 +101,9 @@ class Around(Consensus):
     def unpack(self, payload: Tensor, dimension: int) -> Tensor:
         return self.inner.unpack(payload, dimension)
 
+    def combines(self, weights: Tensor) -> Tensor:
+        return self.inner.combines(weights)
+
     def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
         return self.inner.pool(statistics, weights)
 

@@ -71,6 +71,10 @@ class Consensus(Server):
         """
         return weighted_sum(block, weights)
 
+    def combines(self, weights: Tensor) -> Tensor:
+        """Which uploads ``[m]`` are combined, bool, with the weights that `weigh` has decided: all but those of 0."""
+        return weights != 0
+
     def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
         """What is made of the running statistics of a network with BatchNorm ``[m, S]``, ``[S]``.
 
@@ -102,7 +106,8 @@ class Consensus(Server):
     def rule(self, evidence: Evidence) -> Verdict:
         some = len(evidence.senders) > 0
         weights = self.decided(evidence) if some else evidence.squared_norms
-        step = evidence.combined(self.checked_combine, weights, whole=self.whole)
+        used = self.combines(weights) if some else None
+        step = evidence.combined(self.checked_combine, weights, used=used, whole=self.whole)
         step = self.checked_stride(step) if some else step
         if self.model is not None:
             # In the participants' own order of additions, so that the bits are theirs.

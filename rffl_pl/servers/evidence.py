@@ -110,24 +110,32 @@ class Evidence:
             return self.squared_norms
         return blocks.gram_times(self.uploads, weights, self.coordinates.add_up)
 
-    def combined(self, rule: Callable[[Tensor, Tensor], Tensor], weights: Tensor, *, whole: bool = False) -> Tensor:
-        """The vector ``[d]`` that a rule makes of the uploads whose weight is not 0; zeros without any.
+    def combined(
+        self,
+        rule: Callable[[Tensor, Tensor], Tensor],
+        weights: Tensor,
+        *,
+        used: Tensor | None = None,
+        whole: bool = False,
+    ) -> Tensor:
+        """The vector ``[d]`` that a rule makes of the uploads; zeros without any.
 
         Args:
             rule: Makes ``[c]`` of a block ``[k, c]`` of k uploads and their weights ``[k]``.
             weights: ``[m]``.
+            used: Of which uploads, ``[m]`` bool; by default those whose weight is not 0.
             whole: Whether one block has all coordinates that are here, in a second copy of the uploads.
 
         Raises:
             UserError: If it makes something else of one.
         """
-        used = weights.nonzero().flatten().tolist()
-        if not used:
+        those = (weights != 0 if used is None else used).nonzero().flatten().tolist()
+        if not those:
             here = self.coordinates.size
             return self.uploads[0].new_zeros(here) if len(self.uploads) else torch.zeros(here)
         self.combining()
-        rows = self.uploads if len(used) == len(weights) else [self.uploads[i] for i in used]
-        weights = weights[used].to(rows[0].device)
+        rows = self.uploads if len(those) == len(weights) else [self.uploads[i] for i in those]
+        weights = weights[those].to(rows[0].device)
 
         def made(block: Tensor) -> Tensor:
             entries: object = rule(block, weights)

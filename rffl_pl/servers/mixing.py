@@ -26,6 +26,9 @@ MIXABLE = (
 )  # fmt: skip
 """The package's rules that go by what mixing leaves: histories, losses and signs are not mixed."""
 
+_NOTHING = 1e-12
+"""Of what is added up so little is left where it cancels but for rounding."""
+
 
 class Mixing(Around):
     r"""Base of the rules that replace uploads by combinations of them before another rule sees those.
@@ -44,14 +47,22 @@ class Mixing(Around):
         UserError: Before the first round, if the rule is none that can be mixed for, or its own options do not fit.
 
     The rule decides by statistics of the mixed uploads; ``uploads`` of its evidence, and what it combines of them, are
-    still those that were sent.
+    still those that were sent. An upload weighs what its shares add up to; one whose shares cancel is combined all the
+    same.
     """
 
-    _of_every_server: ClassVar[frozenset[str]] = Around._of_every_server | {"_mixing", "_weights", "_measured"}
+    _of_every_server: ClassVar[frozenset[str]] = Around._of_every_server | {
+        "_mixing",
+        "_weights",
+        "_used",
+        "_counted",
+        "_measured",
+    }
 
     def __init__(self, *, rule: Consensus | None = None) -> None:
         super().__init__(Median() if rule is None else rule)
         self._mixing, self._weights = torch.empty(0), torch.empty(0)
+        self._used, self._counted = torch.empty(0, dtype=torch.bool), torch.empty(0, dtype=torch.bool)
         self._measured: dict[str, Tensor] = {}
 
     def check_rule(self) -> None:
@@ -87,8 +98,11 @@ class Mixing(Around):
             for name, values in self.inner.checked_measures(mixed, weights).items()
         }
         shares = weights.double() @ mixing
-        used = weights != 0
-        self._mixing, self._weights = mixing[used][:, shares != 0], weights[used]
+        rows = self.inner.combines(weights)
+        # Also where what an upload has in several cancels: a median of these is not their mean.
+        self._used = (mixing[rows] != 0).any(0)
+        self._counted = shares[self._used] != 0
+        self._mixing, self._weights = mixing[rows][:, self._used], weights[rows]
         return shares
 
     def _decided_mixing(self, evidence: Evidence) -> Tensor:
@@ -107,12 +121,24 @@ class Mixing(Around):
         self.check_finite("mixing", mixing)
         return mixing.double().cpu()
 
+    def combines(self, weights: Tensor) -> Tensor:
+        return self._used
+
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:
         return self.inner.checked_combine(weighted_sum(block, self._mixing), self._weights.to(block.device))
 
     def pool(self, statistics: Tensor, weights: Tensor) -> Tensor:
-        shares = self._mixing / self._mixing.sum(1, keepdim=True)  # a clipped upload's are not clipped
-        return self.inner.pool(weighted_sum(statistics, shares), self._weights.to(statistics.device))
+        counted = self._weights != 0
+        mixing = self._mixing[counted][:, self._counted]
+        sums = mixing.sum(1, keepdim=True)
+        if (sums.abs() <= _NOTHING * mixing.abs().sum(1, keepdim=True)).any():
+            raise UserError(
+                f"Expected the rows of mixing of {self.given_as} to have sums other than 0, which BatchNorm's running "
+                f"statistics are divided by, but got {float(sums.abs().min()):g}; write its pool, or take another "
+                "network."
+            )
+        # A clipped upload's are not clipped.
+        return self.inner.pool(weighted_sum(statistics, mixing / sums), self._weights[counted].to(statistics.device))
 
     def measures(self, evidence: Evidence, weights: Tensor) -> dict[str, Tensor]:
         return self._measured

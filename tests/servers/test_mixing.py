@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.optim import SGD
 
 from rffl_pl.functional.aggregation import nearest_mixing, squared_distances
 from rffl_pl.servers import (
@@ -306,6 +307,39 @@ class Answering(Mixing):
 def test_a_mixing_of_ones_own_that_is_none(made: object, expected: str, got: str) -> None:
     """What fits nothing ends in torch's words on shapes, or NaN is blamed on the weights of the rule within."""
     assert_refused(lambda: one_round(started(Answering(made), shards(6), 53), uploads(6, 53, 1)), expected, got)
+
+
+def test_a_mixing_whose_shares_cancel() -> None:
+    """What an upload has in several mixed ones adds up to 0, and is left out of a median of them."""
+    rows, centred = uploads(4, 53, 1), torch.eye(4) - 0.25
+    expected = step_of(one_round(Median(), rows - rows.mean(0)))
+    for server in (
+        Answering(centred),
+        FedOpt(rule=Answering(centred), optimizer=partial(SGD, lr=1.0)),
+        Bucketing(rule=Answering(centred), bucket=1),
+    ):
+        verdict = one_round(server, rows)
+        close(step_of(verdict), expected, 1e-5)
+        assert verdict.weights.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_running_statistics_where_shares_cancel(around: bool) -> None:
+    """They come with the uploads that count alone, or are divided by 0."""
+    signed = Answering(torch.tensor([[2.0, -1.0], [2.0, 1.0]]))
+    server = Bucketing(rule=signed, bucket=1) if around else signed
+    rows = uploads(2, 53, 1)
+    verdict = one_round(server, rows)
+    assert verdict.weights.tolist() == [2.0, 0.0]
+    close(step_of(verdict), 2 * rows[0].double(), 1e-5)
+    assert server.pool(torch.tensor([[3.0, 5.0]]), verdict.weights[:1]).tolist() == [3.0, 5.0]
+    nothing = Answering(torch.tensor([[1.0, -1.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]))
+    verdict = one_round(nothing, uploads(3, 53, 1))
+    assert_refused(
+        lambda: nothing.pool(torch.ones(3, 2), verdict.weights),
+        "rows of mixing of --server Answering to have sums other than 0, which BatchNorm's running statistics are",
+        "but got 0;",
+    )
 
 
 def test_single_precision_does_for_a_mixing() -> None:
