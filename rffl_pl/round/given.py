@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ def kept(table: Table, participant: int, update: Tensor, number: int) -> Tensor:
         UserError: If the server's class has it keep another number of entries, or changes the update in place.
     """
     server = table.server
-    left = left_alone(f"kept of {server.answerable.given_as} to leave updates as they are", update)
+    left = _left_alone(server, "kept", update)
     with table.drawing_ones_own("kept", participant, number), keeping(server, number), left:
         own = server.kept(update)
     _check_shape("kept", server, own, update.shape)
@@ -63,7 +63,7 @@ def sent(
             changes what it is given in place.
     """
     server, seed = table.server, table.federation.seed_for("upload", participant, number)
-    given = left_alone(f"outgoing of {server.answerable.given_as} to leave updates as they are", upload, model)
+    given = _left_alone(server, "outgoing", upload, model)
     with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number), given:
         outgoing = server.outgoing(upload, memory, model)
     _check_shape("outgoing", server, outgoing, upload.shape)
@@ -103,6 +103,14 @@ def unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> Te
             return torch.full((dimension,), torch.nan, device=payload.device)
     _check_shape("unpack", server, upload, (dimension,))
     return upload.to(payload.device, torch.float32)
+
+
+def _left_alone(server: Server, method: str, *tensors: Tensor) -> AbstractContextManager[None]:
+    """Where a rule that may be a user's own is given updates: the package's leave them, and to look takes its time."""
+    rule = server.answerable
+    if is_packaged(type(rule)):
+        return nullcontext()
+    return left_alone(f"{method} of {rule.given_as} to leave updates as they are", *tensors)
 
 
 def _check_shape(method: str, server: Server, given: object, shape: Sequence[int]) -> None:

@@ -15,7 +15,7 @@ from rffl_pl.adversaries import InnerProduct, Situation
 from rffl_pl.callbacks import ReputationExchange
 from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
-from rffl_pl.round.given import unpacked
+from rffl_pl.round.given import kept, sent, unpacked
 from rffl_pl.servers import NNM, Evidence, FedAvg, Verdict
 from tests.runs import federate
 
@@ -61,6 +61,16 @@ def test_what_nobody_can_send(what: str, expected: str) -> None:
     with pytest.raises(UserError) as refusal:
         federate(Sending(what=what))
     assert expected in str(refusal.value)
+
+
+def test_rules_of_the_package_are_not_looked_at() -> None:
+    """Every update is hashed, time and again, to see that rules leave it which always do: a tenth of a round."""
+    module = federate(NNM(rule=FedAvg()), rounds=1)
+    played = find(module.trainer, ReputationExchange)
+    assert played is not None
+    table, unread = played._table(module.trainer, module), torch.empty(4810, device="meta")
+    assert kept(table, 0, unread, 1).is_meta
+    assert not sent(table, 0, torch.zeros(4810), {}, unread, 1).any()
 
 
 class Travelling(FedAvg):
