@@ -373,7 +373,7 @@ class Server(ParticipantSide, ABC):
         if len(apart):
             raise UserError(
                 f"Expected quotas of {self.given_as} to be shares, between 0 and 1, but got "
-                f"{float(apart[0]):g} in round {self.round + 1}."
+                f"{float(apart[0])} in round {self.round + 1}; clamp(0, 1) what only rounding takes beyond."
             )
 
     def check_entries(self, what: str, values: Any, count: int, of: str) -> None:

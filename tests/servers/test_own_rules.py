@@ -63,6 +63,10 @@ VERDICTS: dict[str, tuple[Callable[[Verdict], Verdict], str]] = {
         lambda v: replace(v, measures={"spread": 3.0}),  # type: ignore[dict-item]
         "spread of --server Answering to be a tensor with an entry for each of 4 participants, but got float.",
     ),
+    "a quota by rounding": (
+        lambda v: replace(v, quotas=v.quotas + 3e-16),
+        "between 0 and 1, but got 1.0000000000000002 in round 1; clamp(0, 1) what only rounding takes beyond.",
+    ),
     "no download": (downloading(None), "a download of --server Answering to be a tensor with an entry for each of 30"),
     "half a download": (downloading(torch.ones(15)), "an entry for each of 30 coordinates, but got shape [15]."),
     "a finer download": (downloading(torch.ones(30).double()), "to be of the uploads' torch.float32, but got torch.fl"),
