@@ -15,7 +15,7 @@ from rffl_pl.functional import blocks
 from rffl_pl.functional.fingerprints import close
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.servers import Consensus, Server, Task
-from rffl_pl.servers.around import Around
+from rffl_pl.servers.around import surrounded
 from rffl_pl.servers.coordinates import Coordinates
 
 _ENTRIES = 512
@@ -66,10 +66,8 @@ def check_pieces(unstarted: Server, task: Task) -> None:
     Raises:
         UserError: If a rule combines coordinates by what stands beside them, as one of whole vectors does.
     """
-    rule, option = unstarted, "--server"
-    while isinstance(rule, Around) and not _combines_its_own_way(rule):
-        rule, option = rule.inner, f"{option}.rule"
-    if not isinstance(rule, Consensus) or rule.whole or not _combines_its_own_way(rule):
+    rule = next(filter(_combines_its_own_way, surrounded(unstarted)), None)
+    if not isinstance(rule, Consensus) or rule.whole:
         return
     try:
         once, twice, cut = (_steps(rule, task, pieces) for pieces in (1, 1, _PIECES))
@@ -77,7 +75,7 @@ def check_pieces(unstarted: Server, task: Task) -> None:
         return
     if _alike(once, twice) and not _alike(once, cut):
         raise UserError(
-            f"Expected combine of {option} {type(rule).__name__} to make every coordinate of what uploads have there "
+            f"Expected combine of {rule.given_as} to make every coordinate of what uploads have there "
             "alone, since it is given some coordinates at a time, but a block comes out otherwise than its pieces do; "
             "choose among whole uploads in weigh, by evidence.squared_distances say, or give the class whole = True, "
             "with which combine is given all coordinates at once."

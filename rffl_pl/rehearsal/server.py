@@ -23,14 +23,13 @@ def check_shardable(server: Server, cast: Cast) -> None:
     Raises:
         UserError: If somebody does.
     """
-    *around, rule = surrounded(server)
-    option = "--server" + ".rule" * len(around)
+    rule = innermost(server)
     whole = isinstance(rule, Consensus) and rule.whole
     if server.communicates and (rule.by_coordinate is None or whole):
         raise UserError(
-            f"Expected {option} to be one that works on a part of the coordinates under --exchange sharded, but got "
-            f"{type(rule).__name__}, whose {'whole is True' if whole else 'by_coordinate is None'}; give --exchange "
-            "central."
+            f"Expected {rule.given_by} to be one that works on a part of the coordinates under --exchange sharded, but "
+            f"got {type(rule).__name__}, whose {'whole is True' if whole else 'by_coordinate is None'}; give "
+            "--exchange central."
         )
     if cast.omniscient:
         names = ", ".join(sorted({type(attack).__name__ for attack in cast.omniscient.values()}))
