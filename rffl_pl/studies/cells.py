@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
@@ -9,7 +10,7 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +26,7 @@ from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.runs.facts import rounds_asked
 from rffl_pl.runs.folder import newest_result
 from rffl_pl.runs.written import code
-from rffl_pl.studies.own import WHERE_DATA_LIES, code_behind, contained, digest_of, of_package, source_of
+from rffl_pl.studies.own import WHERE_DATA_LIES, code_behind, contained, digest_of, of_package, own_in, source_of, whole
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import Place, Study, said
 
@@ -51,6 +52,7 @@ class Cell:
         settings: A digest of what its words say, see `settings_digest`.
         digest: Of all that its result depends on; the name of its folder.
         mates: A digest of what it has alike with those it can train with as one stack; empty if it trains alone.
+        own: What its words name of the user's own, each with the digest it had when this one was taken.
     """
 
     place: Place
@@ -60,6 +62,7 @@ class Cell:
     settings: str
     digest: str
     mates: str = ""
+    own: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{said(self.place)} seed={self.seed}"
@@ -86,6 +89,7 @@ def cells_of(
     """
     asked = ["--trainer.max_epochs", str(rounds), "--trainer.max_steps", "-1"] if rounds is not None else []
     known: dict[str, Place] = {}
+    within = functools.cache(whole)  # which most places name
     cells = []
     for place in study.places(only):
         words = [*study.words(place), *asked]
@@ -104,6 +108,7 @@ def cells_of(
         _check_players(study, settings)
         _check_whole(study, settings)
         length, of_words, mates = _rounds(study, settings), settings_digest(study, place), _mates(settings)
+        own = own_in(words, within)
         cells += [
             Cell(
                 place=place,
@@ -113,6 +118,7 @@ def cells_of(
                 settings=of_words,
                 digest=hashlib.sha256(f"{base} {seed}".encode()).hexdigest()[:16],
                 mates=mates,
+                own=own,
             )
             for seed in seeds
         ]
@@ -294,9 +300,19 @@ class CellFolder:
         """The run that has a whole result, if there is one."""
         return newest_result(self.path)
 
+    def runs(self) -> set[Path]:
+        """The folders of the runs that began."""
+        return {path.parent for path in self.path.glob("*/config.yaml")}
+
+    def set_aside(self, runs: Iterable[Path]) -> None:
+        """Have runs be none of the cell's, neither finished nor to be gone on with; what they left stays to be seen."""
+        for run in runs:
+            (self.path / "changed").mkdir(exist_ok=True)
+            run.rename(self.path / "changed" / run.name)
+
     def checkpoints(self) -> Path | None:
         """The folder of an interrupted run with the newest checkpoint: where that is damaged the one before will do."""
-        runs = [RunFolder(path.parent) for path in self.path.glob("*/config.yaml")]
+        runs = map(RunFolder, self.runs())
         newest = {path: run.checkpoints for run in runs if (path := run.newest_checkpoint())}
         return newest[max(newest, key=lambda path: path.stat().st_mtime)] if newest else None
 

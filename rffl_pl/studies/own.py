@@ -37,11 +37,36 @@ def digest_of(*parts: Any) -> str:
 
 def named_in(words: Sequence[str]) -> list[str]:
     """Digests of a user's own classes and files that words name; of the package's own there are none."""
+    return [digest for _, digest in _digests(words, whole)]
+
+
+def own_in(words: Sequence[str], within: Callable[[Path], str] | None = None) -> dict[str, str]:
+    """What words name of a user's own, each with its digest: as `named_in`, and configurations by what they say.
+
+    Args:
+        words: Of a command line.
+        within: The digest of a file or folder, `whole` by default.
+    """
+    named = ((option, said) for option, said in _options(words) if _is_configuration(option, said))
+    return {said: digest_of(_content(said)) for _, said in named} | dict(_digests(words, within or whole))
+
+
+def changed(words: Sequence[str], before: Mapping[str, str]) -> list[str]:
+    """Of what words named by `own_in` ``before`` that which is no longer the same, also in folders read meanwhile."""
+    _listing.cache_clear()
+    _code_in.cache_clear()
+    now = own_in(words)
+    return [said for said, digest in before.items() if now.get(said) != digest]
+
+
+def _digests(words: Sequence[str], within: Callable[[Path], str]) -> Iterator[tuple[str, str]]:
+    """A user's own classes and files that words name, and the digest of each."""
     leaves = list(_leaves(words))
     data = [said for option, said in leaves if option in ("data", "data.class_path")]
     published = not data or of_package(data[-1])
-    found = (contained(option, said, published) or code_behind(said) for option, said in leaves)
-    return [digest for digest in found if digest]
+    for option, said in leaves:
+        if digest := contained(option, said, published, within) or code_behind(said):
+            yield said, digest
 
 
 def not_found(words: Sequence[str]) -> list[str]:
@@ -68,20 +93,37 @@ def module_of(said: str) -> str | None:
 
 def _leaves(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Every option and what words say of it, also in configurations of a user's own and in JSON."""
+    for option, said in _options(words):
+        group = "" if option == "config" else option
+        if said.startswith(("{", "[")):
+            yield from _within(group, _read(said))
+        elif _is_configuration(option, said):
+            yield from _within(group, _content(said))
+        else:
+            yield option, said
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Every option with each word that is said of it."""
     option = ""
     for word in words:
         said = word
         if word.startswith("--"):
             option, _, said = word.removeprefix("--").partition("=")
             option = option.rstrip("+")
-        group = "" if option == "config" else option
-        if said.startswith(("{", "[")):
-            yield from _within(group, _read(said))
-        elif option == "config" or said.endswith((".yaml", ".yml")):
-            if os.path.isfile(path := os.path.expanduser(said)):
-                yield from _within(group, _read(Path(path).read_text(encoding="utf-8", errors="replace")))
-        elif said:
+        if said:
             yield option, said
+
+
+def _is_configuration(option: str, said: str) -> bool:
+    """Whether it is the name of one, not its text."""
+    return not said.startswith(("{", "[")) and (option == "config" or said.endswith((".yaml", ".yml")))
+
+
+def _content(configuration: str) -> Any:
+    """What a configuration of a user's own says; None of another."""
+    path = os.path.expanduser(configuration)
+    return _read(Path(path).read_text(encoding="utf-8", errors="replace")) if os.path.isfile(path) else None
 
 
 @functools.cache

@@ -28,6 +28,7 @@ from rffl_pl.launch.stopping import Stopped
 from rffl_pl.runs.durable import why_not_written
 from rffl_pl.strategy import leave_process_group
 from rffl_pl.studies.cells import Cell, CellFolder
+from rffl_pl.studies.own import changed
 from rffl_pl.studies.pack import Clock, together
 from rffl_pl.studies.study import RunWords
 from rffl_pl.studies.surroundings import spoken_into
@@ -84,7 +85,7 @@ def play(cell: Cell, root: Path, run: RunWords, patience: float = 0, clock: Cloc
             sentence: str | None = ""
             try:
                 with _undisturbed(folder.log):
-                    sentence = _sentence(run, words)
+                    sentence = _of_what_it_named(cell, folder, run, words)
             except KeyboardInterrupt:
                 sentence = None
             except OSError as error:  # of the log, maybe as it is closed; the run's own are in its sentence
@@ -120,6 +121,34 @@ def play_all(pack: Pack, root: Path, run: RunWords, patience: float) -> Outcomes
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         for number, outcome in together([partial(play, cell, root, run, 0) for cell in pack]):
             yield pack[number], outcome
+
+
+def _of_what_it_named(cell: Cell, folder: CellFolder, run: RunWords, words: list[str]) -> str | None:
+    """As `_sentence`; a run of other files or code than the cell was known by, as they may change for hours, is none.
+
+    That costs no more than the run's own reading of them.
+    """
+    before = folder.runs()
+    if sentence := _changed(cell):
+        return sentence
+    ended = _sentence(run, words)
+    if sentence := _changed(cell):
+        folder.set_aside(folder.runs() - before)
+        return sentence if ended is not None else None
+    return ended
+
+
+def _changed(cell: Cell) -> str:
+    """The sentence, also in the log, on what has changed since the cell's digest was taken; empty if nothing has."""
+    found = changed(cell.words, cell.own)
+    if not found:
+        return ""
+    sentence = (
+        f"Expected {found[0]} to stay as it was until the study has run, but it has changed since that began; run the "
+        "study again."
+    )
+    print(f"Error: {sentence}", file=sys.stderr)
+    return sentence
 
 
 def _sentence(run: RunWords, words: list[str]) -> str | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from rffl_pl.studies import play
 from rffl_pl.studies.cells import Cell
@@ -96,3 +98,61 @@ def test_a_file_system_without_locks(rffl: Run, tmp_path: Path, monkeypatch: pyt
     ended = rffl("study", study(tmp_path, text, "one.yaml"), "--root", tmp_path / "studies")
     assert ended.code == 0, ended.err
     assert {row["what"] for row in rows(tmp_path / "studies" / "one" / "results.csv")} == {"fine"}
+
+
+class Editing(Callback):
+    """Puts another file in the place of one while its run goes on, as who thinks that the study has long been over.
+
+    Args:
+        place: The file without its ending, so that the option itself names none.
+        ending: Its ending; the other has ``.new`` behind it.
+    """
+
+    def __init__(self, place: str, ending: str) -> None:
+        self.file = f"{place}{ending}"
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        shutil.copy(f"{self.file}.new", self.file)
+
+
+TABLE = "a,b,label\n" + "".join(f"{k % 7},{k % 3},{'xy'[k % 2]}\n" for k in range(80))
+OF_THE_TABLE = """\
+data: {{class_path: TableFile, init_args: {{train_file: {file}, examples_per_participant: 12}}}}
+model: {{network: {{class_path: Perceptron, init_args: {{inputs: 2, classes: 2}}}}, engine: stacked}}
+"""
+MINE = "from rffl_pl.servers import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n"
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".csv", 1), (".csv", 2), (".yaml", 1), (".py", 1)])
+def test_what_changes_while_a_study_runs_makes_no_results(
+    rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, pack: int
+) -> None:
+    """Results of the new file were kept under the old one's identity, and came back when the old one did."""
+    monkeypatch.syspath_prepend(tmp_path)
+    name, root = f"edited_{ending[1:]}_{pack}", tmp_path / "studies"
+    mine = {kind: tmp_path / f"{name}{kind}" for kind in (".csv", ".yaml", ".py")}
+    old = {".csv": TABLE, ".yaml": OF_THE_TABLE.format(file=mine[".csv"]), ".py": MINE}
+    more = {".csv": "1,2,x\n", ".yaml": "federation: {participants: 4}\n", ".py": "# changed\n"}
+    for kind, path in mine.items():
+        path.write_text(old[kind])
+        path.with_name(f"{path.name}.new").write_text(old[kind] + more[kind])
+    edit = f"--trainer.callbacks+={__name__}.Editing --trainer.callbacks.place {tmp_path / name}"
+    text = f"""\
+base: {DIGITS} --config {mine[".yaml"]} --trainer.max_epochs 1 {edit} --trainer.callbacks.ending {ending}
+axes: {{server: {{mine: --server {name}.Mine}}}}
+seeds: [1, 2]
+"""
+    words = ("study", study(tmp_path, text, "one.yaml"), "--root", root, "--pack", pack)
+    ended = rffl(*words)
+    assert ended.code == 1, ended.err
+    said = f"{name}.Mine" if ending == ".py" else mine[ending]
+    assert [line.partition(" (")[0] for line in ended.err.splitlines() if line.startswith("Failed: ")] == [
+        f"Failed: server=mine seed={seed}: Expected {said} to stay as it was until the study has run, but it has "
+        "changed since that began; run the study again."
+        for seed in (1, 2)
+    ]
+    assert rows(root / "one" / "results.csv") == []
+    assert rffl(*words).code == 0
+    assert len({row["cell"] for row in rows(root / "one" / "results.csv")}) == 2
+    mine[ending].write_text(old[ending])  # of which there is no result, in no folder either
+    assert rffl(*words, "--dry-run").out.count("to run; failed the last time") == 2
