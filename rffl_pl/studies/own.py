@@ -71,13 +71,21 @@ def _digests(words: Sequence[str], within: Callable[[Path], str]) -> Iterator[tu
 
 def not_found(words: Sequence[str]) -> list[str]:
     """What words name of a user's own, a module or a file, and is not found from here."""
-    named = {module: said for _, said in _leaves(words) if not os.path.exists(said) and (module := module_of(said))}
-    gone = []
+    leaves = list(_leaves(words))
+    named = {module: said for _, said in leaves if not os.path.exists(said) and (module := module_of(said))}
+    gone = [
+        said for option, said in leaves if _is_for_a_file(option) and _read(said) and not contained(option, said, True)
+    ]
     for module, said in named.items():
         with suppress(ImportError, ValueError):
             if importlib.util.find_spec(module) is None:
                 gone.append(said)
     return gone
+
+
+def _is_for_a_file(option: str) -> bool:
+    """Whether an option of the data names a file or folder; a path may also be a data set's on a hub."""
+    return option.startswith("data.") and option.rpartition(".")[2].rpartition("_")[2] in ("file", "folder")
 
 
 def of_package(kind: str) -> bool:

@@ -14,7 +14,7 @@ from rffl_pl.runs import Round, RunFolder
 from rffl_pl.studies import play, results
 from rffl_pl.studies.cells import Cell
 from rffl_pl.studies.own import digest_of
-from rffl_pl.studies.settings import of_today, settings_digest
+from rffl_pl.studies.settings import left_out, of_today, settings_digest
 from rffl_pl.studies.study import Study
 from tests.cli.folders import Run
 from tests.studies.files import DIGITS, rows, study
@@ -357,6 +357,21 @@ def test_results_that_know_the_words_alone(tmp_path: Path) -> None:
     assert len({*settings}) == 3
     told = [{"a": "b", "seed": "1", "rounds": "2", "settings": one} for one in settings]
     assert of_today(own, told) == (told[:2], 1)
+
+
+def test_a_file_that_is_not_found_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running the study again would not find it either; a data set's name on a hub, or nothing, is no file."""
+    (tmp_path / "there" / "d").mkdir(parents=True)
+    (tmp_path / "there" / "d" / "plain.csv").write_text("age,label\n1,0\n")
+    words = ["--data.train_file", "d/plain.csv", "--data.test_file", "null", "--data.path", "some/texts"]
+    own = Study(name="own", base=words, axes={"a": {"b": []}}, seeds=[1])
+    monkeypatch.chdir(tmp_path / "there")
+    assert left_out(own, 1).endswith("; run the study again.")
+    monkeypatch.chdir(tmp_path)
+    assert left_out(own, 1) == (
+        "Left out: 1 run that was run with other words, or files of yours, than own has now; it names d/plain.csv, "
+        "which is not found from here, so start in the folder that has it."
+    )
 
 
 def test_results_of_an_axis_that_is_gone(tmp_path: Path) -> None:
