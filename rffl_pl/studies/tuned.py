@@ -124,7 +124,7 @@ def tuned(study: Study, rows: Sequence[Row], axis: str, where: Mapping[str, set[
         short += [here | {axis: label} for label in tried if label not in whole] if tried else [here]
         if whole:
             best = chosen[place] = max(whole, key=whole.__getitem__)
-            ends += [here | {axis: best}] if _is_end(best, [*whole]) else []
+            ends += [here | {axis: best}] if _is_end(best, tried) else []
     if not chosen:
         raise UserError(
             f"Expected results of {study.name} with {VALIDATION} at all seeds for --tuned, but no label of {axis} has "

@@ -206,6 +206,9 @@ def test_what_lies_at_an_end_is_told(made: Made) -> None:
         assert ended.code == 0, ended.err
         sentence = f"Chosen at an end of rate, try beyond it: server=RFFL rate={highest}.\n"
         assert (sentence in ended.err) is told, ended.err
+    beyond = [row for row in made.rows if (row["rate"], row["seed"]) != ("0.8", "3")]
+    made.write(row | {"value": "1.0"} if row["rate"] == "0.4" else row for row in beyond if row["server"] == "RFFL")
+    assert "Chosen at an end" not in made.table("server", "attack", "--tuned", "rate").err  # 0.8 was tried, by halves
     made.write(row for row in made.rows if row["rate"] == "0.1")
     assert "Chosen at an end" not in made.table("server", "attack", "--tuned", "rate").err  # of one there is none
 
