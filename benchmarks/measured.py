@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from rffl_pl.studies import Study, results
+from rffl_pl.studies.settings import of_today
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "withstood.md"
@@ -27,7 +28,7 @@ def shown(text: str) -> str:
 def table() -> str:
     """Runs by server and task, first under attacks on the reward, then under those that know every upload."""
     study = Study.read(ROOT / "configs" / "studies" / "takeover.yaml")
-    rows = results.read(study, ROOT / "results" / "takeover" / "results.csv.gz")
+    rows, _ = of_today(study, results.read(study, ROOT / "results" / "takeover" / "results.csv.gz"))
     known = {(row["task"], row["attack"], row["server"], int(row["seed"])) for row in rows}
     asked, done = Counter[tuple[str, str, bool]](), Counter[tuple[str, str, bool]]()
     for place in study.places():
