@@ -493,7 +493,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         self.shards = divided(
             labels, rest, self.federation, self.split, num_classes=self.num_classes,
             each=self.examples_per_participant, adversary_examples=self.adversary_examples, generator=generator,
-            groups=groups,
+            groups=groups, class_names=self.class_names,
         )  # fmt: skip
 
     def _tell_of_classes(self) -> None:

@@ -44,6 +44,7 @@ def divided(
     adversary_examples: int,
     generator: torch.Generator,
     groups: Tensor | None,
+    class_names: Sequence[str] = (),
 ) -> list[Tensor]:
     """Everybody's shard, index vectors into the training examples: the honest participants' first.
 
@@ -57,6 +58,7 @@ def divided(
         adversary_examples: Size of an adversary's shard.
         generator: What is drawn at random comes from it.
         groups: Which training examples belong together, ``[n]``, if that is known.
+        class_names: What the classes are called; none where they have no names.
 
     Raises:
         UserError: If there are fewer examples than participants, or the split cuts what cannot be.
@@ -75,6 +77,7 @@ def divided(
         each=each or max(1, len(rest) // federation.honest),
         generator=generator,
         groups=None if groups is None else groups[rest],
+        class_names=class_names,
     )
     honest = [rest[shard] for shard in shards_of(split, pool)]
     if groups is not None and isinstance(split, GROUPS):

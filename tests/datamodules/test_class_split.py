@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,6 +96,19 @@ def test_a_class_without_examples(draw: str) -> None:
         "Expected training examples of class 0 for split CLA, but there are none that are not held out; lower "
         "--data.validation or take another --data.split, or correct num_classes of data of your own."
     )
+
+
+def test_classes_by_their_names() -> None:
+    """Who has a folder of images knows no numbers of classes, and there is none to correct."""
+    few = replace(pool(2, 10, torch.tensor([1] * 100 + [2] * 3), classes=3), class_names=("cat", "dog", "emu"))
+    with pytest.raises(UserError) as caught:
+        CLA().cut(few)
+    assert str(caught.value) == (
+        "Expected training examples of class cat for split CLA, but there are none that are not held out; lower "
+        "--data.validation or take another --data.split."
+    )
+    with pytest.raises(UserError, match="examples of class cat for split CLA with 2 participants"):
+        CLA(draw="disjoint").cut(few)
 
 
 @pytest.mark.parametrize("draw", ["auto", "released"])

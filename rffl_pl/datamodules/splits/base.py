@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +25,7 @@ class Pool:
         each: Examples per participant, on average: as many as were asked for, or all there are by N.
         generator: The only source of randomness, the same on every rank.
         groups: Which of them belong together, ``[n]`` int64 from 0 on, where the data set says so.
+        class_names: What the classes are called; none where they have no names.
     """
 
     labels: Tensor
@@ -32,6 +34,7 @@ class Pool:
     each: int
     generator: torch.Generator
     groups: Tensor | None = None
+    class_names: Sequence[str] = ()
 
 
 class Split(Configured, ABC):

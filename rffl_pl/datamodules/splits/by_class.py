@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -35,16 +36,17 @@ class CLA(Split):
 
     def cut(self, pool: Pool) -> list[Tensor]:
         """N shards of ``pool.each`` examples."""
-        labels, classes, generator = pool.labels, pool.num_classes, pool.generator
+        labels, classes, generator, names = pool.labels, pool.num_classes, pool.generator, pool.class_names
         counts = wanted(classes, pool.participants, pool.each)
         if self.draw == "disjoint" or (self.draw == "auto" and suffices(labels, counts)):
-            return by_class(labels, classes, pool.participants, pool.each, generator)
+            return by_class(labels, classes, pool.participants, pool.each, generator, names)
         if pool.each > len(labels):
             raise UserError(
                 f"Expected at least {pool.each} training examples for a shard of split CLA, but there are "
                 f"{len(labels)}; lower --data.examples_per_participant."
             )
-        shards = on_their_own(labels, counts, replacement=self.draw == "released", generator=generator)
+        released = self.draw == "released"
+        shards = on_their_own(labels, counts, replacement=released, generator=generator, names=names)
         shared, repeated = overlap(shards)
         rank_zero_warn(
             f"Split CLA drew {pool.participants} shards of {pool.each} examples each on its own: {shared:.1%} of the "
@@ -79,9 +81,14 @@ def suffices(labels: Tensor, counts: Tensor) -> bool:
 
 
 def by_class(
-    labels: Tensor, num_classes: int, participants: int, each: int, generator: torch.Generator
+    labels: Tensor,
+    num_classes: int,
+    participants: int,
+    each: int,
+    generator: torch.Generator,
+    names: Sequence[str] = (),
 ) -> list[Tensor]:
-    """Disjoint shards with `wanted` examples of every class.
+    """Disjoint shards with `wanted` examples of every class; those may have names.
 
     Raises:
         UserError: If a class has too few examples.
@@ -93,8 +100,8 @@ def by_class(
         if need > len(queue):
             enough = largest(torch.tensor([*map(len, queues)]), participants, each)
             raise UserError(
-                f"Expected at least {need} examples of class {c} for split CLA with {participants} participants and "
-                f"{each} examples each, but there are {len(queue)}; lower "
+                f"Expected at least {need} examples of class {names[c] if names else c} for split CLA with "
+                f"{participants} participants and {each} examples each, but there are {len(queue)}; lower "
                 + (f"--data.examples_per_participant to {enough} or " if enough else "")
                 + "--federation.participants, or leave --data.split.draw at auto for shards that overlap."
             )
@@ -126,10 +133,13 @@ def _from_behind(numbers: Tensor) -> Tensor:
     return numbers.flip(-1).cumsum(-1).flip(-1)
 
 
-def on_their_own(labels: Tensor, counts: Tensor, *, replacement: bool, generator: torch.Generator) -> list[Tensor]:
+def on_their_own(
+    labels: Tensor, counts: Tensor, *, replacement: bool, generator: torch.Generator, names: Sequence[str] = ()
+) -> list[Tensor]:
     """Shards with ``counts`` ``[N, C]`` examples of every class, each drawn from all examples of the class.
 
-    Without ``replacement`` an example comes again in a shard only after all others of its class.
+    Classes may have ``names``. Without ``replacement`` an example comes again in a shard only after all others of its
+    class.
 
     Raises:
         UserError: If a class has no example at all.
@@ -138,8 +148,9 @@ def on_their_own(labels: Tensor, counts: Tensor, *, replacement: bool, generator
     for c, found in enumerate(members):
         if len(found) == 0 and int(counts[:, c].sum()):
             raise UserError(
-                f"Expected training examples of class {c} for split CLA, but there are none that are not held "
-                "out; lower --data.validation or take another --data.split, or correct num_classes of data of your own."
+                f"Expected training examples of class {names[c] if names else c} for split CLA, but there are none "
+                "that are not held out; lower --data.validation or take another --data.split"
+                + ("." if names else ", or correct num_classes of data of your own.")
             )
 
     def draw(found: Tensor, count: int) -> Tensor:
