@@ -15,6 +15,9 @@ from torch.utils.data import TensorDataset
 
 from rffl_pl.errors import UserError
 
+_NUMBER = re.compile(r"([-+]?)(?=\.?\d)(0*)(\d*)(?:\.(\d*))?(?:[eE]([-+]?\d{1,9}))?", re.ASCII)
+"""Sign, zeros in front, what stands before the point and behind it, and the power of ten."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
@@ -76,7 +79,7 @@ def label_of(given: Any) -> str:
 
 
 def check_alike(names: Iterable[str], what: str, where: str, more: str = "") -> None:
-    """See that no number is there twice, with zeros behind a point and without; ``007`` is another name than ``7``.
+    """See that no number is there twice, in several spellings.
 
     Args:
         names: What classes or groups are called.
@@ -89,7 +92,7 @@ def check_alike(names: Iterable[str], what: str, where: str, more: str = "") -> 
     """
     found: dict[str, str] = {}
     for name in sorted(names):
-        other = found.setdefault(_without_zeros(name), name)
+        other = found.setdefault(spelling(name), name)
         if other != name:
             raise UserError(
                 f"Expected every number in {where} to be written in one way, but {other} and {name} are one, and would "
@@ -99,12 +102,24 @@ def check_alike(names: Iterable[str], what: str, where: str, more: str = "") -> 
 
 def written_alike(label: str, names: Iterable[str]) -> str | None:
     """The name that is the same number as a label, written in another way; None if none is."""
-    return next((name for name in names if _without_zeros(name) == _without_zeros(label)), None)
+    return next((name for name in names if spelling(name) == spelling(label)), None)
 
 
-def _without_zeros(name: str) -> str:
-    """A whole number without zeros behind a point, ``1`` of ``1.0``; any other name as it is."""
-    return re.sub(r"^([-+]?\d+)\.0*$", r"\1", name)
+def spelling(name: str) -> str:
+    """One text for all spellings of a number, ``1``, ``+1``, ``1.0`` and ``10e-1``; any other name as it is.
+
+    Zeros in front are kept, ``007`` is another name than ``7``. No digit is lost, as it would be in a float.
+    """
+    found = _NUMBER.fullmatch(name)
+    if found is None:
+        return name
+    sign, zeros, whole, behind, power = found.groups("")
+    zeros = zeros if whole else zeros[1:]  # one alone is the number's own
+    digits = (whole + behind).lstrip("0")
+    ending = len(digits) - len(digits.rstrip("0"))
+    if not digits:
+        return f"{zeros}0"
+    return f"{sign.strip('+')}{zeros}{digits.rstrip('0')}e{int(power or 0) - len(behind) + ending}"
 
 
 def by_number(label: str) -> tuple[bool, float, str]:

@@ -205,11 +205,15 @@ def test_labels_that_are_written_in_two_ways(tmp_path: Path) -> None:
         (("1", "1.0", "0"), "1 and 1.0"),
         (("-3.00", "-3", "x"), "-3 and -3.00"),
         (("2.", "2.0", "3"), "2. and 2.0"),
-        (("7", "007", "7.5", "7.50", "x", "x.0", "1e1", "10"), ""),
+        (("7.5", "7.50", "x"), "7.5 and 7.50"),
+        (("-0", "0", "1"), "-0 and 0"),
+        (("+1", "1", "0"), "+1 and 1"),
+        (("1e1", "10", ".5"), "10 and 1e1"),
+        (("7", "007", "x", "x.0", "00", "0", "1e", "1_0", "-7"), ""),
     ],
 )
-def test_numbers_with_zeros_behind_a_point(tmp_path: Path, labels: Sequence[str], named: str) -> None:
-    """``1`` and ``1.0`` became two classes without a word; names that differ in more are two."""
+def test_numbers_in_several_spellings(tmp_path: Path, labels: Sequence[str], named: str) -> None:
+    """``1`` and ``1.0`` became two classes without a word, as ``0`` and ``-0``; names that are no numbers are two."""
     train = write(tmp_path / "a.csv", [(f"film {i}", labels[i % len(labels)]) for i in range(80)])
     assert sorted(loaded(train, classes=[*labels]).class_names) == sorted(labels)
     if not named:
