@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
 from rffl_pl import launch
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import column_name, given_classes
@@ -43,7 +45,7 @@ class LabelledFile(FederatedDataModule):
     """Rows with labels of a ``.csv``, ``.tsv`` or ``.jsonl`` file.
 
     In a ``.csv`` file a field with commas, quotation marks or several lines stands in quotation marks, and those within
-    are doubled; in a ``.tsv`` file quotation marks are part of the text.
+    are doubled; in a ``.tsv`` file quotation marks are part of the text. Rows with nothing in any field are skipped.
 
     Labels may be any strings or numbers; sorted, they are the classes. With ``--data.split OWN`` every participant has
     a training file of its own, which the rank that hosts it reads and which need not be anywhere else. So may be its
@@ -213,18 +215,27 @@ class LabelledFile(FederatedDataModule):
                 f"{f'{names[0]} alone' if names else 'none'}; name another column with --data.label."
             )
         if self.given_classes is None:
-            self._check_gaps(names, where)
+            self._check_gaps(names, rows, where)
             two = ", or name both by --data.classes if they are two"
             check_alike(names, "classes", f"column {self.label} of {where}", two)
         self.class_names, self.num_classes = tuple(names), len(names)
 
-    def _check_gaps(self, names: Sequence[str], where: str) -> None:
-        """Refuse a word for a label that is missing, where others are numbers: it would be a class of its own."""
+    def _check_gaps(self, names: Sequence[str], rows: Sequence[Found], where: str) -> None:
+        """Tell of a word for a label that is missing, which is a class of its own; where others are numbers refuse it.
+
+        Among words it may be meant, as in none, mild and severe.
+        """
         gaps = [name for name in names if name.lower() in GAPS]
         if 0 < len(gaps) < len(names) and all(number_of(name) is not None for name in names):
             raise UserError(
                 f"Expected a number as label in column {self.label} of {where}, as other {self.noun}s have, but some "
                 f"have {gaps[0]!r}; take those out, or say with --data.classes that it is a class."
+            )
+        for gap in gaps:
+            rank_zero_warn(
+                f"In column {self.label} of {where} {gap!r} is a class of its own, of "
+                f"{sum(row.label == gap for row in rows)} {self.noun}s; take them out if they have no label, or say "
+                "with --data.classes that it is a class."
             )
 
     def _labelled(self, rows: Sequence[Found], where: str) -> Labelled:

@@ -191,6 +191,19 @@ def test_files_that_are_put_together(tmp_path: Path, between: str) -> None:
         loaded(tmp_path / "a.csv")
 
 
+def test_a_word_for_a_label_that_is_missing(tmp_path: Path) -> None:
+    """Among words it may be meant, and is told; classes that are given say so."""
+    rows = [(f"film {i}", ("good", "bad", "NA" if i < 20 else "bad")[i % 3]) for i in range(60)]
+    train = write(tmp_path / "a.csv", rows)
+    with pytest.warns(UserWarning, match="is a class of its own") as told:
+        assert loaded(train).class_names == ("NA", "bad", "good")
+    assert [str(warning.message) for warning in told] == [
+        f"In column label of --data.train_file {train} 'NA' is a class of its own, of 6 sentences; take them out if "
+        "they have no label, or say with --data.classes that it is a class."
+    ]
+    assert loaded(train, classes=["good", "bad", "NA"]).class_names == ("good", "bad", "NA")
+
+
 def test_labels_that_are_written_in_two_ways(tmp_path: Path) -> None:
     """They look alike, and are one class."""
     rows = [(text, ("caf\xe9", "cafe\u0301", "bar")[i % 3]) for i, (text, _) in enumerate(ROWS)]
