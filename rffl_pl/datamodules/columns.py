@@ -233,17 +233,17 @@ def _column(name: str, rows: Sequence[Row], at: int, category: bool) -> Numbers 
                 f"with --data.categories {listed(name)} that each of its values is a category."
             )
         return _numbers(name, [math.nan if (number := numbers.get(text)) is None else number for text in values])
-    if not category and len(texts) > MOST:
-        raise UserError(
-            f"Expected numbers in column {name}, or at most {MOST} different texts, but there are {len(texts)}, "
-            f"{texts[0]!r} in {_where(texts[0], rows, at)} for one; leave it out with --data.leave_out {listed(name)}, "
-            f"or say with --data.categories {listed(name)} that each is a category."
-        )
     said = [text for text in texts if text.lower() not in GAPS]
     if not category and all(map(_OTHER_NUMBER.fullmatch, said)):
         raise UserError(
             f"Expected numbers in column {name} as 1234.5, but {_where(said[0], rows, at)} has {said[0]!r}; write "
             f"them so, or say with --data.categories {listed(name)} that each is a category."
+        )
+    if not category and len(texts) > MOST:
+        raise UserError(
+            f"Expected numbers in column {name}, or at most {MOST} different texts, but there are {len(texts)}, "
+            f"{texts[0]!r} in {_where(texts[0], rows, at)} for one; leave it out with --data.leave_out {listed(name)}, "
+            f"or say with --data.categories {listed(name)} that each is a category."
         )
     return Categories(name, tuple(sorted(texts, key=by_number)))
 

@@ -209,6 +209,11 @@ MISTAKES: dict[str, tuple[str, Mapping[str, Any], str]] = {
     "names that YAML reads": ("a,label\n1,0\n", {"leave_out": [True]}, r"YAML reads one as True; quote it"),
     "decimal commas": ('a,label\n"1,5",0\n"2,5",1\n"2,5",1\n', {}, r"in column a as 1234\.5, but .* has '[12],5'"),
     "per cent": ("a,label\n" + "NA,1\n7%,0\n8%,1\n" * 3, {}, r"in column a as 1234\.5, but .* has '[78]%'"),
+    "many thousands": (
+        "a,label\n" + "".join(f'"1,{i:03}",{i % 2}\n' for i in range(200)),
+        {},
+        r"in column a as 1234\.5, but .* has '1,\d+'; write them so",
+    ),
     "semicolons": ("a;label\n1;0\n", {}, r"commas between the columns of .*, but its first line has semicolons"),
     "no rows": ("", {}, r"Expected rows in --data\.train_file .*, but it has none"),
     "labels alone": ("label\n0\n1\n", {}, r"a column beside the label in .*, but it has label alone"),
