@@ -122,7 +122,8 @@ def _check_once(names: Sequence[str], needed: Mapping[str, str], where: str, fil
 def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str) -> Iterator[tuple[int, Record]]:
     """Of fields between commas or tabs, whose names stand in the first line."""
     blank = next((number for number, line in enumerate(lines) if line.strip()), 0)
-    how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if kind == ".tsv" else {"strict": True}
+    quoted = {"strict": True, "skipinitialspace": True}  # as in: 1, "Zürich, West"
+    how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if kind == ".tsv" else quoted
     reader = csv.reader((line + "\n" for line in lines[blank:]), **how)
     read = blank
     try:

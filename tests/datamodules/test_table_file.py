@@ -268,6 +268,18 @@ def test_headers_as_people_write_them(tmp_path: Path) -> None:
     assert data_of(str(tmp_path / "a.csv"), label="label", categories=None, features="a").columns_read.entries == ["a"]
 
 
+def test_blanks_behind_commas(tmp_path: Path) -> None:
+    """Quotation marks behind them were part of the fields, and numbers became categories without a word."""
+    rows = [(f"{i}", f"{i % 5}, or more", "xy"[i % 2]) for i in range(40)]
+    for name, line in (("a", '"{}", "{}", "{}"\n'), ("b", '"{}","{}","{}"\n')):
+        text = "".join(line.format(*fields) for fields in [("age", "place", "outcome"), *rows])
+        (tmp_path / f"{name}.csv").write_text(text)
+    blanks, plain = (data_of(str(tmp_path / f"{name}.csv"), categories=None) for name in "ab")
+    assert blanks.columns_read == plain.columns_read
+    assert isinstance(plain.columns_read.columns[0], Numbers)
+    assert torch.equal(inputs(blanks), inputs(plain))
+
+
 def test_whole_numbers_of_json_are_one_category(tmp_path: Path) -> None:
     """pandas writes them with a point where there are gaps."""
     rows = [{"code": code, "outcome": i % 2} for i, code in enumerate([1, 1.0, True, "1", 2, None, 2.0, "2"] * 5)]
