@@ -25,8 +25,8 @@ def records(path: Path, option: str, encoding: str, needed: Mapping[str, str]) -
     """Every row, with the number of the line in which it ends.
 
     In a ``.csv`` file a field with commas, quotation marks or several lines stands in quotation marks, and those within
-    are doubled; in a ``.tsv`` file quotation marks are part of the text. Of the ways to write a name's characters in
-    Unicode all are one (NFC).
+    are doubled; blanks behind a comma are no part of a field. In a ``.tsv`` file quotation marks are part of the text.
+    Of the ways to write a name's characters in Unicode all are one (NFC). Rows with nothing in any field are none.
 
     Args:
         path: The file.
@@ -136,13 +136,10 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
         for fields in reader:
             read = blank + reader.line_num
             where = f"line {read}"
-            if not "".join(fields).strip() and len(fields) < 2:
-                continue  # a line with nothing in it
+            if len(fields) in (0, 1, len(names)) and not "".join(fields).strip():
+                continue  # a line with nothing in it, or with commas alone, as Excel leaves them below a table
             if len(fields) != len(names):
-                raise UserError(
-                    f"Expected {len(names)} fields in every line of {file}, as in its first, but {where} has "
-                    f"{len(fields)}; {_remedy(kind, more=len(fields) > len(names))}."
-                )
+                raise _of_another_length(names, fields, where, file, kind, needed)
             if column_name(fields[0].strip()) == names[0] and [column_name(one.strip()) for one in fields] == names:
                 raise UserError(
                     f"Expected the names of columns in the first line of {file} alone, but {where} has them again, as "
@@ -167,6 +164,22 @@ def _check_separator(names: list[str], file: str, kind: str) -> None:
     if found:
         right = "commas" if kind == ".csv" else "tabs"
         raise UserError(f"Expected {right} between the columns of {file}, but its first line has {found}; save it so.")
+
+
+def _of_another_length(
+    names: Sequence[str], fields: Sequence[str], where: str, file: str, kind: str, needed: Mapping[str, str]
+) -> UserError:
+    """The mistake where a line has more fields than the first, or fewer."""
+    remedy = _remedy(kind, more=len(fields) > len(names))
+    if len(names) == 1 and names[0] not in needed:  # a title, or a remark, stands above the names
+        return UserError(
+            f"Expected the names of columns in the first line of {file}, but it has {names[0]!r} alone, and {where} "
+            f"has {len(fields)} fields; take out what stands above the names, or {remedy}."
+        )
+    return UserError(
+        f"Expected {len(names)} field{'s' * (len(names) > 1)} in every line of {file}, as in its first, but {where} "
+        f"has {len(fields)}; {remedy}."
+    )
 
 
 def _remedy(kind: str, *, more: bool) -> str:

@@ -214,6 +214,11 @@ MISTAKES: dict[str, tuple[str, Mapping[str, Any], str]] = {
         {},
         r"in column a as 1234\.5, but .* has '1,\d+'; write them so",
     ),
+    "a title": (
+        "# of 2024\na,label\n1,0\n2,1\n",
+        {},
+        r"names of columns in the first line of .*, but it has '# of 2024' alone, and line 2 has 2 fields; take out",
+    ),
     "semicolons": ("a;label\n1;0\n", {}, r"commas between the columns of .*, but its first line has semicolons"),
     "no rows": ("", {}, r"Expected rows in --data\.train_file .*, but it has none"),
     "labels alone": ("label\n0\n1\n", {}, r"a column beside the label in .*, but it has label alone"),
@@ -278,6 +283,19 @@ def test_blanks_behind_commas(tmp_path: Path) -> None:
     assert blanks.columns_read == plain.columns_read
     assert isinstance(plain.columns_read.columns[0], Numbers)
     assert torch.equal(inputs(blanks), inputs(plain))
+
+
+def test_rows_of_commas_alone(tmp_path: Path) -> None:
+    """Excel leaves them below a table from which rows were deleted; they are no gaps, and no example."""
+    train, asked = (Path(write(tmp_path / f"{name}.csv", numbered_rows(20))) for name in ("a", "b"))
+    plain = data_of(str(train), predict_file=str(asked), categories=None)
+    for file in (train, asked):
+        file.write_text(file.read_text() + ", \n" + ",\n" * 3)
+    blank = data_of(str(train), predict_file=str(asked), categories=None)
+    assert torch.equal(inputs(blank), inputs(plain))
+    places = blank.predicted_places(1, blank.predict_dataloader())
+    assert places == plain.predicted_places(1, plain.predict_dataloader())
+    assert len(places) == 20
 
 
 def test_whole_numbers_of_json_are_one_category(tmp_path: Path) -> None:
