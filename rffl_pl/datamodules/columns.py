@@ -62,31 +62,29 @@ class Numbers:
         """What its entries are called."""
         return [self.name, f"{self.name} missing"] if self.gaps else [self.name]
 
-    def encode(self, rows: Sequence[Row], at: int) -> Tensor:
-        """Its entries ``[n, 1 or 2]`` float32 of rows that have its values ``at`` a place.
+    def encode(self, values: Sequence[str], rows: Sequence[Row]) -> Tensor:
+        """Its entries ``[n, 1 or 2]`` float32 where it has these values in rows.
 
         Raises:
-            UserError: If one has no number there and no gap, or one so far from the mean that float32 has none for it.
+            UserError: If one is no number and no gap, or one so far from the mean that float32 has none for it.
         """
-        numbers = torch.tensor([self._number(row, at) for row in rows], dtype=torch.float64)
+        found = numbers_of(values)
+        if None in found:
+            other = found.index(None)
+            raise UserError(
+                f"Expected a number in column {self.name}, as in others of its rows, but {rows[other].where} has "
+                f"{values[other]!r}; correct it, or leave it empty."
+            )
+        numbers = torch.tensor(found, dtype=torch.float64)
         missing = numbers.isnan()
         scaled = ((numbers - self.mean) / self.deviation).masked_fill(missing, 0.0).float()
         if not all_finite(scaled):
-            far = rows[int(scaled.isfinite().logical_not().nonzero()[0])]
+            far = int(scaled.isfinite().logical_not().nonzero()[0])
             raise UserError(
                 f"Expected numbers in column {self.name} that are not endlessly far from its mean, {self.mean:g}, but "
-                f"{far.where} has {far.values[at]!r}; correct it."
+                f"{rows[far].where} has {values[far]!r}; correct it."
             )
         return torch.stack([scaled, missing.float()] if self.gaps else [scaled], dim=1)
-
-    def _number(self, row: Row, at: int) -> float:
-        number = number_of(row.values[at])
-        if number is None:
-            raise UserError(
-                f"Expected a number in column {self.name}, as in others of its rows, but {row.where} has "
-                f"{row.values[at]!r}; correct it, or leave it empty."
-            )
-        return number
 
 
 @dataclass(frozen=True)
@@ -108,26 +106,24 @@ class Categories:
         """What its entries are called."""
         return [f"{self.name}={value}" for value in self.values]
 
-    def encode(self, rows: Sequence[Row], at: int) -> Tensor:
-        """Its entries ``[n, categories]`` float32 of rows that have its values ``at`` a place."""
-        texts = [row.values[at] for row in rows]
-        known = self._numbered({*texts})
-        found = torch.tensor([known.get(text, len(self.values)) for text in texts], dtype=torch.int64)
-        entries = torch.zeros(len(texts), len(self.values) + 1)  # one_hot has 8 bytes for each, and then others
+    def encode(self, values: Sequence[str]) -> Tensor:
+        """Its entries ``[n, categories]`` float32 where it has these values."""
+        known = self._numbered({*values})
+        found = torch.tensor([known.get(text, len(self.values)) for text in values], dtype=torch.int64)
+        entries = torch.zeros(len(values), len(self.values) + 1)  # one_hot has 8 bytes for each, and then others
         return entries.scatter_(1, found.unsqueeze(1), 1.0)[:, :-1]
 
-    def unknown(self, rows: Sequence[Row], at: int) -> str | None:
+    def unknown(self, values: Sequence[str], rows: Sequence[Row]) -> str | None:
         """The sentence on rows of which a tenth of those that have a value, or more, have no category; else None."""
-        texts = [row.values[at] for row in rows]
-        known = self._numbered({*texts})
-        others = [text for text in texts if text and text not in known and not (known and text.lower() in GAPS)]
-        there = len(others) + sum(text in known for text in texts)
+        known = self._numbered({*values})
+        others = [text for text in values if text and text not in known and not (known and text.lower() in GAPS)]
+        there = len(others) + sum(text in known for text in values)
         if not others or 10 * len(others) < there:
             return None
         return (
             f"{f'{len(others)} of {there} rows have no' if known else 'No row has a'} category of column {self.name}, "
-            f"of which there are {', '.join(self.values[:5])}: {_where(others[0], rows, at)} has {others[0]!r}, which "
-            "counts as none."
+            f"of which there are {', '.join(self.values[:5])}: {_where(others[0], values, rows)} has {others[0]!r}, "
+            "which counts as none."
         )
 
     def _numbered(self, texts: Collection[str]) -> dict[str, int]:
@@ -162,7 +158,8 @@ class Columns:
         Raises:
             UserError: If a column has no value, numbers and texts, numbers written as ``1,5``, or too many texts.
         """
-        return cls(tuple(_column(name, rows, at, name in categories) for at, name in enumerate(names)))
+        by_column = zip(names, _by_column(rows) or [()] * len(names), strict=True)
+        return cls(tuple(_column(name, values, rows, name in categories) for name, values in by_column))
 
     @property
     def entries(self) -> list[str]:
@@ -186,10 +183,15 @@ class Columns:
         """
         if not rows:
             return torch.empty(0, len(self.entries))
-        for at, column in enumerate(self.columns):
-            if isinstance(column, Categories) and (told := column.unknown(rows, at)) is not None:
+        pairs = [*zip(self.columns, _by_column(rows), strict=True)]
+        for column, values in pairs:
+            if isinstance(column, Categories) and (told := column.unknown(values, rows)) is not None:
                 warn(told)
-        return torch.cat([column.encode(rows, at) for at, column in enumerate(self.columns)], dim=1)
+        encoded = (
+            column.encode(values, rows) if isinstance(column, Numbers) else column.encode(values)
+            for column, values in pairs
+        )
+        return torch.cat([*encoded], dim=1)
 
 
 def number_of(text: str) -> float | None:
@@ -201,13 +203,26 @@ def number_of(text: str) -> float | None:
     return None if math.isinf(number) or "_" in text else number
 
 
+def numbers_of(texts: Sequence[str]) -> Sequence[float | None]:
+    """`number_of` each; where they are numbers alone, as most columns are, without a step of Python for each."""
+    try:
+        plain = [*map(float, texts)]
+    except ValueError:
+        plain = []
+    if plain and "_" not in "".join(texts) and all(map(math.isfinite, plain)):
+        return plain
+    known = {text: number_of(text) for text in {*texts}}
+    return [known[text] for text in texts]
+
+
 def text_of(value: Any) -> str | None:
     """A field as text, blanks around it taken away, its characters written in one way (NFC).
 
     A truth is 1 or 0; of a list or an object None.
     """
     if isinstance(value, str):
-        return normalize("NFC", value.strip())
+        text = value.strip()
+        return text if text.isascii() else normalize("NFC", text)  # of ASCII there is one way
     if value is None:
         return ""
     if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
@@ -215,35 +230,40 @@ def text_of(value: Any) -> str | None:
     return str(value) if isinstance(value, int | float) else None
 
 
-def _column(name: str, rows: Sequence[Row], at: int, category: bool) -> Numbers | Categories:
-    values = [row.values[at] for row in rows]
+def _by_column(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """What rows have in each column, without a step of Python for each."""
+    return [*zip(*(row.values for row in rows), strict=True)]
+
+
+def _column(name: str, values: Sequence[str], rows: Sequence[Row], category: bool) -> Numbers | Categories:
     texts = [text for text in dict.fromkeys(values) if text]
     if not texts or (not category and all(text.lower() in GAPS for text in texts)):
         raise UserError(
             f"Expected values in column {name}, but all {len(rows)} rows lack one; leave it out with --data.leave_out "
             f"{listed(name)}."
         )
-    numbers = {} if category else {text: number_of(text) for text in texts}
+    numbers = {} if category else dict(zip(texts, numbers_of(texts), strict=True))
     other = next((text for text, number in numbers.items() if number is None), None)
     if any(number is not None and not math.isnan(number) for number in numbers.values()):
         if other is not None:  # one that is misspelt would make categories of all of them
             raise UserError(
-                f"Expected numbers alone in column {name}, or none, but {_where(other, rows, at)} has {other!r} and "
-                f"others have numbers; correct it, leave the column out with --data.leave_out {listed(name)}, or say "
-                f"with --data.categories {listed(name)} that each of its values is a category."
+                f"Expected numbers alone in column {name}, or none, but {_where(other, values, rows)} has {other!r} "
+                "and others have numbers; correct it, leave the column out with --data.leave_out "
+                f"{listed(name)}, or say with --data.categories {listed(name)} that each of its values is a category."
             )
-        return _numbers(name, [math.nan if (number := numbers.get(text)) is None else number for text in values])
+        known = {"": math.nan} | {text: number for text, number in numbers.items() if number is not None}
+        return _numbers(name, [*map(known.__getitem__, values)])
     said = [text for text in texts if text.lower() not in GAPS]
     if not category and all(map(_OTHER_NUMBER.fullmatch, said)):
         raise UserError(
-            f"Expected numbers in column {name} as 1234.5, but {_where(said[0], rows, at)} has {said[0]!r}; write "
+            f"Expected numbers in column {name} as 1234.5, but {_where(said[0], values, rows)} has {said[0]!r}; write "
             f"them so, or say with --data.categories {listed(name)} that each is a category."
         )
     if not category and len(texts) > MOST:
         raise UserError(
             f"Expected numbers in column {name}, or at most {MOST} different texts, but there are {len(texts)}, "
-            f"{texts[0]!r} in {_where(texts[0], rows, at)} for one; leave it out with --data.leave_out {listed(name)}, "
-            f"or say with --data.categories {listed(name)} that each is a category."
+            f"{texts[0]!r} in {_where(texts[0], values, rows)} for one; leave it out with --data.leave_out "
+            f"{listed(name)}, or say with --data.categories {listed(name)} that each is a category."
         )
     return Categories(name, tuple(sorted(texts, key=by_number)))
 
@@ -262,6 +282,6 @@ def _numbers(name: str, values: Sequence[float]) -> Numbers:
     return Numbers(name, math.ldexp(mean, power), deviation, len(there) < len(values))
 
 
-def _where(text: str, rows: Sequence[Row], at: int) -> str:
-    """The words for where a text stands first."""
-    return next(row.where for row in rows if row.values[at] == text)
+def _where(text: str, values: Sequence[str], rows: Sequence[Row]) -> str:
+    """The words for where a text stands first among what rows have in a column."""
+    return rows[values.index(text)].where

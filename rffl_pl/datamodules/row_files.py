@@ -42,9 +42,7 @@ def records(path: Path, option: str, encoding: str, needed: Mapping[str, str]) -
         raise UserError(f"Expected {option} to be a .csv, .tsv or .jsonl file, but got {path}.")
     lines = read_lines(read_from, option, encoding)
     file = f"{option} {path}"
-    for number, record in _of_json(lines, file, needed) if kind == ".jsonl" else _of_fields(lines, file, needed, kind):
-        _check_columns(record, needed, f"line {number}", file)
-        yield number, record
+    yield from _of_json(lines, file, needed) if kind == ".jsonl" else _of_fields(lines, file, needed, kind)
 
 
 def columns_of(path: Path, option: str, encoding: str) -> list[str]:
@@ -93,7 +91,9 @@ def _of_json(lines: list[str], file: str, needed: Mapping[str, str]) -> Iterator
 
     everything = dict.fromkeys(column for _, record in parsed() for column in record)
     for number, record in parsed():
-        yield number, everything | record
+        whole = everything | record
+        _check_columns(whole, needed, f"line {number}", file)
+        yield number, whole
 
 
 def _parsed(line: str, where: str, file: str, needed: Mapping[str, str]) -> Record:

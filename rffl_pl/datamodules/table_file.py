@@ -93,8 +93,10 @@ class TableFile(LabelledFile):
         return {name: f"add it, or leave it out with --data.leave_out {listed(name)}" for name in self.names}
 
     def content(self, record: Record, where: str) -> Row:
-        values = [self._value(record[name], name, where) for name in self.names]
-        return Row(where, values)
+        given = [*map(record.__getitem__, self.names)]
+        if _are_plain(given):
+            return Row(where, [*map(str.strip, given)])
+        return Row(where, [self._value(value, name, where) for value, name in zip(given, self.names, strict=True)])
 
     def load(self) -> Sources:
         path, option = self._reference()
@@ -190,3 +192,11 @@ class TableFile(LabelledFile):
             x, y = self.columns_read.encode(part.rows, warn), torch.tensor(part.labels, dtype=torch.int64)
             return Placed(x, y, places=part.places)
         return lambda participant: self._inputs_of(part(participant), partial(warnings.warn, stacklevel=2))
+
+
+def _are_plain(fields: Sequence[Any]) -> bool:
+    """Whether all are texts of ASCII, in which nothing is to be looked for; most tables have millions of them."""
+    try:
+        return "".join(fields).isascii()
+    except TypeError:
+        return False

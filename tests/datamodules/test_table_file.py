@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from rffl_pl.datamodules import TableFile
+from rffl_pl.datamodules import TableFile, columns
 from rffl_pl.datamodules.columns import Columns, Numbers, Row
 from rffl_pl.datamodules.row_files import records
 from rffl_pl.errors import UserError
@@ -271,6 +271,23 @@ def test_headers_as_people_write_them(tmp_path: Path) -> None:
     lines = "".join(f"{i},x,{i % 2},y,\n" for i in range(20))
     (tmp_path / "a.csv").write_text(" a , b,label ,b,\n   \n" + lines + "  \n")
     assert data_of(str(tmp_path / "a.csv"), label="label", categories=None, features="a").columns_read.entries == ["a"]
+
+
+def test_plain_fields_take_no_step_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of large tables each field was looked through for what ASCII has not, and parsed twice."""
+    asked: list[str] = []
+    for name in ("number_of", "normalize"):
+        monkeypatch.setattr(columns, name, lambda *given: asked.append(given[-1]))
+    data = data_of(write(tmp_path / "a.csv", numbered_rows(40)), categories=None)
+    assert isinstance(data.columns_read.columns[0], Numbers)
+    assert asked == []
+
+
+@pytest.mark.parametrize("odd", ["", "NA", "nan", "1_0", "inf", "-1e999", "x", "\u0661", "1e3", " 2"])
+def test_numbers_at_once_or_one_by_one(odd: str) -> None:
+    """They are the same, whatever stands among them."""
+    for texts in (["1", odd, "2.5", odd], ["1", "-2.5"], [odd], []):
+        np.testing.assert_equal(columns.numbers_of(texts), [columns.number_of(text) for text in texts])
 
 
 def test_blanks_behind_commas(tmp_path: Path) -> None:
