@@ -130,7 +130,10 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
         names = [column_name(name.strip()) for name in next(reader, [])]
         _check_separator(names, file, kind)
         _check_once(names, needed, "its first line", file)
-        if names:
+        if names and not needed.keys() <= {*names}:
+            below = next(reader, [])
+            if len(names) == 1 < len(below):
+                raise _of_another_length(names, below, f"line {blank + reader.line_num}", file, kind, needed)
             _check_columns(dict.fromkeys(names), needed, "its first line", file)
         read += reader.line_num
         for fields in reader:

@@ -92,6 +92,12 @@ TABLES: dict[str, tuple[str | bytes, tuple[object, ...], str]] = {
         "--data.encoding to be one that Python knows, but got",
     ),
     "another encoding": (GOOD, ("--data.encoding", "utf-16"), "my.csv to be utf-16, but"),
+    "a title": (
+        "Reviews of 2024\n" + GOOD,
+        (),
+        "names of columns in the first line of --data.train_file my.csv, but it has 'Reviews of 2024' alone, and "
+        "line 2 has 2 fields; take out what stands above the names",
+    ),
     "other columns": ("film,stars\na,1\n", (), "a column text in --data.train_file my.csv, but its first line has"),
     "one column for both": (GOOD, ("--data.text", "label"), "--data.text and --data.label to be two columns"),
     "no label": (GOOD + "word,\n", (), "a label in column label of --data.train_file my.csv, but line 62 has none"),
