@@ -55,7 +55,10 @@ def changed(words: Sequence[str], before: Mapping[str, str]) -> list[str]:
     """Of what words named by `own_in` ``before`` that which is no longer the same, also in folders read meanwhile."""
     _listing.cache_clear()
     _code_in.cache_clear()
-    now = own_in(words)
+    try:
+        now = own_in(words)
+    except OSError as error:  # gone while it was read, or a module's file that was loaded before
+        return [str(error.filename)]
     return [said for said, digest in before.items() if now.get(said) != digest]
 
 

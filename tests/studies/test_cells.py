@@ -20,7 +20,7 @@ from rffl_pl.runs.checkpoint import RUN
 from rffl_pl.runs.imports import beside
 from rffl_pl.studies import cells, own
 from rffl_pl.studies.cells import Cell, CellFolder, cells_of
-from rffl_pl.studies.own import digest_of, named_in
+from rffl_pl.studies.own import digest_of, named_in, own_in
 from rffl_pl.studies.settings import settings_digest
 from rffl_pl.studies.study import Study
 from tests.conftest import ROOT
@@ -273,6 +273,19 @@ def changed(words: str) -> str:
     own._listing.cache_clear()
     own._code_in.cache_clear()
     return digest(words)
+
+
+def test_code_that_is_gone_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python knows a module that it has loaded by its file, also when there is none any more."""
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "gone_for_studies.py"
+    file.write_text("class Mine: a = 1\n")
+    importlib.import_module("gone_for_studies")
+    words = ["--server", "gone_for_studies.Mine"]
+    before = own_in(words)
+    assert own.changed(words, before) == []
+    file.unlink()
+    assert own.changed(words, before) == [str(file)]
 
 
 def test_what_words_name_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
