@@ -235,14 +235,14 @@ class Server(ParticipantSide, ABC):
 
     @property
     def given_as(self) -> str:
-        """By what and as what it was given, for messages: ``--server.rule Median``."""
+        """By what and as what it was given, as messages have it, ``--server.rule Median`` say."""
         return f"{self.given_by} {type(self).__name__}"
 
     @property
     def answerable(self) -> Server:
-        """Whose mistake it is when it fails: of it and the rules that it is around the first that is a user's own.
+        """Whose mistake it is when it fails.
 
-        Where all are the package's, itself.
+        Of it and the rules that it is around the first that is a user's own; where all are the package's, itself.
         """
         return self
 
