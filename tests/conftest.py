@@ -17,6 +17,7 @@ import torch
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # these are tests of the CPU; `make gpu` has its own
 
 from rffl_pl.cli import main
+from rffl_pl.launch.stopping import STOP
 
 ROOT = Path(__file__).parent.parent
 QUICK = (
@@ -73,6 +74,7 @@ def _undisturbed_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterat
     before, paths = dict(os.environ), list(sys.path)
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.getbasetemp() / f"cache {next(_TESTS)}")
     yield
+    STOP.ignore()  # of a program whose training has failed: it lasts as long as the process
     sys.path[:] = paths  # the command line adds the working directory, where no other test is to find anything
     os.environ.clear()
     os.environ.update(before)

@@ -86,7 +86,9 @@ class StopSignal:
         if threading.current_thread() is not threading.main_thread():
             return
         if self._older is None:
-            self.heard, self._older = None, signal.getsignal(self.number)
+            found = signal.getsignal(self.number)
+            # Lightning puts back what it found, also what hears nothing any more.
+            self.heard, self._older = None, signal.SIG_DFL if found == self._hear else found
             self._seen = None
             self._arrivals.open()
         if self._older is not signal.SIG_IGN:

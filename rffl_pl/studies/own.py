@@ -206,7 +206,8 @@ def source_of(name: str) -> str:
     """A digest of a user's module, or of a whole package, and of what they import from beside them."""
     found = importlib.util.find_spec(name)
     if found and found.submodule_search_locations:
-        return _code_in(*found.submodule_search_locations)
+        # A namespace has a folder once for each way in which Python looks there.
+        return _code_in(*sorted({*map(os.path.realpath, found.submodule_search_locations)}))
     if not (found and found.origin and found.has_location):
         return ""
     from rffl_pl.runs.imports import beside  # torch comes with that room, which a table does without

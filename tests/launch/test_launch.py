@@ -17,7 +17,7 @@ from tqdm import tqdm
 from rffl_pl import launch, strategy
 from rffl_pl.errors import UserError
 from rffl_pl.launch.fork import take_ranks
-from rffl_pl.launch.stopping import STOP
+from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.launch.watch import orphaned, stopped_late
 from rffl_pl.strategy import LaunchEnvironment
 from tests.conftest import ROOT
@@ -31,6 +31,21 @@ def listening() -> Iterator[None]:
     STOP.deferred = True
     yield
     STOP.ignore()
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_handler_that_was_put_back() -> None:
+    """Lightning puts back what it found after a run that failed: it passed the signal on to itself, for ever."""
+    before = signal.getsignal(signal.SIGTERM)
+    STOP.listen()
+    own = signal.getsignal(signal.SIGTERM)
+    STOP.ignore()
+    signal.signal(signal.SIGTERM, own)
+    STOP.listen()
+    with pytest.raises(Stopped):
+        signal.raise_signal(signal.SIGTERM)
+    STOP.ignore()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     signal.signal(signal.SIGTERM, before)
 
 

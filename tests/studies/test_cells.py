@@ -442,3 +442,13 @@ def test_the_command_is_read_as_the_whole_line_is() -> None:
     parser = RESOLVE._cli.parser
     whole = parser.dump(parser.parse_args(with_files(["fit", *words])), format="json", skip_validation=True)
     assert json.loads(whole)["fit"] == options
+
+
+def test_a_namespace_that_python_finds_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker, whose folders are others than the study's, took it for code that has changed."""
+    (tmp_path / "spaced").mkdir()
+    (tmp_path / "spaced" / "mine.py").write_text("class Mine: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    once = own.source_of("spaced")
+    monkeypatch.syspath_prepend(tmp_path / ".." / tmp_path.name)
+    assert own.source_of("spaced") == once

@@ -189,7 +189,7 @@ axes:
         "what=killed seed=1: Its worker ended by SIGKILL",
         "what=broken seed=1: RuntimeError: power cut",
     ):
-        assert sum(line.startswith(f"Failed: {start}") for line in failed) == 1, failed
+        assert sum(line.startswith(f"Failed: {start}") for line in failed) == 1, "\n".join(failed)
     assert {row["what"] for row in rows(tmp_path / "studies" / "four" / "results.csv")} == {"fine"}
 
 
