@@ -14,11 +14,11 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:1000])
 
 
-def give_away(file: Path) -> None:
-    text = file.read_bytes()
+def lock_out(file: Path) -> None:
+    """As of another user's file, which can be neither read nor replaced: a folder that is not empty."""
     file.unlink()
-    file.mkdir()  # what nobody can read as a file, as another user's
-    (file / "x").write_bytes(text)
+    file.mkdir()
+    (file / "mine").touch()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_it_is_put_together_once(again: Callable[[], tuple[str, list[Path]]]) ->
     assert kept.stat().st_ino == number
 
 
-@pytest.mark.parametrize("damage", [cut, give_away])
+@pytest.mark.parametrize("damage", [cut, lock_out])
 def test_what_is_kept_and_damaged(again: Callable[[], tuple[str, list[Path]]], damage: Callable[[Path], None]) -> None:
     """All pages are empty from then on."""
     bundle, (kept,) = again()
