@@ -83,9 +83,8 @@ def test_who_is_started_again_may_yet_come(monkeypatch: pytest.MonkeyPatch) -> N
         "RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_MAX_RESTARTS": "1",
     }  # fmt: skip
-    monkeypatch.setattr(
-        dist, "is_initialized", lambda: False
-    )  # what other tests have begun lasts as long as the process
+    # A process group that other tests have begun lasts as long as the process.
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
     heard = []
     for count in ("0", "1"):
         for name, value in (given | {"TORCHELASTIC_RESTART_COUNT": count}).items():
