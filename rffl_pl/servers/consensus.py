@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from rffl_pl.errors import UserError
-from rffl_pl.functional.fingerprints import described
 from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.servers.base import Server, Task, Verdict
-from rffl_pl.servers.evidence import Evidence
+from rffl_pl.servers.evidence import Evidence, entries_of
 
 
 class Consensus(Server):
@@ -142,13 +141,7 @@ class Consensus(Server):
         Raises:
             UserError: If it has not every entry.
         """
-        made: object = self.combine(block, weights)
-        if not isinstance(made, Tensor) or made.shape != block.shape[1:]:
-            raise UserError(
-                f"Expected combine of {self.given_as} to give shape {list(block.shape[1:])} of a block "
-                f"{list(block.shape)}, but got {described(made)}."
-            )
-        return made
+        return entries_of(block, self.combine(block, weights), f"combine of {self.given_as} to give")
 
     def checked_stride(self, combined: Tensor) -> Tensor:
         """The step that `stride` makes of what was combined ``[d]``.

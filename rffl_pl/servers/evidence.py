@@ -138,13 +138,7 @@ class Evidence:
         weights = weights[those].to(rows[0].device)
 
         def made(block: Tensor) -> Tensor:
-            entries: object = rule(block, weights)
-            if not isinstance(entries, Tensor) or entries.shape != block.shape[1:]:
-                raise UserError(
-                    f"Expected what evidence.combined is given to make shape {list(block.shape[1:])} of a block "
-                    f"{list(block.shape)}, but got {described(entries)}."
-                )
-            return entries
+            return entries_of(block, rule(block, weights), "what evidence.combined is given to make")
 
         if whole:
             return made(torch.stack([*rows])).to(rows[0])
@@ -154,3 +148,22 @@ class Evidence:
         """Values ``[m]`` by participant, ``[P]``, with a value of their own for those who sent nothing."""
         everyone = torch.full((self.participants,), elsewhere, dtype=values.dtype)
         return everyone.scatter(0, self.senders, values.cpu())
+
+
+def entries_of(block: Tensor, made: object, expected: str) -> Tensor:
+    """What was made of a block ``[k, c]``, ``[c]``.
+
+    Args:
+        block: The block.
+        made: What was made of it.
+        expected: Who was to make it, for the message.
+
+    Raises:
+        UserError: If it has not every entry.
+    """
+    if not isinstance(made, Tensor) or made.shape != block.shape[1:]:
+        raise UserError(
+            f"Expected {expected} shape {list(block.shape[1:])} of a block {list(block.shape)}, but got "
+            f"{described(made)}."
+        )
+    return made
