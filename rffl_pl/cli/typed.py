@@ -15,9 +15,9 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from rffl_pl.cli.classes import CLASSES
 from rffl_pl.cli.configurations import text_of
-from rffl_pl.cli.mistakes import MOST_NAMED
 from rffl_pl.cli.options import OUTER
 from rffl_pl.cli.own import no_class
+from rffl_pl.cli.readings import MOST_NAMED
 from rffl_pl.errors import UserError
 from rffl_pl.runs import RunFolder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rffl_pl.cli.mistakes import KNOWN_AS
+from rffl_pl.cli.readings import KNOWN_AS
 from tests.bad_input.refusal import FIT, Row, assert_refused, below
 from tests.cli.folders import Run
 
