@@ -30,3 +30,10 @@ def assert_same_bits(a: Path, b: Path) -> None:
         assert state.keys() == other[name].keys()
         for key, value in state.items():
             assert torch.equal(value, other[name][key]), (name, key)
+
+
+def whole(rffl: Run, tmp_path: Path, rounds: int) -> Path:
+    """A run that nothing disturbs."""
+    assert rffl(*DIGITS, "--trainer.max_epochs", rounds, "--run.name", "whole").code == 0
+    (folder,) = (tmp_path / "runs" / "whole").iterdir()
+    return folder

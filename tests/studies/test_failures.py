@@ -17,7 +17,7 @@ from rffl_pl.studies.cells import Cell
 from rffl_pl.studies.pack import together
 from rffl_pl.studies.study import RunWords
 from tests.cli.folders import Run
-from tests.cli.test_stopping import files_of_at_most
+from tests.cli.test_disks import files_of_at_most
 from tests.interruption import PowerCut
 from tests.studies.files import DIGITS, rows, study
 
