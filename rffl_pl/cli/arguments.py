@@ -33,7 +33,7 @@ from rffl_pl.cli.checks import (
     naming_inner_options,
 )
 from rffl_pl.cli.going_on import changed_options, check_no_cell, is_cell, leave_if_complete
-from rffl_pl.cli.keeping import ConfigKeeper
+from rffl_pl.cli.keeping import ConfigKeeper, as_kept
 from rffl_pl.cli.limits import LimitedTrainer
 from rffl_pl.cli.mistakes import sentence
 from rffl_pl.cli.options import Parser, arrange, described
@@ -250,7 +250,7 @@ class FederatedCLI(LightningCLI):
     def _changed(self, run: RunFolder, places: Sequence[str] = ()) -> list[str] | None:
         """In which options a run differs from these, spelt as a run folder keeps them."""
         parser, config = self._parser(self.subcommand), self.config[self.subcommand]
-        kept = yaml.safe_load(parser.dump(config, skip_unset=False, skip_validation=True))
+        kept = yaml.safe_load(as_kept(parser, config))
         return changed_options(run, kept, places, any_seed=self._drawn)
 
     def _fits(self, run: RunFolder) -> bool:

@@ -6,6 +6,7 @@ import shutil
 from enum import Enum
 
 import yaml
+from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.loggers import WandbLogger
@@ -22,6 +23,12 @@ from rffl_pl.strategy import FederatedStrategy
 
 # Lightning's Timer has an enumeration's member as the default of an option that is a word.
 yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, member: dumper.represent_data(member.value))
+
+
+def as_kept(parser: ArgumentParser, config: Namespace) -> str:
+    """A configuration as a run folder has it: every option, as YAML."""
+    text: str = parser.dump(config, skip_unset=False, skip_validation=True)
+    return text
 
 
 class ConfigKeeper(SaveConfigCallback):
@@ -49,7 +56,7 @@ class ConfigKeeper(SaveConfigCallback):
             super().setup(trainer, pl_module, stage)
         elif all(found):
             assert isinstance(pl_module, FederatedModule)
-            here = yaml.safe_load(self.parser.dump(self.config, skip_unset=False, skip_validation=True))
+            here = yaml.safe_load(as_kept(self.parser, self.config))
             leave_if_complete_on_every_disk(
                 RunFolder(trainer.default_root_dir),
                 trainer,
@@ -71,7 +78,7 @@ class ConfigKeeper(SaveConfigCallback):
         kept = self.config.clone()
         if kept.get("ckpt_path") == str(folder.checkpoints):  # of this run; it may have begun from another one's
             kept["ckpt_path"] = folder.config().get("ckpt_path") if folder.config_file.is_file() else None
-        text = self.parser.dump(kept, skip_unset=False, skip_validation=True)
+        text = as_kept(self.parser, kept)
         self._set_earlier_aside(folder, reached, text)
         with replaced(folder.config_file) as partial:  # a restart finds its run by it
             partial.write_text(text, encoding="utf-8")
