@@ -127,14 +127,7 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
     reader = csv.reader((line + "\n" for line in lines[blank:]), **how)
     read = blank
     try:
-        names = [column_name(name.strip()) for name in next(reader, [])]
-        _check_separator(names, file, kind)
-        _check_once(names, needed, "its first line", file)
-        if names and not needed.keys() <= {*names}:
-            below = next(reader, [])
-            if len(names) == 1 < len(below):
-                raise _of_another_length(names, below, f"line {blank + reader.line_num}", file, kind, needed)
-            _check_columns(dict.fromkeys(names), needed, "its first line", file)
+        names = _names(reader, blank, file, needed, kind)
         read += reader.line_num
         for fields in reader:
             read = blank + reader.line_num
@@ -150,14 +143,34 @@ def _of_fields(lines: list[str], file: str, needed: Mapping[str, str], kind: str
                 )
             yield read, dict(zip(names, fields, strict=True))
     except csv.Error as error:
-        long = "field larger than field limit" in str(error)
-        remedy = (
-            "save it with the line ends of Unix or Windows, and quotation marks within a field in quotes and doubled"
-        )
-        raise UserError(
-            f"Expected {file} to be a {kind} file with a line for each row, but line {read + 1} cannot be read "
-            f"({error}); {'shorten it, or give a .jsonl file, which has no such limit' if long else remedy}."
-        ) from error
+        raise _unreadable(f"line {read + 1}", file, kind, error) from error
+
+
+def _names(reader: Any, blank: int, file: str, needed: Mapping[str, str], kind: str) -> list[str]:
+    """The names of columns, from the first line that a reader gives, behind so many blank ones.
+
+    Raises:
+        UserError: If that has something else, or lacks a column.
+    """
+    names = [column_name(name.strip()) for name in next(reader, [])]
+    _check_separator(names, file, kind)
+    _check_once(names, needed, "its first line", file)
+    if names and not needed.keys() <= {*names}:
+        below: list[str] = next(reader, [])
+        if len(names) == 1 < len(below):
+            raise _of_another_length(names, below, f"line {blank + reader.line_num}", file, kind, needed)
+        _check_columns(dict.fromkeys(names), needed, "its first line", file)
+    return names
+
+
+def _unreadable(where: str, file: str, kind: str, error: csv.Error) -> UserError:
+    """The mistake where a line is no row."""
+    remedy = "save it with the line ends of Unix or Windows, and quotation marks within a field in quotes and doubled"
+    if "field larger than field limit" in str(error):
+        remedy = "shorten it, or give a .jsonl file, which has no such limit"
+    return UserError(
+        f"Expected {file} to be a {kind} file with a line for each row, but {where} cannot be read ({error}); {remedy}."
+    )
 
 
 def _check_separator(names: list[str], file: str, kind: str) -> None:
