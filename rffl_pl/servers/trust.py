@@ -134,7 +134,7 @@ class Confirmations:
         """Who is confirmed and has sent so many uploads, ``[P]`` bool."""
         return self.confirmed & (self.uploads >= uploads)
 
-    def restored(self) -> None:
+    def keep_of_older(self) -> None:
         """After an older checkpoint, whose sums are those of all P with all: keep of them what is kept now."""
         self.uploads = self.rounds.diagonal().to(torch.int64)
         self.rounds = self.rounds.to(torch.int32)
@@ -232,7 +232,7 @@ class Trust:
             if name in state:
                 setattr(owner, name.rsplit(".")[-1], state[name])
         if self.confirmations is not None and "confirmations.totals" in state and "confirmations.uploads" not in state:
-            self.confirmations.restored()
+            self.confirmations.keep_of_older()
 
     def _owners(self) -> dict[str, object]:
         """Every tensor that lasts, by its name in a checkpoint, with the object it belongs to."""
