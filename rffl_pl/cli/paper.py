@@ -153,7 +153,7 @@ def _run(given: argparse.Namespace, kept: Kept, shown: Sequence[str], run: RunWo
             study = kept.studies[name]
             if given.seeds:
                 study = replace(study, seeds=checked_seeds(given.seeds))
-            session = Session.of(study, only, given.rounds, machine, kept.file(name), whatever_code=True)
+            session = Session.of(study, only, given.rounds, machine, kept.file(name), any_code=True)
             worst = max(worst, session.list() if given.dry_run else session.play())
             if worst == 130:
                 break

@@ -122,7 +122,7 @@ class Session:
         machine: What runs them.
         file: The study's results.
         kept: Seconds of the cells that need no run, whatever lies in their folders, by digest.
-        whatever_code: Whether results of other code and data will do.
+        any_code: Whether results of other code and data will do.
     """
 
     def __init__(
@@ -132,10 +132,10 @@ class Session:
         machine: Machine,
         file: Path,
         kept: dict[str, float],
-        whatever_code: bool = False,
+        any_code: bool = False,
     ) -> None:
         self.study, self.cells, self.machine, self.file = study, cells, machine, file
-        self.whatever_code = whatever_code
+        self.any_code = any_code
         took = {cell.digest: self._seconds(cell) for cell in cells}
         self.seconds = kept | {digest: seconds for digest, seconds in took.items() if seconds is not None}
         self.left = [cell for cell in cells if cell.digest not in self.seconds]
@@ -152,7 +152,7 @@ class Session:
         rounds: int | None,
         machine: Machine,
         file: Path,
-        whatever_code: bool = False,
+        any_code: bool = False,
     ) -> Session:
         """The session of some of a study's cells; what the results have needs no run.
 
@@ -162,7 +162,7 @@ class Session:
             rounds: Instead of the study's.
             machine: What runs them.
             file: The study's results.
-            whatever_code: Whether results of other code and data will do.
+            any_code: Whether results of other code and data will do.
 
         Raises:
             UserError: If the study says no runs, or none is left.
@@ -176,12 +176,12 @@ class Session:
             print(f"{study.name}: reads the options of {places} combinations first, some 0.1 s each", flush=True)
         cells = cells_of(study, study.seeds, rounds, Resolver(), only)
         # A row of this very cell counts at any label, whatever the study calls it now; others where they lie.
-        known = (results.read if whatever_code else results.every)(study, file) if file.exists() else []
-        rows = results.rows_by_cell(cells, known, whatever_code)
+        known = (results.read if any_code else results.every)(study, file) if file.exists() else []
+        rows = results.rows_by_cell(cells, known, any_code)
         kept = {digest: float(row["seconds"] or 0) for digest, row in rows.items()}
-        if not whatever_code:  # a folder that is still there says itself whether its cell is finished
+        if not any_code:  # a folder that is still there says itself whether its cell is finished
             kept = {digest: seconds for digest, seconds in kept.items() if not (machine.root / digest).exists()}
-        return cls(study, cells, machine, file, kept, whatever_code)
+        return cls(study, cells, machine, file, kept, any_code)
 
     def play(self) -> int:
         """Run what has no result; returns the exit code: 1 if a cell failed, 130 if the user interrupted."""
@@ -310,7 +310,7 @@ class Session:
         """How many finished cells have no curves and no folder: the study asked for none when they ran."""
         file = results.curves_beside(self.file)
         rows = results.read(self.study, file, CURVE_COLUMNS) if file.is_file() else []
-        there = results.rows_by_cell(self.cells, rows, self.whatever_code)
+        there = results.rows_by_cell(self.cells, rows, self.any_code)
         without = [cell for cell in self.cells if cell.digest in self.seconds and cell.digest not in there]
         return sum(self._folder(cell).finished() is None for cell in without)
 

@@ -43,6 +43,9 @@ def parser() -> Words:
     made.add_argument("--only", metavar="AXIS=LABEL", action="append", default=[], help="only these; may be repeated")
     made.add_cells()
     made.add_argument(
+        "--any-code", action="store_true", help="results of another version of the package, or its data, are finished"
+    )
+    made.add_argument(
         "--table",
         metavar="AXIS",
         nargs="+",
@@ -99,7 +102,7 @@ def main(args: Sequence[str], run: RunWords) -> int:
         machine.warm()
     from rffl_pl.strategy import leave_process_group  # torch is imported by what needs it alone
 
-    session = Session.of(study, only, given.rounds, machine, file)
+    session = Session.of(study, only, given.rounds, machine, file, given.any_code)
     try:
         return session.list() if given.dry_run else session.play()
     finally:
@@ -232,9 +235,10 @@ def _check_table(given: argparse.Namespace) -> None:
     if given.between and given.between[0] == given.between[1]:
         raise UserError(f"Expected --between to name two columns, but got {given.between[0]} twice.")
     shows = given.table or given.figure
-    for option in ("jobs", "devices", "pack"):
-        if getattr(given, option) is not None and shows:
-            raise UserError(f"Expected --{option} without --{asked[0]}, which runs nothing; leave out one of them.")
+    for option in ("jobs", "devices", "pack", "any_code"):
+        if shows and getattr(given, option) not in (None, False):
+            named = option.replace("_", "-")
+            raise UserError(f"Expected --{named} without --{asked[0]}, which runs nothing; leave out one of them.")
     _check_worst(given)
     _check_tuned(given)
     for option in ("between", "measure", "contribution", "worst", "tuned"):

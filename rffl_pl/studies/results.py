@@ -296,16 +296,16 @@ def keep_curves(study: Study, file: Path, new: Iterable[Row], cells: Iterable[Ce
         keep(study, curves_beside(file), new, CURVE_COLUMNS, cells)
 
 
-def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], whatever_code: bool) -> dict[str, Row]:
+def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], any_code: bool) -> dict[str, Row]:
     """One row of every cell that has any, by the cell's digest.
 
     Args:
         cells: The cells.
         rows: Of results, or of every round.
-        whatever_code: Whether a cell is known by options, seed and rounds alone, and not also by code and data.
+        any_code: Whether a cell is known by options, seed and rounds alone, and not also by code and data.
     """
     by_digest = {row["cell"]: row for row in rows}
-    by_options = {(row["settings"], row["seed"], row["rounds"]): row for row in rows if whatever_code}
+    by_options = {(row["settings"], row["seed"], row["rounds"]): row for row in rows if any_code}
     found = {}
     for cell in cells:
         options = (cell.settings, str(cell.seed), str(cell.rounds))

@@ -74,6 +74,7 @@ WORDS = {
     "a format of no table": (("--format", "tex"), "--format to go with --table"),
     "a table that is to run nothing": (("--table", "server", "--dry-run"), "--table or --dry-run, but got both"),
     "jobs for a table": (("--table", "server", "--jobs", 2), "--jobs without --table, which runs nothing"),
+    "any code for a table": (("--table", "server", "--any-code"), "--any-code without --table, which runs nothing"),
     "a column less itself": (
         ("--table", "split", "server", "--between", "RFFL", "RFFL"),
         "two columns, but got RFFL twice",

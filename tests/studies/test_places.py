@@ -108,11 +108,23 @@ def test_rounds_that_other_code_left(tmp_path: Path, capsys: pytest.CaptureFixtu
     (cell,) = Session.of(read, only, None, machine, file).cells
     old = row("RFFL", "UNI", "0.1") | {"settings": cell.settings, "cell": "of other code", "seconds": "3"}
     results.keep(read, file, [old])
-    assert Session.of(read, only, None, machine, file, whatever_code=True).play() == 0
+    assert Session.of(read, only, None, machine, file, any_code=True).play() == 0
     assert "the folders of 1 are gone" in capsys.readouterr().err
     results.keep_curves(read, file, [old | {"round": "1"}])
-    assert Session.of(read, only, None, machine, file, whatever_code=True).play() == 0
+    assert Session.of(read, only, None, machine, file, any_code=True).play() == 0
     assert capsys.readouterr() == ("both-reduced: 1 cell, 1 of them finished\n", "")
+
+
+def test_results_of_other_code_are_finished_if_one_says_so(rffl: Run, tmp_path: Path) -> None:
+    """Who adds a server to the package has to run again all that is kept of the others, or nothing runs at all."""
+    file, kept = study(tmp_path, TEXT), tmp_path / "both-reduced" / "results.csv"
+    read, machine = Study.read(file).small(), Machine.given(tmp_path, lambda words: None, 1, None, 1)
+    (cell,) = Session.of(read, {"server": {"RFFL"}, "split": {"UNI"}}, None, machine, kept).cells
+    old = {"settings": cell.settings, "rounds": str(cell.rounds), "cell": "of other code", "seconds": "3"}
+    results.keep(read, kept, [row("RFFL", "UNI", "0.1") | old])
+    words = ("study", file, "--root", tmp_path, "--reduced", "--only", "server=RFFL", "--dry-run")
+    assert "2 cells, 2 to run" in rffl(*words).out
+    assert "2 cells, 1 to run" in rffl(*words, "--any-code").out
 
 
 def test_rounds_of_other_code_beside_new_results(rffl: Run, tmp_path: Path) -> None:
