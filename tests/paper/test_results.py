@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import measured
-from benchmarks.measured import PAGE, shown, table
+from benchmarks.measured import PAGE, shown, tables
 from benchmarks.results import RESULTS, commands, each_file_read_once
 from rffl_pl.studies import Study, results
 from rffl_pl.studies.settings import settings_digest
@@ -28,7 +28,7 @@ def test_the_tables_are_drawn_from_the_results(rffl: Run, monkeypatch: pytest.Mo
 
 def test_what_has_been_measured_is_told() -> None:
     """Results came, or were taken out, and the page says otherwise: `python -m benchmarks.measured`."""
-    assert shown(PAGE.read_text()) == table()
+    assert shown(PAGE.read_text()) == tables()
 
 
 def test_runs_with_other_words_than_now_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,4 +45,5 @@ def test_runs_with_other_words_than_now_are_not_counted(tmp_path: Path, monkeypa
     ]
     results.keep(study, tmp_path / "results" / "takeover" / "results.csv.gz", kept)
     monkeypatch.setattr(measured, "ROOT", tmp_path)
-    assert "| RFFL | 1 of 2, 0 of 0 |" in table()
+    assert "| RFFL | 1 of 2, 0 of 0 |" in tables()["measured"]
+    assert "| RFFL | none |" in tables()["worst"]
