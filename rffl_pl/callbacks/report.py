@@ -211,8 +211,7 @@ class RunReport(Callback):
             with suppress(UserError):
                 reached = header(newest)["round"]
                 start = "" if reached == len(self.history) else f" from round {reached}"
-                own = "last" if newest == self.folder.newest_checkpoint() else newest
-                rest = f"go on{start} with: {self._going_on(own)}"
+                rest = f"go on{start} with: {self._going_on(newest)}"
                 if self.folder.config_file.is_file() and self.folder.config().get("run", {}).get("study"):
                     rest = "go on with it by running the study again"
         print(f"\n{how} after round {len(self.history)}; {rest}", file=sys.stderr, flush=True)
@@ -221,9 +220,9 @@ class RunReport(Callback):
         """The command that goes on; of a run from Python, which has no configuration, the call."""
         config = self.folder.config_file
         if not config.is_file():
-            there = self.folder.checkpoints if checkpoint == "last" else checkpoint
+            there = self.folder.checkpoints if checkpoint == self.folder.newest_checkpoint() else checkpoint
             return f"trainer.fit(module, data, ckpt_path='{there}')"
-        words = ["fit", "--config", str(config), "--ckpt_path", str(checkpoint)]
+        words = ["fit", "--config", str(config), "--ckpt_path", "last"]
         whole = launch.again(words)
         return shlex.join(whole) + (" behind what starts the ranks of every node" if whole == words else "")
 

@@ -227,8 +227,10 @@ class FederatedCLI(LightningCLI):
         if self.earlier is not None and self.earlier.newest_checkpoint() is not None:
             self.config[self.subcommand].ckpt_path = str(self.earlier.checkpoints)
         elif checkpoint == "last":
-            rank_zero_warn("No run to go on with has a checkpoint yet: training begins.")
-            self.config[self.subcommand].ckpt_path = None
+            source = None if self.earlier is None else self.earlier.source()
+            if source is None:
+                rank_zero_warn("No run to go on with has a checkpoint yet: training begins.")
+            self.config[self.subcommand].ckpt_path = source
         self._check_earlier()
 
     def _check_earlier(self) -> None:

@@ -86,6 +86,7 @@ class Run:
 
         It is the last that was written to, whatever its name: users rename folders. Who gives a run's own
         configuration, as who interrupts one is told, means that run and no later one, wherever its folder is by now.
+        What began from another's checkpoint can be gone on with as well: from that one, until it has its own.
 
         Args:
             ckpt_path: What is gone on from, as the user says it.
@@ -101,17 +102,26 @@ class Run:
             written = {run: run.launch_file for run in next(filter(None, found), [])}
         if not written and ckpt_path == "last":  # also of a launch that ended before it wrote anywhere
             meant = [run for run in runs if run.config_file.resolve() in configs] or self._moved(configs)
-            checkpoints = {run: run.newest_checkpoint() for run in meant or runs}
-            written = {run: checkpoint / RUN for run, checkpoint in checkpoints.items() if checkpoint is not None}
+            files = {run: _last_written(run) for run in meant or runs}
+            written = {run: file for run, file in files.items() if file is not None}
         return max(written, key=lambda run: (written[run].stat().st_mtime, *_named(run.path)), default=None)
 
     def _moved(self, configs: Sequence[Path]) -> list[RunFolder]:
         """Runs that were begun under this name and root, and whose configurations and checkpoints lie elsewhere now."""
         runs = [RunFolder(file.parent) for file in configs]
-        runs = [run for run in runs if run.config_file in configs and run.newest_checkpoint() is not None]
+        runs = [run for run in runs if run.config_file in configs and _last_written(run) is not None]
         begun = [(run, run.config().get("run") or {}) for run in runs]
         here = (Path(self.root), self.name)
         return [run for run, its in begun if (Path(os.path.expanduser(its.get("root", ""))), its.get("name")) == here]
+
+
+def _last_written(run: RunFolder) -> Path | None:
+    """The file since which a run can be gone on with as it is now; None where it cannot."""
+    checkpoint = run.newest_checkpoint()
+    if checkpoint is not None:
+        return checkpoint / RUN
+    began_elsewhere = run.source() is not None and not run.summary_file.exists()  # it may be all that is kept
+    return run.starts_file if began_elsewhere else None
 
 
 def _named(folder: Path) -> tuple[bool, str]:

@@ -238,6 +238,12 @@ class RunFolder:
         newest = choices(self.checkpoints)[0]
         return None if newest == self.checkpoints else newest
 
+    def source(self) -> str | None:
+        """The checkpoint of another run that training began from here, if it did."""
+        with suppress(UserError):  # damaged, or killed before it was there
+            return self.config().get("ckpt_path") if self.starts_file.is_file() else None
+        return None
+
     def complete(self, rounds: int) -> bool:
         """Whether the run has ended after so many rounds: its result and everybody's weights are of its checkpoint.
 

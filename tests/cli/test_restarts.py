@@ -8,6 +8,7 @@ import pytest
 
 from rffl_pl.runs import RunFolder
 from tests.cli.folders import DIGITS, Run, assert_same_bits
+from tests.conftest import only_run
 from tests.runs import kept_in
 
 
@@ -49,6 +50,28 @@ def test_a_launch_that_ended_before_it_wrote_begins_where_it_began(
     assert rffl(*args, 2).code == 0
     (run,) = (tmp_path / "runs" / "run").iterdir()
     assert [entry.number for entry in RunFolder(run).rounds()] == [1, 2]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_run_that_began_from_another_and_was_killed_at_once(rffl: Run, tmp_path: Path, own: bool) -> None:
+    """It goes on in its folder from where it began, by its own configuration or as the newest: no other is touched."""
+    assert rffl(*DIGITS, "--run.name", "run", "--trainer.max_epochs", 1).code == 0
+    (first,) = (tmp_path / "runs" / "run").iterdir()
+    args = (*DIGITS, "--trainer.max_epochs", 2, "--model.optimizer.lr", 0.2)
+    began = ("--ckpt_path", first / "checkpoints" / "last.ckpt")
+    assert rffl(*args, *began, "--run.name", "whole").code == 0
+    cut = ("--trainer.callbacks+=tests.interruption.PowerCut", "--trainer.callbacks.after", 1)
+    with pytest.raises(RuntimeError, match="power cut"):
+        rffl(*args, *began, "--run.name", "run", *cut)
+    (second,) = {*(tmp_path / "runs" / "run").iterdir()} - {first}
+    before = (first / "summary.json").read_text()
+    words = ("fit", "--config", second / "config.yaml") if own else (*args, "--run.name", "run")
+    again = rffl(*words, "--trainer.callbacks", "null", "--ckpt_path", "last")
+    assert (again.code, "training begins" in again.err) == (0, False), again.err
+    assert {*(tmp_path / "runs" / "run").iterdir()} == {first, second}
+    assert (first / "summary.json").read_text() == before
+    assert_same_bits(only_run(tmp_path / "runs", "whole"), second)
+    assert (second / "metrics.csv").read_text() == (only_run(tmp_path / "runs", "whole") / "metrics.csv").read_text()
 
 
 @pytest.mark.slow

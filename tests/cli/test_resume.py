@@ -164,13 +164,12 @@ def test_an_interrupted_run_says_how_to_go_on(rffl: Run, tmp_path: Path, checkpo
     assert (program, options[0], options[-2:]) == ("rffl", "fit", ["--ckpt_path", "last"])
     (cut,) = (tmp_path / "runs" / "cut").iterdir()
     there = str(cut / "checkpoints" / "last.ckpt")
-    try:  # resumed and interrupted before a checkpoint of its own, it names the one that it came from
+    try:  # resumed and interrupted before a checkpoint of its own: that goes on from where it began
         ended = rffl(*options[:-1], there, "--run.name", "twice")
     finally:
         signal.signal(signal.SIGINT, before)
-    config = tmp_path / "runs" / "twice"
-    assert ended.err.count(f"Interrupted after round 2; go on with: rffl fit --config {config}") == 1
-    assert f"--ckpt_path {there}\n" in ended.err
+    config = only_run(tmp_path / "runs", "twice") / "config.yaml"
+    assert ended.err.count(f"Interrupted after round 2; go on with: rffl fit --config {config} --ckpt_path last\n") == 1
     again = rffl(*options, "--trainer.callbacks", "[]", "--trainer.max_epochs", 3)
     assert again.code == 0, again.err
     assert "Warning" not in again.err

@@ -202,6 +202,32 @@ def test_last_is_the_run_whose_configuration_is_given_wherever_it_lies(tmp_path:
     assert found.path == later.path
 
 
+def test_last_is_also_what_began_from_another_run(tmp_path: Path) -> None:
+    """Until it has a checkpoint of its own; but what has its result, was only tested or began anew is none."""
+    options = Options(name="digits", root=str(tmp_path))
+    earlier = checkpointed(tmp_path / "digits" / "earlier", 1)
+
+    def begun(name: str, ckpt_path: Path | None, left: str = "starts.jsonl") -> RunFolder:
+        run = RunFolder(tmp_path / "digits" / name)
+        run.path.mkdir()
+        run.config_file.write_text(yaml.safe_dump({"ckpt_path": ckpt_path and str(ckpt_path)}))
+        (run.path / left).touch()
+        return run
+
+    begun("finished", earlier.checkpoints).summary_file.touch()
+    begun("tested", earlier.checkpoints, "scores.json")
+    begun("anew", None)
+    begun("damaged", earlier.checkpoints).config_file.write_text("{")
+    found = options.earlier("last")
+    assert found is not None
+    assert found.path == earlier.path
+    later = begun("later", earlier.checkpoints)
+    for configs in ([], [later.config_file]):
+        found = options.earlier("last", configs=configs)
+        assert found is not None
+        assert found.path == later.path
+
+
 def test_a_restart_is_of_the_run_that_the_launch_began_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several runs of one job; the last has no checkpoint yet."""
     monkeypatch.setenv("SLURM_JOB_ID", "mine")
