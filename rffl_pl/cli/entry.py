@@ -12,7 +12,7 @@ from rffl_pl import launch
 from rffl_pl.cli import help
 from rffl_pl.cli.configurations import with_files
 from rffl_pl.cli.process import be_quiet, importing, keep_freed_memory, outlast_readers
-from rffl_pl.errors import UserError, lost_a_rank, reason
+from rffl_pl.errors import BY_ITSELF, UserError, lost_a_rank, reason
 from rffl_pl.launch.fork import RANKS, become_ranks, take_ranks
 from rffl_pl.launch.meeting import last_word
 from rffl_pl.launch.words import heard, near
@@ -157,7 +157,7 @@ def _end_without(lost: Exception) -> NoReturn:
     if said is None:
         launch.tell(
             "Lost the connection to another rank: it failed, or its machine or network is gone. Go on from the last "
-            f"checkpoint with --ckpt_path last. ({reason(lost)})"
+            f"checkpoint with {BY_ITSELF}. ({reason(lost)})"
         )
     elif not near(said):
         launch.tell(heard(said))

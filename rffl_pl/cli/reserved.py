@@ -10,7 +10,7 @@ from pathlib import Path
 from rffl_pl import launch
 from rffl_pl.cli.mistakes import interrupted, mistake_behind
 from rffl_pl.cli.run import Run
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, lost_a_rank
 from rffl_pl.files import absent, remove_empty
 from rffl_pl.launch.stopping import STOP, Stopped
 from rffl_pl.runs import RunFolder
@@ -40,7 +40,7 @@ class Reserved:
 
     @contextlib.contextmanager
     def unless_a_mistake(self) -> Iterator[None]:
-        """Take the folder away again if a mistake, or its user, ends the run before its first round.
+        """Take the folder away again if a mistake, its user or another rank's end ends the run before its first round.
 
         Nothing half-made stays.
         """
@@ -48,8 +48,8 @@ class Reserved:
         try:
             yield
         except (Exception, SystemExit) as error:
-            ended = mistake_behind(error) is not None or interrupted(error) or isinstance(error, Stopped)
-            if self._new and ended:
+            ended = interrupted(error) or isinstance(error, Stopped) or lost_a_rank(error)
+            if self._new and (ended or mistake_behind(error) is not None):
                 with STOP.held():  # the launcher asks this rank to end as soon as another has made the same mistake
                     for folder in RunFolder.taken():  # by one of the ranks that see it
                         self._take_away(folder)

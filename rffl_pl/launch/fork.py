@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from rffl_pl.errors import UserError, check_number
+from rffl_pl.errors import BY_ITSELF, UserError, check_number
 from rffl_pl.launch import FORKED, flush, tell
 
 RANKS = "--ranks"
@@ -147,7 +147,7 @@ def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable
                 print(file=sys.stderr, flush=True)  # behind a progress bar, whose rank cannot end it any more
                 tell(
                     f"Expected every rank to work on, but rank {rank} was ended by {signal.Signals(-code).name}{why}; "
-                    "go on with --ckpt_path last."
+                    f"go on with {BY_ITSELF}, or start again if there is none."
                 )
             _end(ranks)
     return failed

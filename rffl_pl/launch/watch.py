@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from rffl_pl.errors import reason
+from rffl_pl.errors import BY_ITSELF, reason
 from rffl_pl.launch import flush, launcher, tell
 from rffl_pl.launch.stopping import STOP
 
@@ -76,9 +76,7 @@ class Watch:
                 try:
                     ending = check()
                 except Exception as error:  # nobody would watch any more
-                    ending = Ending(
-                        f"The watch over this run failed ({reason(error)}); go on with --ckpt_path last.", 1
-                    )
+                    ending = Ending(f"The watch over this run failed ({reason(error)}); go on with {BY_ITSELF}.", 1)
                 if ending is not None and not self._over.is_set():
                     tell(ending.sentence)
                     leave(ending.code)
@@ -103,7 +101,7 @@ def stopped_late(grace: float) -> Check:
             return None
         return Ending(
             f"Stopped by {STOP.number.name}: the round did not end within {grace:g} s and is given up; go on from the "
-            "one before with --ckpt_path last, which begins anew if it was the first.",
+            f"one before with {BY_ITSELF}, which begins anew if it was the first.",
             128 + STOP.number,
         )
 
@@ -116,7 +114,7 @@ def orphaned() -> Check:
     def check() -> Ending | None:
         if os.getppid() == launcher():
             return None
-        return Ending("The launcher of this run is gone; go on from the last checkpoint with --ckpt_path last.", 1)
+        return Ending(f"The launcher of this run is gone; go on from the last checkpoint with {BY_ITSELF}.", 1)
 
     return check
 
@@ -194,7 +192,7 @@ class Heartbeats:
         who = f"Rank {silent[0]} has" if reached else "The launcher's store has"
         return Ending(
             f"{who} not been heard of for {self.patience:g} s, in round {self.round}: its process is stopped, or its "
-            "machine or network is gone. All ranks end; go on with --ckpt_path last.",
+            f"machine or network is gone. All ranks end; go on with {BY_ITSELF}.",
             1,
         )
 

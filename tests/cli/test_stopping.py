@@ -444,6 +444,21 @@ def test_sigterm_before_ranks_have_met(tmp_path: Path) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+def test_another_rank_is_gone_before_the_first_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while it read its data, say: a folder with a lock in it stayed. A bug of ours leaves what there is."""
+    options = Options(name="digits", root=str(tmp_path / "runs"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    try:
+        for sentence, left in (("Connection closed by peer", False), ("tensors do not match", True)):
+            reserved = Reserved(options, "fit", None)
+            with pytest.raises(RuntimeError, match=sentence), reserved.unless_a_mistake():
+                raise RuntimeError(sentence)
+            assert reserved.path.exists() == left
+    finally:
+        RunFolder.free()
+        STOP.ignore()
+
+
 @pytest.mark.slow
 def test_where_no_checkpoint_is_whole_none_is_promised(rffl: Run, tmp_path: Path) -> None:
     """The mistake alone, of the one before the last."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import BY_ITSELF, UserError
 from rffl_pl.launch.fork import take_ranks
 from rffl_pl.runs import RunFolder
 from tests.cli.folders import DIGITS, assert_same_bits
@@ -127,7 +127,8 @@ def test_a_rank_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     words = (*SIGNALLED, "--trainer.callbacks.number", int(signal.SIGKILL), "--ranks", 2)
     ended = forked(1, *DIGITS, "--trainer.max_epochs", 9, *words, root=tmp_path / "runs")
     assert ended.code == 128 + signal.SIGKILL, ended.err
-    assert "was ended by SIGKILL, as where memory is short; go on with --ckpt_path last." in ended.err
+    how = f"go on with {BY_ITSELF}, or start again if there is none."
+    assert f"was ended by SIGKILL, as where memory is short; {how}" in ended.err
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     assert kept_in(RunFolder.open(only_run(tmp_path / "runs")).checkpoints / "last.ckpt")["federation"]["round"] == 2
 
