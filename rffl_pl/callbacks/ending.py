@@ -78,8 +78,9 @@ def cut_short(trainer: Trainer, module: FederatedModule) -> list[str]:
     if not trainer.should_stop or asked is None or not 0 < module.round < asked:
         return []
     early, timer = find(trainer, EarlyStopping), find(trainer, Timer)
+    left = None if timer is None else timer.time_remaining()
     why = "a callback asked for it"
-    if timer is not None and (timer.time_remaining() or 0) < 0:
+    if left is not None and left <= 0:
         why = "its Timer has run out"
     elif early is not None and early.stopped_epoch:  # 0 also if it stopped in the first one
         why = f"EarlyStopping watches {early.monitor}, at best {early.best_score.item():.4f}"

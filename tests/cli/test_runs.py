@@ -128,6 +128,13 @@ def test_a_callback_whose_option_is_an_enumeration(rffl: Run, tmp_path: Path) ->
     assert rffl("fit", "--config", folder / "config.yaml", "--run.root", tmp_path / "again").code == 0
 
 
+def test_time_that_is_over_before_a_round(rffl: Run, trained: Path) -> None:
+    """To the very second, as where there is none: it was said that a callback asked for the end."""
+    ended = rffl(*DIGITS, "--trainer.max_epochs", 3, "--trainer.max_time", "00:00:00:00", "--ckpt_path", "last")
+    assert (ended.code, len(rows(trained / "metrics.csv"))) == (0, 2), ended.err
+    assert "training ended after 2 of 3 rounds: its Timer has run out\n" in ended.out
+
+
 def test_a_callback_that_is_no_list(rffl: Run, tmp_path: Path) -> None:
     """Lightning takes one for a list of it; from words it becomes one, from a file it did not."""
     (tmp_path / "one.yaml").write_text("trainer: {callbacks: {class_path: ModelSummary, init_args: {max_depth: 2}}}")
