@@ -18,6 +18,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.files import replaced
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
+from rffl_pl.runs.durable import written
 from rffl_pl.runs.facts import LIMITS, facts
 from rffl_pl.strategy import FederatedStrategy
 
@@ -80,7 +81,7 @@ class ConfigKeeper(SaveConfigCallback):
             kept["ckpt_path"] = folder.config().get("ckpt_path") if folder.config_file.is_file() else None
         text = as_kept(self.parser, kept)
         self._set_earlier_aside(folder, reached, text)
-        with replaced(folder.config_file) as partial:  # a restart finds its run by it
+        with written(folder.config_file), replaced(folder.config_file) as partial:  # a restart finds its run by it
             partial.write_text(text, encoding="utf-8")
 
     def _set_earlier_aside(self, folder: RunFolder, reached: int, text: str) -> None:

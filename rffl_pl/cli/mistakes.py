@@ -14,7 +14,7 @@ from rffl_pl.callbacks.watching import WATCHED
 from rffl_pl.cli.login import wandb_url
 from rffl_pl.cli.readings import reading
 from rffl_pl.errors import UserError
-from rffl_pl.runs.durable import why_not_written
+from rffl_pl.runs.durable import remedy, why_not_written
 
 
 def mistake_behind(error: BaseException) -> BaseException | None:
@@ -55,7 +55,10 @@ def sentence(error: BaseException) -> str:
     elif isinstance(error, SyntaxError):
         said = f"Expected your own classes to lie in files that Python can read, but {message}; mend it."
     elif isinstance(error, OSError):
-        said = f"Expected to read and write this run's files, but {why_not_written(error)}; see to that and go on."
+        said = (
+            f"Expected to read and write this run's files, but {why_not_written(error)}; {remedy(error)} and start "
+            "again, with --ckpt_path last where there is a checkpoint."
+        )
     elif isinstance(error, MisconfigurationException) and not _unlogged(message):
         said = f"Expected options that Lightning takes, but it says: {_plain(message)}"
     said = " ".join(said.split())

@@ -27,7 +27,7 @@ import torch
 
 from rffl_pl.errors import UserError, in_a_line
 from rffl_pl.runs.disks import Disk
-from rffl_pl.runs.durable import end_if_asked, on_disk, remove, why_not_written
+from rffl_pl.runs.durable import end_if_asked, on_disk, remedy, remove, why_not_written
 from rffl_pl.runs.history import History, read_shared
 
 FORMAT, VERSION = "rffl_pl", 3
@@ -176,8 +176,9 @@ def _failure(target: Path, work: Callable[[], None]) -> str | None:
         before = os.path.lexists(target) or _previous(target).exists()
         kept = "the one before is kept" if before else "there is none before it"
         return (
-            f"Expected to write the checkpoint {target}, but {why_not_written(error)}; {kept}. Make room or give "
-            f"another --run.root and {'go on from it' if before else 'start again'}."
+            f"Expected to write the checkpoint {target}, but {why_not_written(error)}; {kept}. "
+            f"{remedy(error).capitalize()} or give another --run.root and "
+            f"{'go on from it' if before else 'start again'}."
         )
     return None
 

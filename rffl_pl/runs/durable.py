@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ _AT_A_TIME = 8
 """Files that wait for the disk together."""
 _MANY = 32
 """Of fewer files that are removed waiting for the disk costs less than threads do."""
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def put(files: Iterable[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
@@ -59,9 +61,8 @@ def written(path: Path) -> Iterator[None]:
 
 
 def _unwritten(path: Path, error: BaseException) -> UserError:
-    return UserError(
-        f"Expected to write {path}, but {why_not_written(error)}; make room, and go on with --ckpt_path last."
-    )
+    why = why_not_written(error).removesuffix(f": {path}")
+    return UserError(f"Expected to write {path}, but {why}; {remedy(error)}, and go on with --ckpt_path last.")
 
 
 def end_if_asked(error: BaseException) -> None:
@@ -81,6 +82,12 @@ def why_not_written(error: BaseException) -> str:
         if isinstance(one, OSError) and one.strerror:
             return one.strerror + (f": {one.filename}" if one.filename else "")
     return words_of(error)
+
+
+def remedy(error: BaseException) -> str:
+    """What to do about it; torch's writer, where it tells nothing of the system, has had no room."""
+    numbers = {one.errno for one in _behind(error) if isinstance(one, OSError)}
+    return "see to that" if numbers and not numbers & _FULL else "make room"
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:

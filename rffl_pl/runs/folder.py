@@ -28,7 +28,7 @@ from rffl_pl.errors import UserError, writable
 from rffl_pl.files import locked
 from rffl_pl.runs.checkpoint import RUN, Stamp, choices, participant_file, stamp_of
 from rffl_pl.runs.circumstances import circumstances
-from rffl_pl.runs.durable import put
+from rffl_pl.runs.durable import put, written
 from rffl_pl.runs.kinds import of_kind
 from rffl_pl.runs.records import Round, Summary
 
@@ -186,7 +186,7 @@ class RunFolder:
         """
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         line = json.dumps({"at": at, "rounds": rounds, "ranks": ranks, **circumstances(), "own": dict(own)})
-        with self.starts_file.open("a+", encoding="utf-8", errors="replace") as file:
+        with written(self.starts_file), self.starts_file.open("a+", encoding="utf-8", errors="replace") as file:
             _append(file, line)
         self.sign()
 

@@ -25,7 +25,7 @@ import torch
 
 from rffl_pl.errors import in_a_line
 from rffl_pl.launch.stopping import Stopped
-from rffl_pl.runs.durable import why_not_written
+from rffl_pl.runs.durable import remedy, why_not_written
 from rffl_pl.strategy import leave_process_group
 from rffl_pl.studies.cells import Cell, CellFolder
 from rffl_pl.studies.own import changed
@@ -90,8 +90,8 @@ def play(cell: Cell, root: Path, run: RunWords, patience: float = 0, clock: Cloc
                 sentence = None
             except OSError as error:  # of the log, maybe as it is closed; the run's own are in its sentence
                 if sentence == "":
-                    why = why_not_written(error)
-                    sentence = f"Expected to write its log, but {why}; make room, and give the same command again."
+                    why = f"{why_not_written(error)}; {remedy(error)}"
+                    sentence = f"Expected to write its log, but {why}, and give the same command again."
             finally:
                 folder.note(clock() - start, words)
             if sentence is None:

@@ -46,3 +46,14 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         go_on = "make room, and go on with --ckpt_path last."
         assert str(caught.value) == f"Expected to write {tmp_path / name}, but File too large; {go_on}"
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    """Nobody can make room for it; the file is named once."""
+    history = History(tmp_path / "run" / "rounds.jsonl")
+    history.append(Round(number=1, honest=1, members=[True]))
+    (tmp_path / "run").rename(tmp_path / "moved")
+    with pytest.raises(UserError) as caught:
+        history.append(Round(number=2, honest=1, members=[True]))
+    why = "No such file or directory; see to that, and go on with --ckpt_path last."
+    assert str(caught.value) == f"Expected to write {history.file}, but {why}"

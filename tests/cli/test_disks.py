@@ -54,6 +54,15 @@ def test_no_room_for_a_checkpoint(rffl: Run, tmp_path: Path) -> None:
     assert len(rows(on / "metrics.csv")) == 2
 
 
+def test_no_room_for_the_configuration(rffl: Run, tmp_path: Path) -> None:
+    """The file is named, and nothing half-made stays."""
+    with files_of_at_most(2_000):
+        ended = rffl(*DIGITS, "--trainer.max_epochs", 1, "--run.name", "full")
+    assert ended.code == 2, ended.err
+    assert re.search(r"^Error: Expected to write \S+/config.yaml, but File too large; make room, and", ended.err)
+    assert not (tmp_path / "runs" / "full").exists()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 400 KB: room for two checkpoints of the digits, not for a third beside them."""

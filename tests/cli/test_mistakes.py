@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 import pytest
@@ -14,6 +16,17 @@ from rffl_pl.cli.mistakes import mistake_behind, sentence
 from rffl_pl.cli.resolve import OnlyParsed
 from tests.cli.folders import DIGITS, Run
 from tests.conftest import QUICK
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOENT, "see to that"), (errno.ENOSPC, "make room"), (errno.EDQUOT, "make room")]
+)
+def test_what_the_system_refuses(number: int, remedy: str) -> None:
+    """Nobody makes room for a file that is gone."""
+    why = f"{os.strerror(number)}: rounds.jsonl; {remedy} and start again, with --ckpt_path last where there is a"
+    assert sentence(OSError(number, os.strerror(number), "rounds.jsonl")) == (
+        f"Expected to read and write this run's files, but {why} checkpoint."
+    )
 
 
 @pytest.mark.parametrize("callback", ["EarlyStopping", "ModelCheckpoint"])
