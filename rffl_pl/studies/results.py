@@ -125,7 +125,7 @@ def every(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Ro
     Raises:
         UserError: If the file holds no results of this study.
     """
-    if not file.is_file():
+    if not file.exists():
         raise UserError(f"Expected the results of {study.name} in {file}, but there are none; run the study first.")
     try:
         header, rows = table_in(file)
@@ -133,6 +133,8 @@ def every(study: Study, file: Path, columns: Sequence[str] = COLUMNS) -> list[Ro
         raise UserError(
             f"Expected {file} to be the results of {study.name}, but it cannot be read: {error}."
         ) from error
+    if not header:  # as a power cut leaves a file: nothing is kept in it
+        return []
     lacking = {"study", *study.axes, *columns} - {*header}
     if lacking:
         raise UserError(

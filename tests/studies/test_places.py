@@ -277,6 +277,21 @@ def test_results_that_are_compressed(tmp_path: Path) -> None:
         results.read(read, file)
 
 
+def test_results_that_are_no_file_or_empty(tmp_path: Path) -> None:
+    """A folder is said to be none, and not that there is nothing; an empty file is filled, and nobody's to mend."""
+    read = Study.read(study(tmp_path, TEXT))
+    file = tmp_path / "results.csv"
+    with pytest.raises(UserError, match="but there are none; run the study first"):
+        results.read(read, file)
+    file.touch()
+    assert results.read(read, file) == []
+    assert results.keep(read, file, [row("RFFL", "UNI", "0.1")]) == 1
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(UserError, match=r"cannot be read: .*Is a directory"):
+        results.keep(read, file, [])
+
+
 def test_rows_of_other_programs(tmp_path: Path) -> None:
     """Empty lines, missing cells at the end of a row or 2.0 rounds are read as they were meant, or a cut is."""
     read = Study.read(study(tmp_path, TEXT))
