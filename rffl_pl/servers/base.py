@@ -82,18 +82,43 @@ class Task:
         """
         return math.floor(0.2 * self._members) if self.tolerated is None else self.tolerated
 
-    def tolerating(self, given: int | None) -> int:
-        """How many may be bad: what a rule's own option says, or `bad`."""
-        return self.bad if given is None else given
-
-    def said_by(self, option: str, given: float | None) -> str:
-        """The option that says how many may be bad, for messages.
+    def tolerating(self, given: int | None, most: int, law: str, option: str = "--server.byzantine") -> int:
+        """How many a rule is to tolerate: what its own option says, or `tolerated`, or of `bad` as many as it can.
 
         Args:
-            option: The rule's own, ``--server.byzantine``.
-            given: What it was given.
+            given: What its own option says; None where nobody gave it.
+            most: How many it can tolerate.
+            law: What says so, ``f >= 0 and 2f < P``.
+            option: Its own.
+
+        Raises:
+            UserError: If it is asked for others.
         """
-        return option if given is not None or self.tolerated is None else "--federation.tolerated"
+        f = self.tolerated if given is None else given
+        if f is None:
+            return min(self.bad, most)
+        if not 0 <= f <= most:
+            option = "--federation.tolerated" if given is None else option
+            raise UserError(
+                f"Expected {option} f with {law}, but got f = {f} and {self.counted}; give at most {most}, or "
+                f"{self.more}."
+            )
+        return f
+
+    @property
+    def counted(self) -> str:
+        """How many uploads a rule is given, for messages: ``P = 3 mixed uploads``."""
+        if self.uploads:
+            return f"P = {self.uploads} mixed uploads"
+        some = f" of {len(self.examples)} participants asked in a round" if self.participation < 1 else " participants"
+        return f"P = {self.asked}{some}"
+
+    @property
+    def more(self) -> str:
+        """What to do to have more of them, for messages."""
+        how = "ask more by --federation.participation or --federation.coalition"
+        how = how if self.participation < 1 else "take more --federation.participants"
+        return f"{how} or smaller buckets" if self.uploads else how
 
     @property
     def _members(self) -> int:

@@ -29,9 +29,9 @@ class Bucketing(Mixing):
         rule: What combines the means: `Median` (by default), `GeometricMedian`, `CenteredClipping`, `NormBound`, `DnC`,
             `MultiKrum`, `Bulyan`, `TrimmedMean`, `FedAvg`, `FedMGDA`, `NNM`, `ARC`, or a `Consensus` of your own
             without a memory of participants. A bad upload spoils its bucket: of the :math:`\lceil P / s \rceil` buckets
-            as many may be bad as of P uploads. Krum, `NNM` and `ARC` expect that, `Bulyan` as many buckets as it can
-            tolerate, of fewer than seven none; a trimmed mean is to be told, by ``--federation.tolerated`` or as by
-            ``--server.rule.trim 0.4``.
+            as many may be bad as of P uploads. `MultiKrum`, `Bulyan`, `DnC`, `NNM` and `ARC` expect that, or as many
+            as they can tolerate, of fewer than five buckets `MultiKrum` none, of fewer than seven `Bulyan`; a trimmed
+            mean is to be told, by ``--federation.tolerated`` or as by ``--server.rule.trim 0.4``.
         bucket: Number s of uploads in a bucket.
 
     Raises:

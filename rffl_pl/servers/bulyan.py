@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rffl_pl.errors import UserError
 from rffl_pl.functional.aggregation import mean_of, selected_by_krum
 from rffl_pl.functional.order import mean_around_median
 from rffl_pl.servers.base import Task
@@ -43,14 +42,7 @@ class Bulyan(Consensus):
 
     def start(self, task: Task) -> None:
         super().start(task)
-        most = _most(task.asked)
-        asked_for = task.tolerated if self.byzantine is None else self.byzantine
-        self._tolerated = f = min(task.bad, most) if asked_for is None else asked_for
-        if not 0 <= f <= most:
-            raise UserError(
-                f"Expected {task.said_by('--server.byzantine', self.byzantine)} f with f >= 0 and 4f + 3 <= P, but got "
-                f"f = {f} and P = {task.asked} uploads in a round; give at most {most}."
-            )
+        self._tolerated = task.tolerating(self.byzantine, _most(task.asked), "f = 0, or f > 0 and 4f + 3 <= P")
 
     def weigh(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)

@@ -49,17 +49,11 @@ class DnC(Consensus):
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self._tolerated = f = task.tolerating(self.byzantine)
-        if not 0 <= 2 * f < task.asked:
-            option = task.said_by("--server.byzantine", self.byzantine)
-            raise UserError(
-                f"Expected {option} f with f >= 0 and 2f < P, but got f = {f} and P = {task.asked} uploads in a "
-                f"round; give at most {(task.asked - 1) // 2}."
-            )
+        self._tolerated = f = task.tolerating(self.byzantine, (task.asked - 1) // 2, "f >= 0 and 2f < P")
         if self._left_out(f) >= task.asked:
             raise UserError(
-                f"Expected --server.filtering times f = {f} to be less than the P = {task.asked} uploads in a round, "
-                f"but got {self.filtering}."
+                f"Expected --server.filtering times f = {f} to be less than {task.counted}, but got {self.filtering}; "
+                "give less."
             )
 
     def weigh(self, evidence: Evidence) -> Tensor:

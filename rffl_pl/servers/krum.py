@@ -21,11 +21,12 @@ class MultiKrum(Consensus):
 
     Args:
         byzantine: Number f of uploads to tolerate; by default ``--federation.tolerated``, and without it
-            :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
+            :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio, or of buckets as many as it can tolerate.
         selected: Number m of uploads averaged; by default P - f. More than that averages bad ones too.
 
     Raises:
-        UserError: If f is negative or 2f + 2 < P does not hold, or m does not lie in 1 .. P; before the first round.
+        UserError: If P is below 3, f is negative or 2f + 2 < P does not hold, or m does not lie in 1 .. P; before the
+            first round.
 
     Where members miss rounds, P is the number of those that are asked in one, and f how many of *them* may be bad: a
     draw with more of them is not withstood. With uploads set aside or of zeros, f and m shrink to what the rest allows.
@@ -42,22 +43,18 @@ class MultiKrum(Consensus):
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self._tolerated, self._asked = task.tolerating(self.byzantine), task.asked
-        f, total = self._tolerated, self._asked
-        if f < 0 or 2 * f + 2 >= total:
-            whom, more = f"P = {total} participants", "take more participants"
-            if task.uploads:
-                whom = f"P = {total} mixed uploads"
-            elif task.participation < 1:
-                whom = f"P = {total} of {len(task.examples)} participants asked in a round"
-                more = "ask more of them by --federation.participation or --federation.coalition"
-            option = task.said_by("--server.byzantine", self.byzantine)
+        self._asked = total = task.asked
+        if total < 3:
             raise UserError(
-                f"Expected {option} f with f >= 0 and 2f + 2 < P, but got f = {f} and {whom}; "
-                f"{f'give at most {(total - 3) // 2} or ' if total > 2 else ''}{more}."
+                f"Expected P = 3 uploads in a round or more for {type(self).__name__}, which scores each by its "
+                f"neighbours, but got {task.counted}; {task.more}."
             )
+        self._tolerated = task.tolerating(self.byzantine, (total - 3) // 2, "f >= 0 and 2f + 2 < P")
         if self.selected is not None and not 1 <= self.selected <= total:
-            raise UserError(f"Expected --server.selected to lie in 1 .. {total}, but got {self.selected}.")
+            raise UserError(
+                f"Expected --server.selected to lie in 1 .. {total}, but got {self.selected} and {task.counted}; give "
+                f"one of these, or {task.more}."
+            )
 
     def weigh(self, evidence: Evidence) -> Tensor:
         here = len(evidence.senders)

@@ -150,7 +150,7 @@ class Tolerant(Mixing):
     Args:
         rule: As of `Mixing`.
         tolerated: Their number f; by default ``--federation.tolerated``, and without it :math:`\lfloor 0.2 P \rfloor`,
-            the paper's clip ratio.
+            the paper's clip ratio, or of buckets as many as it can tolerate.
 
     Raises:
         UserError: As `Mixing`; before the first round, if f is negative or 2f < P does not hold.
@@ -162,15 +162,8 @@ class Tolerant(Mixing):
         self._bad = 0
 
     def start(self, task: Task) -> None:
-        self._bad, total = task.tolerating(self.tolerated), task.asked
-        f = self._bad
-        if f < 0 or 2 * f >= total:
-            whom = "mixed uploads" if task.uploads else "participants that are asked"
-            option = task.said_by("--server.tolerated", self.tolerated)
-            raise UserError(
-                f"Expected {option} f with f >= 0 and 2f < P, but got f = {f} and P = {total} {whom}; "
-                f"give at most {(total - 1) // 2}."
-            )
+        most = (task.asked - 1) // 2
+        self._bad = task.tolerating(self.tolerated, most, "f >= 0 and 2f < P", "--server.tolerated")
         super().start(task)
 
     def bad_among(self, count: int) -> int:

@@ -24,7 +24,7 @@ class NNM(Tolerant):
             `GeometricMedian`, `CenteredClipping`, `NormBound`, `DnC`, `FedAvg`, `FedMGDA`, `ARC`, `Bucketing`, or a
             `Consensus` of your own.
         tolerated: Number f of bad uploads; by default ``--federation.tolerated``, and without it
-            :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio.
+            :math:`\lfloor 0.2 P \rfloor`, the paper's clip ratio, or of buckets as many as it can tolerate.
 
     Raises:
         UserError: If the rule is none that can be mixed for, f is negative or 2f < P does not hold, or the rule's own

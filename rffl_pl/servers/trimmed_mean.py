@@ -48,8 +48,8 @@ class TrimmedMean(Consensus):
         self._tolerated = f = task.tolerated if self._given is None else None
         if f is not None and 2 * f >= task.asked:
             raise UserError(
-                f"Expected --federation.tolerated f with 2f < P, but got f = {f} and P = {task.asked} uploads in a "
-                f"round; give at most {(task.asked - 1) // 2}, or --server.trim."
+                f"Expected --federation.tolerated f with 2f < P, but got f = {f} and {task.counted}; give at most "
+                f"{(task.asked - 1) // 2}, or --server.trim."
             )
 
     def combine(self, block: Tensor, weights: Tensor) -> Tensor:

@@ -1,11 +1,13 @@
 """Multi-Krum: whose uploads are averaged, against the definition in loops, with some set aside too; and refusals."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from rffl_pl.servers import MultiKrum
+from rffl_pl.servers import Bucketing, MultiKrum
 from tests.functional.reference import KRUM_ROWS, close, reference_multi_krum, uploads
-from tests.servers.tasks import assert_refused, shards, spoil
+from tests.servers.tasks import assert_refused, shards, spoil, task
 from tests.servers.test_consensus import every_size, one_round, started, step_of
 
 
@@ -59,21 +61,38 @@ def test_multi_krum_of_what_is_left(settings: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("settings", "participants", "named"),
     [
-        ({"byzantine": 1}, 4, ["byzantine", "f = 1", "P = 4"]),
+        ({"byzantine": 1}, 4, ["byzantine", "f = 1", "P = 4", "at most 0, or take more --federation.participants"]),
         ({"byzantine": 2}, 6, ["byzantine", "f = 2", "P = 6", "at most 1"]),
         ({"byzantine": 7}, 10, ["byzantine", "f = 7", "P = 10", "at most 3"]),
         ({"byzantine": -1}, 10, ["byzantine", "f = -1"]),
-        ({}, 2, ["byzantine", "f = 0", "P = 2"]),
-        ({}, 1, ["byzantine", "P = 1"]),
         ({"selected": 0}, 10, ["selected", "1 .. 10", "got 0"]),
         ({"selected": -3}, 10, ["selected", "1 .. 10", "got -3"]),
-        ({"selected": 11}, 10, ["selected", "1 .. 10", "got 11"]),
+        ({"selected": 11}, 10, ["selected", "1 .. 10", "got 11 and P = 10 participants"]),
     ],
     ids=str,
 )
 def test_multi_krum_refuses(settings: dict[str, int], participants: int, named: list[str]) -> None:
     """Too few participants, a negative f or a wrong m get through, or the message does not say what and where."""
     assert_refused(lambda: started(MultiKrum(**settings), shards(participants), 7), "--server.", *named)
+
+
+def test_multi_krum_of_fewer_than_three() -> None:
+    """An f is named that nobody gave, and that no other f mends."""
+    few = "P = 3 uploads in a round or more for MultiKrum"
+    for participants in (1, 2):
+        got = f"got P = {participants} participants; take more --federation.participants."
+        assert_refused(partial(started, MultiKrum(byzantine=0), shards(participants), 7), few, got)
+    asked = task(shards(6), [7], participation=0.3)
+    assert_refused(lambda: MultiKrum().start(asked), few, "2 of 6 participants", "ask more by --federation.partic")
+    bucketed = Bucketing(rule=MultiKrum())
+    assert_refused(lambda: started(bucketed, shards(4), 7), few, "P = 2 mixed uploads", "participants or smaller bu")
+
+
+def test_how_many_are_averaged_of_those_that_are_asked() -> None:
+    """The bound is a number whose source nobody sees."""
+    asked = task(shards(6), [7], participation=0.5)
+    named = ("selected to lie in 1 .. 3", "got 4 and P = 3 of 6 participants asked in a round", "these, or ask more by")
+    assert_refused(lambda: MultiKrum(selected=4).start(asked), *named)
 
 
 @pytest.mark.parametrize(("byzantine", "participants"), [(0, 3), (1, 5), (2, 7), (3, 9), (4, 11)])

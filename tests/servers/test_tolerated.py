@@ -107,10 +107,11 @@ def test_what_a_checkpoint_says_of_the_share() -> None:
 REFUSED: list[tuple[Callable[[], Consensus], int, tuple[str, ...]]] = [
     (MultiKrum, 5, ("--federation.tolerated f with f >= 0 and 2f + 2 < P", "f = 5 and P = 11", "at most 4")),
     (DnC, 6, ("--federation.tolerated f", "f = 6 and P = 11", "at most 5")),
-    (Bulyan, 3, ("--federation.tolerated f", "4f + 3 <= P", "f = 3 and P = 11", "at most 2")),
+    (Bulyan, 3, ("--federation.tolerated f", "f = 0, or f > 0 and 4f + 3 <= P", "f = 3 and P = 11", "at most 2")),
+    (lambda: Bucketing(rule=Bulyan()), 1, ("--federation.tolerated f", "f = 1 and P = 6 mixed uploads", "at most 0")),
     (NNM, 6, ("--federation.tolerated f", "f = 6 and P = 11", "at most 5")),
     (TrimmedMean, 6, ("--federation.tolerated f", "f = 6 and P = 11", "at most 5", "or --server.trim")),
-    (lambda: Bucketing(rule=TrimmedMean()), 3, ("f = 3 and P = 6 uploads", "at most 2", "or --server.rule.trim")),
+    (lambda: Bucketing(rule=TrimmedMean()), 3, ("f = 3 and P = 6 mixed uploads", "at most 2", "or --server.rule.trim")),
     (lambda: Bucketing(rule=MultiKrum()), 3, ("--federation.tolerated f", "f = 3 and P = 6 mixed", "at most 1")),
     (lambda: Bucketing(rule=MultiKrum(byzantine=2)), 1, ("--server.rule.byzantine f", "f = 2 and P = 6 mixed")),
 ]
@@ -120,6 +121,30 @@ REFUSED: list[tuple[Callable[[], Consensus], int, tuple[str, ...]]] = [
 def test_more_than_a_rule_withstands(made: Callable[[], Consensus], f: int, named: tuple[str, ...]) -> None:
     """The message names an option that nobody gave."""
     assert_refused(lambda: made().start(task(shards(P), [D], tolerated=f)), *named)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "most"),
+    [
+        (MultiKrum, "byzantine", 1),
+        (Bulyan, "byzantine", 0),
+        (DnC, "byzantine", 2),
+        (NNM, "tolerated", 2),
+        (ARC, "tolerated", 2),
+    ],
+)
+def test_unasked_it_is_no_more_than_a_rule_withstands(kind: Callable[..., Consensus], option: str, most: int) -> None:
+    """On five buckets of fifty uploads it is refused for the default of an option that nobody gave, or tolerates less.
+
+    For ten of fifty may be bad.
+    """
+    rows = uploads(50, D, 1)
+    verdicts = []
+    for settings in ({}, {option: most}):
+        server = Bucketing(rule=kind(**settings), bucket=10)
+        server.start(task(shards(50), [D]))
+        verdicts.append(server.step(rows, range(50)))
+    assert_equal(*verdicts)
 
 
 @pytest.mark.parametrize(
