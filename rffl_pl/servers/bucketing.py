@@ -49,17 +49,17 @@ class Bucketing(Mixing):
 
     def start(self, task: Task) -> None:
         super().start(task)
-        buckets = self._count(task)
+        buckets, bucket = self._count(task), f"{self.given_by}.bucket {self.bucket}"
         if buckets == 1 and task.asked > 2:
             warnings.warn(
-                f"--server.bucket {self.bucket} puts all {task.asked} uploads of a round into one bucket: the step is "
-                "their mean, whatever the rule is; give a lower one.",
+                f"{bucket} puts all {task.asked} uploads of a round into one bucket: the step is their mean, whatever "
+                "the rule is; give a lower one.",
                 stacklevel=2,
             )
         elif task.tolerated and 2 * task.tolerated >= buckets:
             warnings.warn(
                 f"--federation.tolerated {task.tolerated} bad uploads may spoil as many of the {buckets} buckets of "
-                f"--server.bucket {self.bucket}, which leaves no majority of good ones; give a lower one.",
+                f"{bucket}, which leaves no majority of good ones; give a lower one.",
                 stacklevel=2,
             )
 

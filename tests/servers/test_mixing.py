@@ -452,6 +452,16 @@ def test_no_majority_of_good_buckets() -> None:
         Bucketing(rule=Median()).start(task(shards(10), [53], tolerated=2))
 
 
+def test_a_warning_names_the_option_as_it_was_typed() -> None:
+    """Behind another rule its bucket is that rule's option, and the one that is named would be refused."""
+    around: tuple[Callable[..., Consensus], ...] = (FedOpt, ARC)
+    for made in around:
+        with pytest.warns(UserWarning, match=r"^--server\.rule\.bucket 10 puts all 10 uploads"):
+            made(rule=Bucketing(bucket=10)).start(task(shards(10), [53]))
+        with pytest.warns(UserWarning, match=r"5 buckets of --server\.rule\.bucket 2, which leaves no"):
+            made(rule=Bucketing()).start(task(shards(10), [53], tolerated=3))
+
+
 @pytest.mark.parametrize("made", [NNM, ARC, Bucketing, FedOpt])
 @pytest.mark.parametrize("rule", ["Median", Median, CFFL()])
 def test_what_is_no_rule(made: Callable[..., object], rule: object) -> None:
