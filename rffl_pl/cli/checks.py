@@ -186,7 +186,7 @@ def constructed(config: Namespace, kind: type, /, *args: Any, **kwargs: Any) -> 
     try:
         return kind(*args, **kwargs)
     except Exception as error:
-        if kind.__module__.startswith(("rffl_pl.", "torch.optim.")) or mistake_behind(error) is not None:
+        if f"{kind.__module__}.".startswith(("rffl_pl.", "torch.optim.")) or mistake_behind(error) is not None:
             raise  # these say themselves what they expect, and an optimizer is made by who knows its option
         named = " ".join([*itertools.islice(_options_of(kind, config), 1), kind.__name__])
         raise UserError(

@@ -168,8 +168,13 @@ def _tried(made: Callable[[Iterable[nn.Parameter]], Optimizer]) -> dict[str, str
     gradients = torch.tensor([[0.5, -2.0, 1e-3], [-1.0, 0.25, 3.0]])
     try:
         made([nn.Parameter(torch.zeros(1))])
+    except UserError:
+        raise
     except Exception as error:
-        raise UserError(f"Expected --server.optimizer to take its options, but {reason(error)}.") from error
+        raise UserError(
+            f"Expected --server.optimizer to take a vector and its options, but {reason(error)}; mend these, or take "
+            "SGD or Adam."
+        ) from error
     try:
         together = _walked(made, gradients)
         apart = torch.cat([_walked(made, gradients[:, i : i + 1]) for i in range(3)])

@@ -133,7 +133,9 @@ def make_optimizer(factory: OptimizerFactory, network: nn.Module) -> Optimizer:
     except UserError:
         raise
     except Exception as error:  # whatever somebody's own code meets
-        raise UserError(f"Expected --model.optimizer to fit, but {reason(error)}.") from error
+        raise UserError(
+            f"Expected --model.optimizer to fit, but {reason(error)}; mend its options, or take SGD or Adam."
+        ) from error
     if not hasattr(optimizer, "param_groups"):
         raise UserError(
             "Expected --model.optimizer to make an optimizer of the parameters that it is given, but got "

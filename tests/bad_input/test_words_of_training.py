@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.bad_input.refusal import FIT, Row, assert_refused, below
 from tests.cli.folders import Run
@@ -200,6 +201,17 @@ def test_an_option_that_cannot_be(rffl: Run, here: Path, mistake: str) -> None:
     words, expected = OPTIONS[mistake]
     assert_refused(rffl(*FIT, *words), IN_TORCHTEXTS.get(mistake, expected) if TORCHTEXTS else expected)
     assert below(here) == set()
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon before 2.9")
+def test_an_optimizer_of_matrices(rffl: Run, here: Path) -> None:
+    """What it says stands in a sentence within a sentence, or nothing of its options is told to mend it."""
+    ended = rffl(*FIT, "--model.optimizer", "Muon")
+    assert_refused(ended, "Expected --model.optimizer to fit, but ValueError: Muon only supports 2D parameters whereas")
+    assert "; mend its options, or take SGD or Adam." in ended.err
+    ended = rffl(*FIT, "--server", "FedOpt", "--server.optimizer", "Muon")
+    assert_refused(ended, "Expected --server.optimizer to take a vector and its options, but ValueError: Muon only")
+    assert "; mend these, or take SGD or Adam." in ended.err
 
 
 def test_a_vocabulary_that_is_too_small(rffl: Run, here: Path) -> None:

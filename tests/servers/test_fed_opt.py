@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import (
     ASGD,
     LBFGS,
@@ -25,6 +25,7 @@ from torch.optim import (
     Rprop,
 )
 
+from rffl_pl.errors import UserError
 from rffl_pl.servers import FLAME, NNM, QFFL, CenteredClipping, FedAvg, FedOpt, FoolsGold, Median, Server, SignSGD
 from tests.functional.reference import close, uploads
 from tests.runs import federate
@@ -121,13 +122,25 @@ def test_a_round_without_votes_leaves_momentum_as_it_is() -> None:
     assert torch.equal(*(downloads(one.step(second, range(6)))[0] for one in (server, other)))
 
 
+def refusing(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """As the command line answers where an optimizer of one's own does not take its options."""
+    raise UserError("Expected --server.optimizer Mine to be told more.")
+
+
+def test_one_sentence_of_an_optimizer() -> None:
+    """What is said of it already stands within another sentence, or nothing is said of what takes no vector."""
+    assert_refused(lambda: FedOpt(optimizer=refusing), "Expected --server.optimizer Mine to be told more.")
+    if hasattr(torch.optim, "Muon"):
+        assert_refused(lambda: FedOpt(optimizer=torch.optim.Muon), "to take a vector and its", "take SGD or Adam.")
+
+
 def test_refusals() -> None:
     """What cannot be an optimizer, or a rule, gets through to the first round, or is not named."""
     optimizer = "--server.optimizer"
     assert_refused(lambda: FedOpt(optimizer=LBFGS), optimizer, "LBFGS")
     assert_refused(lambda: FedOpt(optimizer=AdamW), f"{optimizer}.weight_decay 0", "got 0.01")
     assert_refused(lambda: FedOpt(optimizer=partial(SGD, lr=1, maximize=True)), f"{optimizer}.maximize to be false")
-    assert_refused(lambda: FedOpt(optimizer=partial(SGD, lr=-1)), f"{optimizer} to take its options", "rate: -1")
+    assert_refused(lambda: FedOpt(optimizer=partial(SGD, lr=-1)), f"{optimizer} to take a vector and its", "rate: -1")
     if hasattr(torch.optim, "Adafactor"):
         assert_refused(lambda: FedOpt(optimizer=torch.optim.Adafactor), optimizer, "apart from all others", "Adafactor")
     for rule, named in (
