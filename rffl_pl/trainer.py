@@ -53,7 +53,8 @@ WHOLE_ROUNDS = {
 _OWN_STEPS = "every participant trains with an optimizer of its own, and Lightning sees none of its steps; "
 NOT_OF_ONE_MODEL: dict[str, tuple[tuple[object, ...], str]] = {
     "gradient_clip_val": (
-        (None, 0), f"{_OWN_STEPS}give --model.optimizer one of your own that clips, as uploads are by --server.gamma"
+        (None, 0), f"{_OWN_STEPS}give --model.optimizer one of your own that clips, as under RFFL --server.gamma does "
+                   "uploads"
     ),
     "gradient_clip_algorithm": ((None,), f"{_OWN_STEPS}leave it out"),
     "accumulate_grad_batches": ((1,), f"{_OWN_STEPS}for larger batches give --data.batch_size"),
