@@ -350,15 +350,17 @@ def check_plain_steps(optimizer: Optimizer) -> None:
     """
     kind, groups = type(optimizer), optimizer.param_groups
     extra = {
-        " with momentum": any(group.get("momentum") for group in groups),
-        " with several learning rates": len({group["lr"] for group in groups}) > 1,
-        " that maximises": any(group.get("maximize") for group in groups),
+        " with momentum": (any(group.get("momentum") for group in groups), "give --model.optimizer.momentum 0"),
+        " with several learning rates": (len({group["lr"] for group in groups}) > 1, "give it one"),
+        " that maximises": (any(group.get("maximize") for group in groups), "give --model.optimizer.maximize false"),
     }
-    if kind is not SGD or any(extra.values()):
-        got = "".join([kind.__name__, *(words for words, there in extra.items() if there)])
+    found = {words: mend for words, (there, mend) in extra.items() if there}
+    if kind is not SGD or found:
+        mends = ["give torch.optim.SGD"] if kind is not SGD else [*found.values()]
         raise UserError(
             "Expected --model.optimizer SGD without momentum with --model.scaffold, which reads the mean gradient off "
-            f"an update, but got {got}; give torch.optim.SGD, or leave --model.scaffold out."
+            f"an update, but got {''.join([kind.__name__, *found])}; {' and '.join(mends)}, or leave --model.scaffold "
+            "out."
         )
 
 

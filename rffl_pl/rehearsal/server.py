@@ -9,8 +9,16 @@ from torch import Tensor
 from rffl_pl.adversaries import Cast
 from rffl_pl.errors import UserError
 from rffl_pl.round.handing import own_entries
-from rffl_pl.servers import RFFL, Consensus, Server
+from rffl_pl.servers import FLAME, RFFL, Consensus, FedAvg, FoolsGold, NormBound, Server
 from rffl_pl.servers.around import innermost, surrounded
+
+_STEPPING: dict[type[Server], str] = {
+    FLAME: "noise_factor 0",
+    FoolsGold: "scale mean",
+    NormBound: "noise 0",
+    RFFL: "subtract_own false",
+}
+"""With which option of theirs the steps of a rule are means of updates."""
 
 
 def check_shardable(server: Server, cast: Cast) -> None:
@@ -63,13 +71,14 @@ def check_corrections(server: Server) -> None:
     Raises:
         UserError: If it does not.
     """
-    others = [rule for rule in surrounded(server) if not rule.steps_by_updates]
-    if others:
-        remedy = "give --server.subtract_own false, or leave one" if isinstance(others[0], RFFL) else "leave one"
-        raise UserError(
-            "Expected a --server whose steps are means of updates with --model.scaffold, which reads the mean gradient "
-            f"off them, but got {type(others[0]).__name__}, with whose steps models get worse or diverge; {remedy}."
-        )
+    for rule in surrounded(server):
+        if not rule.steps_by_updates:
+            mends = [f"give {rule.given_by}.{mend}, or " for kind, mend in _STEPPING.items() if isinstance(rule, kind)]
+            raise UserError(
+                "Expected a --server whose steps are means of updates with --model.scaffold, which reads the mean "
+                f"gradient off them, but got {type(rule).__name__}, with whose steps models get worse or diverge; "
+                f"{''.join(mends)}leave one."
+            )
 
 
 def check_coalition(server: Server, pull: float) -> None:
@@ -87,10 +96,11 @@ def check_coalition(server: Server, pull: float) -> None:
     rule = innermost(server)
     own = isinstance(rule, Consensus) and rule.own_models
     if own or not isinstance(server, Consensus):
+        got = f"{rule.given_by}.variant released" if isinstance(rule, FedAvg) else type(rule).__name__
         each = ", under which everybody's model is its own" if own else ""
         raise UserError(
             f"Expected a --server with one shared model, such as FedAvg, with --federation.coalition, but got "
-            f"{type(rule).__name__}{each}; leave one."
+            f"{got}{each}; leave {'that out' if isinstance(rule, FedAvg) else 'one'}."
         )
     if pull:
         raise UserError(

@@ -66,11 +66,13 @@ class FedOpt(Around):
         while isinstance(inner, Around) and not isinstance(inner, FedOpt):
             inner = inner.inner
         if inner.keeps_model or inner.hears_losses or isinstance(inner, FedOpt) or inner.own_models:
+            released = isinstance(inner, FedAvg)
+            got = f"{inner.given_by}.variant released" if released else type(inner).__name__
             why = ", which needs the model" if inner.keeps_model else ""
             why += ", under which everybody's model is its own" if inner.own_models else ""
             raise UserError(
                 "Expected --server.rule to be one that leaves the length of the step to an optimizer, such as FedAvg "
-                f"or Median, but got {type(inner).__name__}{why}; take another."
+                f"or Median, but got {got}{why}; {'leave that out' if released else 'take another'}."
             )
 
     def weigh(self, evidence: Evidence) -> Tensor:

@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[], Server], float, str]] = {
     "released": (
         lambda: FedAvg(variant="released"),
         0,
-        "but got FedAvg, under which everybody's model is its own;",
+        r"but got --server\.variant released, under which everybody's model is its own; leave that out\.",
     ),
     "own layers": (OwnBias, 0, "coalition, but OwnBias has participants keep entries that they do not send; leave one"),
     "personal": (FedAvg, 0.5, "--model.personal to be 0 with --federation.coalition, but got 0.5"),

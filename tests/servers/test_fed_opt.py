@@ -151,8 +151,9 @@ def test_refusals() -> None:
     ):
         assert_refused(partial(started, FedOpt(rule=rule)), "--server.rule", f"got {named};")
     released = FedAvg(variant="released")
-    for around in (released, NNM(rule=released)):
-        assert_refused(partial(started, FedOpt(rule=around)), "FedAvg, under which everybody's model is its own")
+    for around, option in ((released, "--server.rule"), (NNM(rule=released), "--server.rule.rule")):
+        named = f"got {option}.variant released, under which everybody's model is its own; leave that out."
+        assert_refused(partial(started, FedOpt(rule=around)), named)
     assert_refused(lambda: FedOpt(optimizer=partial(Adam, betas=(0.9,))), optimizer, "IndexError")  # type: ignore[arg-type]
     assert_refused(partial(started, FedOpt(rule=NNM(rule=SignSGD()))), "--server.rule", "got SignSGD, which")
     if not torch.cuda.is_available():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,11 @@ from rffl_pl.models import Perceptron
 from rffl_pl.models.sizes import memory
 from rffl_pl.module import FederatedModule
 from rffl_pl.rehearsal.checks import check_memory
+from rffl_pl.rehearsal.server import check_corrections
 from rffl_pl.runs import RunFolder
 from rffl_pl.servers import (
     CFFL,
+    FLAME,
     IAFL,
     NNM,
     QFFL,
@@ -35,6 +38,7 @@ from rffl_pl.servers import (
     FedAvg,
     FedOpt,
     FoolsGold,
+    NormBound,
     Server,
     SignSGD,
     Standalone,
@@ -295,15 +299,15 @@ def two_rates(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 @pytest.mark.parametrize(
     ("optimizer", "named"),
     [
-        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), "SGD with momentum"),
-        (lambda p: torch.optim.Adam(p, lr=0.01), "Adam"),
-        (two_rates, "SGD with several learning rates"),
-        (lambda p: torch.optim.SGD(p, lr=0.1, maximize=True), "SGD that maximises"),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), "SGD with momentum; give --model.optimizer.momentum 0"),
+        (lambda p: torch.optim.Adam(p, lr=0.01), "Adam; give torch.optim.SGD"),
+        (two_rates, "SGD with several learning rates; give it one"),
+        (lambda p: torch.optim.SGD(p, lr=0.1, maximize=True), "SGD that maximises; give --model.optimizer.maximize fa"),
     ],
 )
 def test_another_optimizer(optimizer: Callable[..., torch.optim.Optimizer], named: str) -> None:
     """Its updates are taken for mean gradients, which they are not."""
-    with pytest.raises(UserError, match=rf"without momentum with --model\.scaffold, .* but got {named}; give"):
+    with pytest.raises(UserError, match=rf"without momentum with --model\.scaffold, .* but got {named}"):
         federate(FedAvg(), optimizer=optimizer, scaffold=True)
     federate(FedAvg(), optimizer=optimizer, rounds=1)
 
@@ -316,6 +320,8 @@ def test_another_optimizer(optimizer: Callable[..., torch.optim.Optimizer], name
         (QFFL(), "QFFL"),
         (NNM(rule=QFFL()), "QFFL"),
         (FoolsGold(scale="sum"), "FoolsGold"),
+        (FLAME(), "FLAME"),
+        (NNM(rule=NormBound(noise=1)), "NormBound"),
         (CFFL(), "CFFL"),
         (RFFL(preset="paper"), "RFFL"),
         (RFFL(subtract_own=True), "RFFL"),
@@ -325,6 +331,21 @@ def test_steps_that_are_no_means_of_updates(server: Server, named: str) -> None:
     """They are fed back through the next updates: models diverge in silence."""
     with pytest.raises(UserError, match=rf"whose steps are means of updates with --model\.scaffold, .* got {named},"):
         federate(server, scaffold=True)
+
+
+@pytest.mark.parametrize(
+    ("server", "mend"),
+    [
+        (FLAME(), "--server.noise_factor 0"),
+        (NNM(rule=NormBound(noise=1)), "--server.rule.noise 0"),
+        (FoolsGold(scale="sum"), "--server.scale mean"),
+        (RFFL(preset="paper"), "--server.subtract_own false"),
+    ],
+)
+def test_what_makes_them_means_of_updates(server: Server, mend: str) -> None:
+    """A rule is to be left that an option of its own would do for."""
+    with pytest.raises(UserError, match=f"; give {re.escape(mend)}, or leave one"):
+        check_corrections(server)
 
 
 def test_a_batch_that_is_left_out_is_no_step() -> None:
