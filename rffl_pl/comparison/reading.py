@@ -60,10 +60,15 @@ def names(results: Sequence[Result]) -> list[str]:
 def is_trained(path: Path) -> bool:
     """Whether a folder has something that training leaves: tests, predictions and what never began do not.
 
-    Nor do weights alone: they may be anybody's, and one batch (``fast_dev_run``) is no run.
+    Nor do weights alone: they may be anybody's, and one batch (``fast_dev_run``) is no run. Nor does a table of rounds
+    alone, which another logger may have written under the same name.
     """
     run = RunFolder(path)
-    return run.metrics_file.is_file() or run.summary_file.is_file() or (run.config_file.is_file() and is_part(path))
+    if run.summary_file.is_file():
+        return True
+    configured = run.config_file.is_file()
+    logged = run.metrics_file.is_file() and (configured or run.rounds_file.is_file())  # of runs from Python
+    return logged or (configured and is_part(path))
 
 
 def is_part(path: Path) -> bool:

@@ -91,6 +91,22 @@ def test_a_run_that_has_its_result_alone(folders: list[Path], tmp_path: Path) ->
     assert names([tmp_path]) == ["a", "b"]
 
 
+def test_what_another_logger_left(folders: list[Path], tmp_path: Path) -> None:
+    """Lightning's CSVLogger has a metrics.csv too, and is told to be a run that did not end."""
+    run = copy(folders[0], tmp_path / "a" / folders[0].name)
+    logged = tmp_path / "a" / "lightning_logs" / "version_0"
+    logged.mkdir(parents=True)
+    shutil.copy(run / "metrics.csv", logged)
+    assert [*at_hand(tmp_path)] == [read(run)]
+    assert chosen([str(tmp_path)]) == ([read(run)], [])
+    for python, left in (("rounds.jsonl", 1), ("config.yaml", 2)):
+        part = tmp_path / python / "part"
+        part.mkdir(parents=True)
+        shutil.copy(run / "metrics.csv", part)
+        shutil.copy(run / python, part)
+        assert len(chosen([str(tmp_path)])[1]) == left
+
+
 def test_a_damaged_run_among_finished_ones(folders: list[Path], tmp_path: Path) -> None:
     """It is told and left out; alone it is refused, and so is what is no run."""
     broken = copy(folders[0], tmp_path / "broken" / folders[0].name)
