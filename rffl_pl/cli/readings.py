@@ -184,7 +184,9 @@ def _unknown_class(message: str) -> str | None:
     which = every if every and not near else "one of those that there are by its name"
     which = f"{which}, or your own" if known else "your own"
     rest = f"{f'{near} Give' if near else '; give'} {which} as my_package.MyClass."
-    return f"Expected --{key}{'.help' if asked else ''} to be a class, but got {given}{rest}"
+    unfit = kind.endswith(".rule") and given in CLASSES["server"]()
+    what = "a rule that another one can go around" if unfit else "a class"
+    return f"Expected --{key}{'.help' if asked else ''} to be {what}, but got {given}{rest}"
 
 
 def _why_none(path: str, base: str) -> str:

@@ -127,13 +127,13 @@ OPTIONS: dict[str, Row] = {
     ),
     "unknown rule of an optimizer's": (
         ("--server", "FedOpt", "--server.rule", "RFFL"),
-        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Bulyan, CenteredClipping, DnC",
+        "--server.rule to be a rule that another one can go around, but got RFFL; give one of ARC, Bucketing, Bulyan,",
     ),
     "a server by another name": (("--server", "FedProx"), "got FedProx, which is --model.proximal 0.1 here."),
     "training by another name": (("--server", "SCAFFOLD"), "got SCAFFOLD, which is --model.scaffold true here."),
     "unknown rule of a server": (
         ("--server", "NNM", "--server.rule", "RFFL"),
-        "--server.rule to be a class, but got RFFL; give one of ARC, Bucketing, Bul",
+        "--server.rule to be a rule that another one can go around, but got RFFL; give one of ARC, Bucketing, Bul",
     ),
     "unknown rule of a rule": (
         ("--server", "ARC", "--server.rule", "NNM", "--server.rule.rule", "ARC", "--server.rule.rule.rule", "Krum"),
