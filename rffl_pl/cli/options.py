@@ -46,7 +46,7 @@ _SAID = {
     "trainer.min_steps": "As --trainer.min_epochs.",
     "trainer.check_val_every_n_epoch": "Models are measured after every so many rounds.",
     "trainer.num_sanity_val_steps": "So many batches are measured before the first round.",
-    "trainer.log_every_n_steps": "Every so many rounds loggers are told.",
+    "trainer.log_every_n_steps": "Every so many rounds loggers have what Lightning's log is given; rounds always.",
     "trainer.enable_checkpointing": "Whether rounds leave checkpoints to go on from; null is true.",
     "trainer.enable_progress_bar": "Whether to show how far a run is; null is true.",
     "trainer.enable_model_summary": "Whether to list the network's layers at the start.",

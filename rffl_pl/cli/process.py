@@ -122,6 +122,7 @@ def be_quiet() -> None:
     for message in (
         ".*isinstance.treespec, LeafSpec.*",
         ".*does not have many workers.*",
+        ".*smaller than the logging interval.*",  # of the batches of an epoch, which is a round here
         ".*Checkpoint directory .* exists.*",
         ".*Experiment logs directory .* exists.*",
         ".*LightningCLI's args parameter is intended.*",

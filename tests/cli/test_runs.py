@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from rffl_pl.cli.arguments import made
 from rffl_pl.cli.resolve import OnlyParsed
@@ -478,3 +479,22 @@ def test_without_a_logger(rffl: Run, tmp_path: Path) -> None:
     assert rffl(*words, 1).code == 0
     assert rffl(*words, 2, "--trainer.logger", "false").code == 0
     assert [row["round"] for row in rows(only_run(tmp_path / "runs") / "metrics.csv")] == ["1", "2"]
+
+
+class Telling(Callback):
+    """Logs by Lightning's own way."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
+        pl_module.log("mine", 1.0, on_step=True, on_epoch=False, batch_size=1)
+
+
+def test_every_how_many_rounds_loggers_are_told(rffl: Run, tmp_path: Path) -> None:
+    """What a callback logs is told as often as is asked for, rounds always; a round of one batch is no mistake."""
+    logger = ("--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", tmp_path)
+    own = ("--trainer.callbacks+=tests.cli.test_runs.Telling", "--trainer.log_every_n_steps", 2)
+    ended = rffl(*DIGITS, *QUICK, "--trainer.max_epochs", 4, *logger, *own, "--run.root", tmp_path / "runs")
+    assert ended.code == 0, ended.err
+    assert "logging interval" not in ended.err
+    told = rows(tmp_path / "lightning_logs" / "version_0" / "metrics.csv")
+    assert [row["round"] for row in told if row["round"]] == ["1", "2", "3", "4"]
+    assert len([row for row in told if row["mine"]]) == 2
