@@ -9,16 +9,21 @@ import runpy
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD
 
 import rffl_pl
 from rffl_pl import RunFolder, adversaries, servers
 from rffl_pl.cli.resolve import Resolver
 from rffl_pl.cli.study import parser, study_file
+from rffl_pl.rehearsal.first_step import check_objective
 from rffl_pl.studies import Study
 from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, ROOT, Ended, only_run
@@ -93,6 +98,15 @@ def test_tables_are_read_as_described(user: Callable[..., Ended], tmp_path: Path
     assert len(told) == 3
     for line in told:
         user([*shlex.split(line), *QUICK, "--trainer.max_epochs", "2"])
+
+
+def test_an_objective_where_layers_share_weights(tmp_path: Path) -> None:
+    """The page's is refused with a language model's network: a state_dict has shared weights under both names."""
+    (tmp_path / "my_objective.py").write_text(files("own/objective.md")["my_objective.py"])
+    objective = runpy.run_path(str(tmp_path / "my_objective.py"))["Moon"]()
+    network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    network[1].weight = network[0].weight
+    check_objective(objective, partial(SGD, lr=0.1), network, torch.rand(2, 3), torch.tensor([0, 2]), cross_entropy)
 
 
 @pytest.mark.slow
