@@ -50,6 +50,16 @@ def _taken_share(summary: Summary) -> Value:
     return of_nothing(summary.taken_most, summary.smallest_gain) if share is None else share
 
 
+def _mean_of(name: str) -> Callable[[Summary], Value]:
+    """The mean over the honest of what a metric, an attack's or one's own, measured of the final models."""
+
+    def mean(summary: Summary) -> Value:
+        known = [value for value in summary.measured.get(name, [])[: summary.honest] if value is not None]
+        return fmean(known) if known else None
+
+    return mean
+
+
 MEASURES = {
     "accuracy": Measure(
         "Accuracy", "Mean test accuracy of the honest participants.", "percent", "higher", lambda s: s.mean
@@ -96,6 +106,10 @@ MEASURES = {
         "Attack success", "Share of these examples that the honest classify as the adversaries want.", "percent",
         "lower", lambda s: s.attack_success,
     ),
+    "backdoor_success": Measure(
+        "Backdoor success", "Share of the images with a backdoor's trigger that the honest read as its owner wants.",
+        "percent", "lower", _mean_of("backdoor_success"),
+    ),
     "adversary_final": Measure(
         "Accuracy of adversaries", "What the adversaries end with.", "percent", "lower", lambda s: s.adversary_final
     ),
@@ -128,17 +142,13 @@ MEASURES = {
 def measures_of(summaries: Iterable[Summary]) -> dict[str, Measure]:
     """Those of all runs, and what users' own metrics and attacks measured of the final models of some."""
     own = dict.fromkeys(name for summary in summaries for name in summary.measured)
-    return MEASURES | {f"own {name}": _own(name) for name in own}
+    return MEASURES | {f"own {name}": _own(name) for name in own if name not in MEASURES}
 
 
 def _own(name: str) -> Measure:
-    def mean(summary: Summary) -> Value:
-        known = [value for value in summary.measured.get(name, [])[: summary.honest] if value is not None]
-        return fmean(known) if known else None
-
     words = name.replace("_", " ")
     says = f"Mean over the honest participants of {words}, as a metric of one's own has it of the final models."
-    return Measure(words[:1].upper() + words[1:], says, "number", None, mean)
+    return Measure(words[:1].upper() + words[1:], says, "number", None, _mean_of(name))
 
 
 def measured(measures: Mapping[str, Measure], summary: Summary, totals: Mapping[str, Value]) -> dict[str, Value]:

@@ -44,7 +44,7 @@ function estimateCell(found, unit, seeds) {
   return element("span", {}, shown(found?.mean, unit), half && element("span", { class: "half" }, ` ${half}`), few);
 }
 
-const isOfAdversaries = (measure) => /removed|removal|attack|target|adversar/i.test(measure.name);
+const isOfAdversaries = (measure) => /removed|removal|attack|backdoor|target|adversar/i.test(measure.name);
 const isCost = (measure) => ["bytes", "seconds"].includes(measure.unit);
 const places = (wanted) => page.measures.flatMap((measure, m) => (wanted(measure) ? [m] : []));
 const costs = () => places(isCost);

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rffl_pl.comparison.measures import MEASURES
+from rffl_pl.comparison.measures import MEASURES, measures_of
 from rffl_pl.runs.records import Summary
 from tests.runs_room.test_records import ATTACKED, SUMMARY
 
@@ -38,3 +38,13 @@ def test_of_no_honest_accuracy() -> None:
     lowest = MEASURES["lowest"].of
     assert lowest is not None
     assert lowest(replace(RUN, final=[None, None, 0.1])) is None
+
+
+def test_what_an_attack_measures_is_no_metric_of_ones_own() -> None:
+    """The success of a backdoor stands as a fraction among accuracies, and is nobody's worst case."""
+    backdoored = replace(RUN, measured={"backdoor_success": [0.25, 0.75, 1.0], "length": [1.0, 2.0, 3.0]})
+    found = measures_of([backdoored])
+    success, own = found["backdoor_success"], found["own length"]
+    assert (success.unit, success.better, own.unit, own.better) == ("percent", "lower", "number", None)
+    assert "own backdoor_success" not in found
+    assert [made.of and made.of(backdoored) for made in (success, own)] == [0.5, 1.5]
