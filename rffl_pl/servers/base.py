@@ -107,7 +107,7 @@ class Task:
 
     @property
     def counted(self) -> str:
-        """How many uploads a rule is given, for messages: ``P = 3 mixed uploads``."""
+        """How many uploads a rule is given, for messages, as ``P = 3 mixed uploads``."""
         if self.uploads:
             return f"P = {self.uploads} mixed uploads"
         some = f" of {len(self.examples)} participants asked in a round" if self.participation < 1 else " participants"
