@@ -75,6 +75,9 @@ class Machine:
         check_number("--jobs", jobs, 1, 4096)
         pack = 1 if pack is None else pack
         check_number("--pack", pack, 1, 4096)
+        # What Lightning sets for a cell with --trainer.deterministic is too late behind another cell: torch looks once
+        # in a process, and if it finds nothing refuses deterministic products on a GPU from then on.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if devices:  # for the cells that this process runs itself, a last one or one that is measured
             os.environ["CUDA_VISIBLE_DEVICES"] = devices[0]
         return cls(root=root, run=run, jobs=jobs, devices=devices, pack=pack)

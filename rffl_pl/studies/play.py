@@ -31,7 +31,7 @@ from rffl_pl.studies.cells import Cell, CellFolder
 from rffl_pl.studies.own import changed
 from rffl_pl.studies.pack import Clock, together
 from rffl_pl.studies.study import RunWords
-from rffl_pl.studies.surroundings import spoken_into
+from rffl_pl.studies.surroundings import choose_kernels, kernels, spoken_into
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ def _interrupted(stop: SystemExit) -> bool:
 
 @contextlib.contextmanager
 def _undisturbed(log: Path) -> Iterator[None]:
-    """What a run says goes to the log; what it leaves in the environment, of warnings and signals is taken back."""
+    """What a run says goes to the log; what it leaves of environment, warnings, kernels and signals is taken back."""
     alone = threading.current_thread() is threading.main_thread()  # signals are a pack's to answer, not its cells'
-    environment = dict(os.environ)
+    environment, chosen = dict(os.environ), kernels()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if alone}
     try:
         with warnings.catch_warnings(), log.open("a", encoding="utf-8", errors="replace") as file, spoken_into(file):
@@ -192,6 +192,7 @@ def _undisturbed(log: Path) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(environment)
+        choose_kernels(*chosen)
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

@@ -1,4 +1,4 @@
-"""What a process has once and every run leaves otherwise: environment, streams, warnings, random numbers."""
+"""What a process has once and every run leaves otherwise: environment, streams, warnings, random numbers, kernels."""
 
 from __future__ import annotations
 
@@ -44,6 +44,24 @@ class Surroundings:
             os.close(number)
 
 
+def kernels() -> tuple[bool, bool, bool]:
+    """By what torch chooses its kernels: the options of a trainer set that for the process, and nobody takes it back.
+
+    Returns:
+        Whether deterministic ones alone will do, whether others are but warned of, and whether cuDNN tries which is
+        the fastest.
+    """
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled(), only_warned, torch.backends.cudnn.benchmark
+
+
+def choose_kernels(deterministic: bool, only_warned: bool, tried: bool) -> None:
+    """Have torch choose as `kernels` said."""
+    if kernels()[:2] != (deterministic, only_warned):  # the first call imports a compiler for seconds
+        torch.use_deterministic_algorithms(deterministic, warn_only=only_warned)
+    torch.backends.cudnn.benchmark = tried
+
+
 _State = dict[str, Any]
 
 
@@ -64,6 +82,7 @@ def _taken() -> _State:
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         "others": others_state(),
+        "kernels": kernels(),
         "deferred": STOP.deferred,
     }
 
@@ -84,6 +103,7 @@ def _put(state: _State) -> None:
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
     go_on_with(state["others"])
+    choose_kernels(*state["kernels"])
     STOP.deferred = state["deferred"]
 
 

@@ -6,8 +6,10 @@ import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -16,6 +18,7 @@ from rffl_pl.studies import play
 from rffl_pl.studies.cells import Cell
 from rffl_pl.studies.pack import together
 from rffl_pl.studies.study import RunWords
+from rffl_pl.studies.surroundings import kernels
 from tests.cli.folders import Run
 from tests.cli.test_disks import files_of_at_most
 from tests.interruption import PowerCut
@@ -85,6 +88,23 @@ def test_a_failed_cell_goes_on_with_its_study(tmp_path: Path) -> None:
     """What a run of its own is told to type would be refused in a cell's folder."""
     cell = Cell(place={}, seed=1, rounds=1, words=[], settings="", digest="one")
     assert play.play(cell, tmp_path, failing).sentence == "Expected more; mend it and run the study again."
+
+
+@pytest.mark.parametrize("several", [1, 2])
+def test_a_cell_leaves_no_kernels_to_the_next(tmp_path: Path, several: int) -> None:
+    """A trainer's --trainer.deterministic and --trainer.benchmark are the process's; alone and in a pack."""
+    options: Iterator[dict[str, Any]] = iter([{"deterministic": "warn"}, {"benchmark": True}, {}])
+    before, found = kernels(), []
+
+    def run(words: list[str]) -> None:
+        found.append(kernels())
+        Trainer(accelerator="cpu", barebones=True, **next(options))
+
+    cells = [Cell(place={}, seed=seed, rounds=1, words=[], settings="", digest=f"{seed}") for seed in range(3)]
+    for start in range(0, 3, several):
+        list(play.play_all(cells[start : start + several], tmp_path, run, 0))
+    assert found == [before] * 3
+    assert kernels() == before
 
 
 def test_a_file_system_without_locks(rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

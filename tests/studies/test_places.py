@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -259,6 +260,16 @@ def test_gpus_by_number_or_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     names = ["10", "GPU-8f4e2a1b-0c3d-11ee-be56-0242ac120002", "MIG-41b3359c-e721-56e5-8009-12e5797ed514"]
     assert Machine.given(tmp_path, lambda words: None, None, names, 1).devices == names
+
+
+def test_a_deterministic_cell_may_come_behind_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What cuBLAS needs for it is there from the beginning, in the words of whoever has said it."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    for given, found in ((None, ":4096:8"), (":16:8", ":16:8")):
+        if given:
+            monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", given)
+        Machine.given(tmp_path, lambda words: None, 1, None, 1)
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == found
 
 
 def test_results_that_are_compressed(tmp_path: Path) -> None:
