@@ -127,6 +127,7 @@ def be_quiet() -> None:
         ".*Experiment logs directory .* exists.*",
         ".*LightningCLI's args parameter is intended.*",
         ".*have not yet implemented the batching rule.*",  # of stacks, which train all the same
+        ".*RNN module weights are not part of single contiguous.*",  # they are part of the vector that travels
         ".*srun. command is available on your system but is not used.*",  # Slurm may be there; ranks are torchrun's
     ):
         warnings.filterwarnings("ignore", message=message)

@@ -82,10 +82,20 @@ def aligned_rows(row: Tensor, count: int) -> Tensor:
 
 
 def bind(network: nn.Module, row: Tensor) -> nn.Module:
-    """Make a network's parameters views into ``row`` ``[D]``."""
+    """Make a network's parameters views into ``row`` ``[D]``, where its recurrent layers leave them too."""
     for parameter, view in zip(trainable(network), row.split(layer_sizes(network)), strict=True):
         parameter.data = view.view(parameter.shape)
+    for layer in network.modules():
+        if isinstance(layer, nn.RNNBase):
+            layer.flatten_parameters = _as_they_lie  # type: ignore[method-assign]  # of this copy alone
     return network
+
+
+def _as_they_lie() -> None:
+    """In place of what networks call in ``forward``: on a GPU it moves a layer's parameters into memory of their own.
+
+    cuDNN then gathers them at every call. A function of the module, since it is copied and pickled with the layer.
+    """
 
 
 def astray(network: nn.Module, row: Tensor) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +18,7 @@ from rffl_pl import UserError
 from rffl_pl.rehearsal.first_step import check_in_place, check_reach, check_step, check_training_mode
 from rffl_pl.rehearsal.network import check_state
 from rffl_pl.servers import FedAvg
+from rffl_pl.training.parameters import astray, bind, flat_parameters
 from rffl_pl.training.schedule import OptimizerFactory
 from tests.runs import federate
 
@@ -42,6 +45,28 @@ class Normed(Plain):
     def forward(self, x: Tensor) -> Tensor:
         self.layer.weight.data = torch.renorm(self.layer.weight.data, 2, 0, 1.0)
         return super().forward(x)
+
+
+class Recurrent(nn.Module):
+    """Has its layer's weights lie as cuDNN likes them, as many do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.layer.flatten_parameters()
+        logits: Tensor = self.head(self.layer(x.unsqueeze(1))[0][:, -1])
+        return logits
+
+
+def into_one_buffer(layer: nn.RNNBase) -> None:
+    """What `flatten_parameters` does on a GPU."""
+    weights = list(layer.parameters())
+    with torch.no_grad():
+        flat = torch.cat([weight.flatten() for weight in weights])
+        for weight, view in zip(weights, flat.split([weight.numel() for weight in weights]), strict=True):
+            weight.set_(view.view_as(weight))
 
 
 class Merging(Plain):
@@ -221,6 +246,18 @@ def test_what_would_train_something_else(
     """Uploads would not be what is trained, or participants of one process would share it, and nobody would see."""
     with pytest.raises(UserError, match=message):
         tried(network(), optimizer)
+
+
+def test_recurrent_layers_stay_in_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a GPU, where they are moved whenever networks call for it; and in copies, pickled ones too."""
+    monkeypatch.setattr(nn.LSTM, "flatten_parameters", into_one_buffer)
+    tried(Recurrent())
+    network = Recurrent()
+    row = flat_parameters(network)
+    bind(network, row)(X)
+    assert astray(network, row) is None
+    for copied in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert copied.layer.flatten_parameters is network.layer.flatten_parameters
 
 
 @pytest.mark.parametrize("kind", ["buffer", "unused"])
