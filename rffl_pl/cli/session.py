@@ -80,6 +80,7 @@ class Machine:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if devices:  # for the cells that this process runs itself, a last one or one that is measured
             os.environ["CUDA_VISIBLE_DEVICES"] = devices[0]
+            os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # numbers as nvidia-smi has them
         return cls(root=root, run=run, jobs=jobs, devices=devices, pack=pack)
 
     def warm(self) -> None:

@@ -262,6 +262,18 @@ def test_gpus_by_number_or_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert Machine.given(tmp_path, lambda words: None, None, names, 1).devices == names
 
 
+def test_numbers_of_gpus_are_those_of_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CUDA counts the fastest first, unless one says by what; with no word of GPUs it is left as it is."""
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    Machine.given(tmp_path, lambda words: None, 1, None, 1)
+    assert "CUDA_DEVICE_ORDER" not in os.environ
+    Machine.given(tmp_path, lambda words: None, None, ["1"], 1)
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    Machine.given(tmp_path, lambda words: None, None, ["1"], 1)
+    assert os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+
+
 def test_a_deterministic_cell_may_come_behind_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What cuBLAS needs for it is there from the beginning, in the words of whoever has said it."""
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
