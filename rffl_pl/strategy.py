@@ -155,7 +155,7 @@ class FederatedStrategy(DDPStrategy):
         super().__init__(
             parallel_devices=devices,
             cluster_environment=LaunchEnvironment(),
-            process_group_backend=NCCL if backend == "nccl" else backend,
+            process_group_backend=NCCL if backend == "nccl" and dist.is_nccl_available() else "gloo",
             timeout=_PATIENCE,
         )
         self.patience, self.grace = patience, grace

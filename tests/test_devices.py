@@ -7,6 +7,7 @@ import torch
 
 from rffl_pl.devices import NCCL, agreed_backend, card_of, plan_devices
 from rffl_pl.errors import UserError
+from rffl_pl.strategy import FederatedStrategy
 
 CPU = torch.device("cpu")
 
@@ -67,6 +68,16 @@ def test_unknown_accelerator() -> None:
 def test_what_ranks_agree_on(offered: tuple[str, ...], cards: tuple[str, ...], backend: str, why: str) -> None:
     """NCCL where every rank has a GPU of its own, and nowhere else: it refuses two ranks on one, or hangs."""
     assert agreed_backend(offered, cards) == (backend, why)
+
+
+@pytest.mark.parametrize(("built_in", "backend"), [(True, NCCL), (False, "gloo")])
+def test_a_torch_without_nccl(monkeypatch: pytest.MonkeyPatch, built_in: bool, backend: str) -> None:
+    """As that of small boards, whose only rank would meet itself over it."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: built_in)
+    strategy = FederatedStrategy("gpu")
+    assert strategy.root_device_type == "cuda"
+    assert strategy.process_group_backend == backend
 
 
 def test_the_cpu_is_no_card() -> None:
