@@ -43,7 +43,8 @@ def _worst(rows: list[Row]) -> Callable[[str, str], str]:
         removed, taken, left = (
             found[server, task, measure] for measure in ("honest_removed", "taken_most", "accuracy_mean")
         )
-        return f"{max(removed):.0f} / {100 * max(taken):.0f} / {100 * min(left):.0f}" if left else "none"
+        numbers = [max(removed), 100 * max(taken), 100 * min(left)] if left else []
+        return "\u202f/\u202f".join(f"{number:.0f}" for number in numbers) or "none"  # in one line of a narrow column
 
     return cell
 
