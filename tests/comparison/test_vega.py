@@ -43,7 +43,7 @@ def test_it_is_put_together_once(again: Callable[[], tuple[str, list[Path]]]) ->
     assert kept.stat().st_ino == number
 
 
-@pytest.mark.parametrize("damage", [cut, lock_out])
+@pytest.mark.parametrize("damage", [cut, pytest.param(lock_out, marks=pytest.mark.slow)])
 def test_what_is_kept_and_damaged(again: Callable[[], tuple[str, list[Path]]], damage: Callable[[Path], None]) -> None:
     """All pages are empty from then on."""
     bundle, (kept,) = again()

@@ -123,6 +123,7 @@ except OSError:
     assert "has done its work" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_interpreter_that_ends_leaves_its_group(tmp_path: Path) -> None:
     """A watch that talked to the store at that moment aborted the process, when all results had been written."""

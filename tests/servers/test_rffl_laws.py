@@ -231,7 +231,7 @@ class _Largest(TorchDispatchMode):
 @pytest.mark.parametrize("preset", ["released", "paper", "altruism"])
 def test_without_guards_nothing_is_kept_of_every_pair(preset: str) -> None:
     """A matrix of participants by participants is 3.5 GB at 20,000, which guards alone are told to cost."""
-    participants = 400
+    participants = 300
     server = started(shards(participants), LAYERS[101], preset=preset)
     with _Largest() as largest:
         for now in range(3):

@@ -143,7 +143,15 @@ model: {{network: {{class_path: Perceptron, init_args: {{inputs: 2, classes: 2}}
 MINE = "from rffl_pl.servers import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n"
 
 
-@pytest.mark.parametrize(("ending", "pack"), [(".csv", 1), (".csv", 2), (".yaml", 1), (".py", 1)])
+@pytest.mark.parametrize(
+    ("ending", "pack"),
+    [
+        pytest.param(".csv", 1, marks=pytest.mark.slow),
+        (".csv", 2),
+        pytest.param(".yaml", 1, marks=pytest.mark.slow),
+        (".py", 1),
+    ],
+)
 def test_what_changes_while_a_study_runs_makes_no_results(
     rffl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, pack: int
 ) -> None:
