@@ -22,6 +22,7 @@ from rffl_pl.datamodules.border import Part, groups_of, tensors_of
 from rffl_pl.datamodules.classes import check_names_of_classes, take_number_of_classes
 from rffl_pl.datamodules.identity import digests_of_own, digests_of_shards
 from rffl_pl.datamodules.inputs import spread
+from rffl_pl.datamodules.labelled import Groups
 from rffl_pl.datamodules.measuring import Measuring
 from rffl_pl.datamodules.own import Holding, Holdings, Own, by_participant, check_own, is_own
 from rffl_pl.datamodules.preparing import called, held
@@ -245,6 +246,16 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
     def shard_sizes(self) -> list[int]:
         """Number of training examples of every participant."""
         return [len(shard) for shard in self.shards]
+
+    @property
+    def shard_groups(self) -> list[str | None]:
+        """What the group is called that each honest participant holds, None of adversaries; empty without names."""
+        groups = None if self.sources is None else self.sources.groups
+        if not isinstance(groups, Groups):
+            return []
+        held = [{groups[k] for k in shard.tolist()} for shard in self.shards[: self.federation.honest]]
+        named = [groups.names[min(numbers)] if len(numbers) == 1 else None for numbers in held]
+        return [*named, *[None] * self.federation.adversaries]
 
     @cached_property
     def classes(self) -> list[int]:

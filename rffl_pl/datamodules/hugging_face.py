@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.datamodules.base import FederatedDataModule
-from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, check_alike, label_of, numbered, written_alike
+from rffl_pl.datamodules.labelled import Groups, Labelled, Lines, by_number, check_alike, label_of, written_alike
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.sources import HARM
 from rffl_pl.datamodules.splits import check_group
@@ -241,7 +241,7 @@ class HuggingFaceData(FederatedDataModule):
             places=Lines("row", range(len(rows)) if places is None else places),
         )
 
-    def _groups(self, rows: Any) -> list[int] | None:
+    def _groups(self, rows: Any) -> Groups | None:
         """The group that every training example is of."""
         if self.group is None:
             return None
@@ -254,7 +254,7 @@ class HuggingFaceData(FederatedDataModule):
             )
         groups = [group for group in found if group is not None]
         check_alike({*groups}, "groups", f"column {self.group} of --data.train")
-        return numbered(groups)
+        return Groups(groups)
 
 
 def _unlike(label: str | None, names: Sequence[str]) -> str:

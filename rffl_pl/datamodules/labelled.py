@@ -26,14 +26,30 @@ class Labelled:
     Attributes:
         rows: What is read of each row: a list, or a ``datasets.Dataset``.
         labels: The class of each, from 0 on.
-        groups: Which of them belong together, numbers from 0 on, where a column says so.
+        groups: Which of them belong together, where a column says so.
         places: Where each lies, as a split or a file is looked at.
     """
 
     rows: Any
     labels: Sequence[int]
-    groups: Sequence[int] | None = None
+    groups: Groups | None = None
     places: Sequence[str]
+
+
+class Groups(list[int]):
+    """The group of every row by its number, in the order of the groups' names.
+
+    Args:
+        called: What the group of each is called.
+
+    Attributes:
+        names: What groups are called, by their numbers.
+    """
+
+    def __init__(self, called: Sequence[str]) -> None:
+        self.names = sorted({*called}, key=by_number)
+        numbers = {name: number for number, name in enumerate(self.names)}
+        super().__init__(numbers[name] for name in called)
 
 
 class Lines(Sequence[str]):
@@ -129,9 +145,3 @@ def by_number(label: str) -> tuple[bool, float, str]:
     except ValueError:
         value = math.nan
     return not math.isfinite(value), value if math.isfinite(value) else 0.0, label
-
-
-def numbered(groups: Sequence[str]) -> list[int]:
-    """Names of groups by their numbers, in the order of their names."""
-    numbers = {name: number for number, name in enumerate(sorted({*groups}, key=by_number))}
-    return [numbers[name] for name in groups]

@@ -17,7 +17,7 @@ from rffl_pl import launch
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import column_name, given_classes
 from rffl_pl.datamodules.columns import GAPS, number_of
-from rffl_pl.datamodules.labelled import Labelled, Lines, by_number, check_alike, label_of, numbered, written_alike
+from rffl_pl.datamodules.labelled import Groups, Labelled, Lines, by_number, check_alike, label_of, written_alike
 from rffl_pl.datamodules.row_files import Record, check_characters, records
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.splits import OWN, check_group
@@ -253,7 +253,7 @@ class LabelledFile(FederatedDataModule):
         return Labelled(
             rows=[row.content for row in rows],
             labels=[numbers[row.label] for row in rows],
-            groups=None if self.group is None else numbered([row.group for row in rows]),
+            groups=None if self.group is None else Groups([row.group for row in rows]),
             places=Lines("line", (row.line for row in rows)),
         )
 

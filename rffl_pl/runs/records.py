@@ -133,6 +133,8 @@ class Summary:
         last_removal: Last such round.
         honest_removed: Number of honest participants that were removed; None of runs that did not count them.
         attacks: What each participant does, ``FreeRider`` and so on; None for the honest, empty if it is not known.
+        groups: What the group is called that each participant holds, None for adversaries; empty where groups have no
+            names, and under other splits than ``GROUPS``.
         watched: What accuracies were measured on after every round, ``validation`` or ``test``; None of runs that did
             not keep it.
         validation: Mean accuracy of the honest on the validation examples after the last round, by which something may
@@ -176,6 +178,7 @@ class Summary:
     last_removal: int | None = None
     honest_removed: int | None = None
     attacks: list[str | None] = field(default_factory=list)
+    groups: list[str | None] = field(default_factory=list)
     watched: str | None = None
     validation: float | None = None
     measured: dict[str, list[float | None]] = field(default_factory=dict)

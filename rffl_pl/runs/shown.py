@@ -24,11 +24,11 @@ def batches(limit: float) -> str | None:
 
 def table_of(summary: Summary) -> str:
     """A row per participant, or of some of many, then what is measured of all."""
-    head = ("participant", "examples", "standalone", "final", "reputation", "quota", "removed in round")
+    head = ["participant", "examples", "standalone", "final", "reputation", "quota", "removed in round"]
     total = len(summary.examples)
     shown = [*fitting(range(summary.honest)), *fitting(range(summary.honest, total))]
     rows = [
-        (
+        [
             str(i) if i < summary.honest else f"{i} (adversary)",
             str(summary.examples[i]),
             percent(summary.standalone[i]),
@@ -36,9 +36,12 @@ def table_of(summary: Summary) -> str:
             _number(summary.reputation[i]),
             percent(summary.quota[i]),
             str(summary.removed_in_round[i] or "-"),
-        )
+        ]
         for i in shown
     ]
+    if summary.groups:
+        head.append("group")
+        rows = [[*row, summary.groups[i] or "-"] for row, i in zip(rows, shown, strict=True)]
     widths = [max(len(row[c]) for row in (head, *rows)) for c in range(len(head))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
     lines.insert(1, "  ".join("-" * width for width in widths))

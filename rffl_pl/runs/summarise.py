@@ -22,6 +22,7 @@ def summarise(
     attacks: Sequence[str | None] = (),
     idle: Collection[int] = (),
     watched: str | None = None,
+    groups: Sequence[str | None] = (),
 ) -> Summary:
     """The result of a run.
 
@@ -34,6 +35,7 @@ def summarise(
         attacks: What each participant does, None for the honest.
         idle: Adversaries whose attack trains in no round.
         watched: What accuracies were measured on after every round.
+        groups: What the group of each participant is called; empty where groups have no names.
     """
     last, total = history[-1], len(examples)
     honest = last.honest
@@ -52,6 +54,7 @@ def summarise(
         maximum=defined(accuracy[:honest].max().item()),
         initial=None if initial is None else initial.double().mean().item(),
         attacks=list(attacks),
+        groups=list(groups),
         watched=watched,
         validation=defined(last.mean_accuracy) if watched == "validation" else None,
         measured={name: _values(values, total) for name, values in final.items() if name not in _ELSEWHERE},

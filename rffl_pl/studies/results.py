@@ -39,7 +39,7 @@ _NUMBERS = {"seed": int, "rounds": int, "round": int, "participant": int, "value
 _MAY_LACK = ("participant", "seconds")  # of what is measured of all, and of runs whose record is lost
 _OF_RUNS = ("examples", "standalone", "reputation", "quota", "removed_in_round")
 """What participants have of a run that no metric measures of their final models."""
-_COUNTED = ("honest", "rounds", "attacks", "watched")  # what is no measure
+_COUNTED = ("honest", "rounds", "attacks", "groups", "watched")  # what is no measure
 
 
 def rows_of(study: str, cell: Cell, summary: Summary, record: dict[str, Any]) -> Iterator[Row]:

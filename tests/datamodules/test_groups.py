@@ -19,6 +19,7 @@ from rffl_pl.datamodules import GROUPS, FederatedDataModule, HFDataset, HFText, 
 from rffl_pl.datamodules.splits import grouped
 from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
+from rffl_pl.runs import RunFolder
 from tests.cli.folders import assert_same_bits
 from tests.conftest import QUICK, Ended, only_run
 from tests.datamodules.small import ready
@@ -118,6 +119,7 @@ def test_data_of_ones_own(groups: Any) -> None:
     """A list or a tensor of numbers, of any size; what is held out is of everybody."""
     data = ready(Grouped(groups))
     assert [sorted(shard.tolist()) for shard in data.shards] == [[*range(group, 60, 3)] for group in range(3)]
+    assert data.shard_groups == []  # numbers have no names
     watched = ready(Grouped(groups, validation=0.2, watch="validation"))
     assert sum(watched.shard_sizes) == 48
     assert all({*(shard % 3).tolist()} == {i} for i, shard in enumerate(watched.shards))
@@ -184,6 +186,7 @@ def test_a_column_of_a_file(tmp_path: Path) -> None:
         TextFile(Federation(participants=4), train_file=train, test_file=test, group="city", **FEW),
     ):
         assert [sorted(shard.tolist()) for shard in ready(data).shards] == expected
+        assert data.shard_groups == ["9", "10", "Bern", "Rome"]
         if isinstance(data, TableFile):
             assert data.columns_read.entries == ["age"]
 
@@ -209,6 +212,7 @@ def test_a_column_of_a_hugging_face_data_set(tmp_path: Path, monkeypatch: pytest
             HFText(Federation(participants=4), **common),
         ):
             assert [sorted(shard.tolist()) for shard in ready(data).shards] == expected
+            assert data.shard_groups == ["9", "10", "Bern", "Rome"]
     with pytest.raises(UserError, match=r"--data\.group to be a column of split train .*, but got town"):
         ready(HFText(Federation(participants=4), path=str(tmp_path / "texts"), group="town", **FEW))
     columns["city"][7] = " "
@@ -266,18 +270,35 @@ def test_a_group_that_is_read(tmp_path: Path) -> None:
         TextFile(Federation(participants=2), train_file=write(tmp_path / "a.csv", rows()), group="text", **FEW)
 
 
-@pytest.mark.slow
-def test_a_federation_of_groups(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """From the command line, with an adversary beside three of four cities; the same shards on two ranks."""
-    words = (
+def words(tmp_path: Path) -> tuple[object, ...]:
+    """The command of a federation with an adversary beside three of four cities."""
+    return (
         "fit", "--data", "TableFile", "--data.train_file", write(tmp_path / "a.csv", rows(200)), "--data.group", "city",
         "--data.split", "GROUPS", "--data.split.least", 5, "--data.leave_out", "text", "--federation.participants", 3,
         "--federation.adversaries", 1, "--adversaries", "[FreeRider]", "--data.adversary_examples", 9,
         "--model.network", "Perceptron", "--model.network.inputs", 1, "--model.network.classes", 2,
         "--model.optimizer", "SGD", "--model.optimizer.lr", 0.1, "--trainer.max_epochs", 1, *QUICK,
     )  # fmt: skip
-    ended = rffl(*words)
+
+
+def test_whose_group_a_participant_holds(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """Nobody could tell which city participant 2 is that was removed; it was drawn, and numbered."""
+    ended = rffl(*words(tmp_path))
     assert ended.code == 0, ended.err
-    ended = forked(2, *words, root=tmp_path / "two")
+    table = [line.split() for line in ended.out.splitlines()]
+    (head,) = (i for i, row in enumerate(table) if row[:1] == ["participant"])
+    groups = [row[-1] for row in table[head + 2 : head + 6]]
+    assert table[head][-1] == "group"
+    assert groups[3] == "-"
+    assert groups[:3] == [city for city in ("9", "10", "Bern", "Rome") if city in groups]
+    assert RunFolder(only_run(tmp_path / "runs")).summary().groups == [*groups[:3], None]
+
+
+@pytest.mark.slow
+def test_a_federation_of_groups(rffl: Callable[..., Ended], tmp_path: Path) -> None:
+    """From the command line, with an adversary beside three of four cities; the same shards on two ranks."""
+    ended = rffl(*words(tmp_path))
+    assert ended.code == 0, ended.err
+    ended = forked(2, *words(tmp_path), root=tmp_path / "two")
     assert ended.code == 0, ended.err
     assert_same_bits(only_run(tmp_path / "runs"), only_run(tmp_path / "two"))
