@@ -203,6 +203,12 @@ def number_of(text: str) -> float | None:
     return None if math.isinf(number) or "_" in text else number
 
 
+def gaps_among(names: Sequence[str]) -> tuple[list[str], bool]:
+    """Those of different names that stand for nothing, and whether there are others, all of them numbers."""
+    gaps = [name for name in names if name.lower() in GAPS]
+    return gaps, len(gaps) < len(names) and all(number_of(name) is not None for name in names)
+
+
 def numbers_of(texts: Sequence[str]) -> Sequence[float | None]:
     """`number_of` each; where they are numbers alone, as most columns are, without a step of Python for each."""
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.datamodules.base import FederatedDataModule
+from rffl_pl.datamodules.group_names import check_groups
 from rffl_pl.datamodules.labelled import Groups, Labelled, Lines, by_number, check_alike, label_of, written_alike
 from rffl_pl.datamodules.shards import held_out
 from rffl_pl.datamodules.sources import HARM
@@ -81,6 +82,8 @@ class HuggingFaceData(FederatedDataModule):
         found = self._found()
         train = self._split(found, "train")
         names = self._names(train)
+        if self.group is not None:
+            self._check_groups(train, self.group)
         trained = tested = None
         if self.test_share is None:
             test = self._split(found, "test")
@@ -243,18 +246,18 @@ class HuggingFaceData(FederatedDataModule):
 
     def _groups(self, rows: Any) -> Groups | None:
         """The group that every training example is of."""
-        if self.group is None:
-            return None
-        found = _labels(rows, self.group)
+        return None if self.group is None else Groups([group or "" for group in _labels(rows, self.group)])
+
+    def _check_groups(self, train: Any, column: str) -> None:
+        """See that every training example is of a group."""
+        found = _labels(train, column)
         if None in found:
             raise UserError(
-                f"Expected a group, a text or a number, in column {self.group} of every example of --data.train, but "
+                f"Expected a group, a text or a number, in column {column} of every example of --data.train, but "
                 f"{found.count(None)} of {len(found)} have none; name another column with --data.group, or leave such "
                 "examples out."
             )
-        groups = [group for group in found if group is not None]
-        check_alike({*groups}, "groups", f"column {self.group} of --data.train")
-        return Groups(groups)
+        check_groups([group for group in found if group is not None], f"column {column} of --data.train")
 
 
 def _unlike(label: str | None, names: Sequence[str]) -> str:

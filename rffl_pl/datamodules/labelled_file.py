@@ -16,7 +16,8 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from rffl_pl import launch
 from rffl_pl.datamodules.base import FederatedDataModule
 from rffl_pl.datamodules.class_names import column_name, given_classes
-from rffl_pl.datamodules.columns import GAPS, number_of
+from rffl_pl.datamodules.columns import gaps_among
+from rffl_pl.datamodules.group_names import check_groups
 from rffl_pl.datamodules.labelled import Groups, Labelled, Lines, by_number, check_alike, label_of, written_alike
 from rffl_pl.datamodules.row_files import Record, check_characters, records
 from rffl_pl.datamodules.shards import held_out
@@ -225,8 +226,8 @@ class LabelledFile(FederatedDataModule):
 
         Among words it may be meant, as in none, mild and severe.
         """
-        gaps = [name for name in names if name.lower() in GAPS]
-        if 0 < len(gaps) < len(names) and all(number_of(name) is not None for name in names):
+        gaps, among_numbers = gaps_among(names)
+        if gaps and among_numbers:
             raise UserError(
                 f"Expected a number as label in column {self.label} of {where}, as other {self.noun}s have, but some "
                 f"have {gaps[0]!r}; take those out, or say with --data.classes that it is a class."
@@ -300,7 +301,8 @@ class LabelledFile(FederatedDataModule):
             content = self.content(record, f"line {line} of {file}")
             names = {column: _name(record[column], what, column, line, file) for column, what in named.items()}
             rows.append(Found(content, names[self.label], names.get(self.group or "", ""), line))
-        check_alike({row.group for row in rows}, "groups", f"column {self.group} of {file}")
+        if self.group in named:
+            check_groups([row.group for row in rows], f"column {self.group} of {file}")
         return rows
 
 

@@ -230,6 +230,43 @@ def test_a_column_of_a_hugging_face_data_set(tmp_path: Path, monkeypatch: pytest
             ready(HFText(Federation(participants=4), path=str(tmp_path / "texts"), group=group, **FEW))
 
 
+@pytest.mark.parametrize("gap", ["NA", "nan", "?", "None"])
+def test_a_word_for_a_group_that_is_missing(tmp_path: Path, gap: str) -> None:
+    """It was a participant, and nobody was told; among numbers it is none."""
+    named, numbers = ([{**row, "city": row["city"] if i % 8 else gap} for i, row in enumerate(rows())] for _ in "ab")
+    for row in numbers:
+        row["city"] = row["city"].replace("Bern", "3").replace("Rome", "4")
+    for kind in (TableFile, TextFile):
+        more: dict[str, Any] = {"group": "city", **FEW, **({"leave_out": "text"} if kind is TableFile else {})}
+        with pytest.warns(UserWarning, match="is a group of its own") as told:
+            ready(kind(Federation(participants=2), train_file=write(tmp_path / "a.csv", named), **more))
+        assert [str(warning.message) for warning in told] == [
+            f"In column city of --data.train_file {tmp_path}/a.csv {gap!r} is a group of its own, which 10 of 80 have, "
+            "and may be a participant's; take them out if they have no group, or name another column with --data.group."
+        ]
+        with pytest.raises(UserError, match=r"a number as group in column city of --data\.train_file .* 10 of 80 "):
+            ready(kind(Federation(participants=2), train_file=write(tmp_path / "a.csv", numbers), **more))
+
+
+def test_a_word_for_a_group_that_is_missing_in_a_hugging_face_data_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Likewise, and once where a share is held out for the test."""
+    datasets: Any = pytest.importorskip("datasets", reason="datasets, an extra, is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+    common: dict[str, Any] = {"group": "city", "test_share": 0.1, **FEW}
+    for name, city in (("names", "Bern"), ("numbers", "7")):
+        columns = {key: [row[key] for row in rows()] for key in ("text", "label")}
+        columns["city"] = [city if i % 8 else "NA" for i in range(80)]
+        datasets.Dataset.from_dict(columns).save_to_disk(str(tmp_path / name))
+    with pytest.warns(UserWarning, match="is a group of its own") as told:
+        ready(HFText(Federation(participants=2), path=str(tmp_path / "names"), **common))
+    assert len([1 for warning in told if "a group of its own, which 10 of 80 have" in str(warning.message)]) == 1
+    with pytest.raises(UserError, match=r"a number as group in column city of --data\.train, .* have 'NA'; take"):
+        ready(HFText(Federation(participants=2), path=str(tmp_path / "numbers"), **common))
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "told"),
     [
