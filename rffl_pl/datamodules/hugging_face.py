@@ -42,6 +42,7 @@ class HuggingFaceData(FederatedDataModule):
     """
 
     num_classes = 0
+    places: Sequence[str] = ("path",)
 
     def __init__(
         self,

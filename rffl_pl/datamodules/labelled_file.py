@@ -74,7 +74,7 @@ class LabelledFile(FederatedDataModule):
     """
 
     num_classes = 0
-    places = ("train_file", "test_file")
+    places: Sequence[str] = ("train_file", "test_file")
     validation_remedy = ""
 
     noun: ClassVar[str] = "row"

@@ -88,7 +88,7 @@ class TextDataModule(FederatedDataModule):
         UserError: If an argument is out of range, and in `setup` if a file cannot be used.
     """
 
-    places = ("vocabulary_file", "predict_file")
+    places: Sequence[str] = ("vocabulary_file", "predict_file")
     validation_remedy = "have read() return some, or "
 
     def __init__(

@@ -20,6 +20,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import Federation
 from tests.conftest import QUICK, Ended
 from tests.datamodules.test_real_data import tensors_of
+from tests.ranks import forked
 
 datasets: Any = pytest.importorskip("datasets", reason="datasets, an extra, is not installed")
 
@@ -229,6 +230,27 @@ def test_text(rffl: Callable[..., Ended], ending: str, tmp_path: Path) -> None:
             "--model.network", "TextCNN", "--model.network.vocabulary", 50, *SMALL,
         )  # fmt: skip
         assert ended.code == 0, ended.err
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_a_folder_that_lies_elsewhere_on_another_machine(tmp_path: Path) -> None:
+    """A copy will do; what other rows are is told by what is read of them, whatever the paths or names."""
+    for name, label in (("a", lambda i: i % 3), ("b", lambda i: i % 3), ("other", lambda i: (i + (i == 8)) % 3)):
+        saved(tmp_path / name, train=table(60, label), test=table(20))
+    words = (
+        "fit", "--data", "HFText", "--data.text", "review", "--model.network", "TextCNN", "--model.network.classes", 3,
+        "--model.network.vocabulary", 70, "--data.vocabulary_size", 70, "--model.network.width", 8,
+        "--model.network.kernels", 4, "--model.optimizer", "SGD", "--model.optimizer.lr", 0.1, *SMALL,
+    )  # fmt: skip
+
+    def on(*folders: str) -> Ended:
+        each = [("--data.path", tmp_path / name) for name in folders]
+        return forked(2, *words, root=tmp_path / " ".join(folders), each=each)
+
+    ended = on("a", "b")
+    assert ended.code == 0, ended.err
+    assert "but the data of rank 1 differs from rank 0's; have all nodes read the same files" in on("a", "other").err
 
 
 def test_a_share_for_the_test_is_asked_for(tmp_path: Path) -> None:
