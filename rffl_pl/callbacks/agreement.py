@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import ProgressBar
 import rffl_pl
 from rffl_pl.callbacks.checkpointing import RoundCheckpoint
 from rffl_pl.callbacks.find import find
-from rffl_pl.callbacks.resuming import training_settings
+from rffl_pl.callbacks.resuming import places_of, training_settings
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.datamodules.splits import OWN
 from rffl_pl.errors import UserError
@@ -37,7 +37,7 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
     Raises:
         UserError: On every rank, with the first difference there is.
     """
-    elsewhere = {f"--data.{option}" for option in module.data.places}
+    elsewhere = places_of(module.data)
     settings = training_settings(trainer, server)
     weights = hashlib.sha256(b"".join(raw(tensor) for tensor in module.network.state_dict().values()))
     facts = {

@@ -14,7 +14,7 @@ from torch import Tensor
 from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.find import every
-from rffl_pl.callbacks.resuming import training_settings, warn_of_changes
+from rffl_pl.callbacks.resuming import places_of, training_settings, warn_of_changes
 from rffl_pl.callbacks.watching import check_logged
 from rffl_pl.errors import GO_ON, UserError, is_packaged, path_of
 from rffl_pl.exchange import Traffic
@@ -208,7 +208,8 @@ class ReputationExchange(Callback):
             self.server.load_whole_state(checkpoint["server"]["rule"])
             self._colluders = _copied(checkpoint["server"]["colluders"], pl_module.exchange.device)
             if trainer.is_global_zero:
-                warn_of_changes(checkpoint["server"]["settings"], training_settings(trainer, self.server))
+                settings, elsewhere = training_settings(trainer, self.server), places_of(pl_module.data)
+                warn_of_changes(checkpoint["server"]["settings"], settings, elsewhere)
 
 
 _TRIED = (2, 10)

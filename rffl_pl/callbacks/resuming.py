@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 
 import torch
 from lightning.pytorch import Trainer
 
+from rffl_pl.datamodules import FederatedDataModule
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs.settings import Settings, changes, optimizer_settings, settings_of
 from rffl_pl.servers import Server
@@ -30,6 +32,11 @@ def training_settings(trainer: Trainer, server: Server) -> Settings:
     return settings | {"torch": str(torch.__version__)}
 
 
+def places_of(data: FederatedDataModule) -> set[str]:
+    """The options that say where the data lies, which may be elsewhere: what is read there is compared."""
+    return {f"--data.{option}" for option in data.places}
+
+
 SINCE = dict.fromkeys(
     ("--model.loss", "--model.objective", "--model.local_steps", "--federation.coalition", "--federation.tolerated",
      "--data.augment"), "None",
@@ -37,9 +44,9 @@ SINCE = dict.fromkeys(
 """What checkpoints and configurations have not always said, since there was no choice."""
 
 
-def warn_of_changes(saved: Settings, here: Settings) -> None:
-    """Name what differs from the checkpoint's run, in one warning."""
-    changed = changes(SINCE | saved, here)
+def warn_of_changes(saved: Settings, here: Settings, elsewhere: Collection[str] = ()) -> None:
+    """Name what differs from the checkpoint's run, in one warning; nothing of options that say where data lies."""
+    changed = changes(SINCE | saved, {name: value for name, value in here.items() if name not in elsewhere})
     if changed:
         warnings.warn(
             f"Going on with other settings than the checkpoint's: {', '.join(changed)}; a standalone reference has the "

@@ -14,6 +14,7 @@ import torch
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.checkpoint import header
 from tests.conftest import QUICK, Ended
+from tests.datamodules.tables import patients, write
 from tests.runs import kept_in
 
 Run = Callable[..., Ended]
@@ -69,6 +70,23 @@ def test_settings_that_change_are_named_in_one_sentence(rffl: Run, half: RunFold
         "--model.local_epochs 3 -> 1", "--model.lr_decay 0.977 -> 0.9", "--trainer.precision 32-true -> bf16-mixed",
         "--data.watch validation -> test", "--adversaries.0 FreeRider -> LabelFlip",
     }  # fmt: skip
+
+
+def test_files_that_were_moved(rffl: Run, tmp_path: Path) -> None:
+    """They hold what they held, which is compared: training alone goes by no other settings."""
+    (tmp_path / "old").mkdir()
+    write(tmp_path / "old" / "a.csv", patients(40))
+    words = ("--data", "TableFile", "--data.label", "outcome", "--data.categories", "clinic", "--model.network",
+        "Perceptron", "--model.network.inputs", 10, "--model.network.classes", 2, "--model.optimizer", "SGD",
+        "--model.optimizer.lr", 0.1, "--federation.participants", 2, *QUICK)  # fmt: skip
+    file = tmp_path / "old" / "a.csv"
+    ended = rffl("fit", *words, "--data.train_file", file, "--trainer.max_epochs", 1, "--run.name", "half")
+    assert ended.code == 0, ended.err
+    (tmp_path / "old").rename(tmp_path / "new")
+    moved = ("--data.train_file", tmp_path / "new" / "a.csv", "--data.batch_size", 8)
+    ended = rffl(*resume(run_of(tmp_path, "half"), *moved))
+    assert ended.code == 0, ended.err
+    assert "Going on with other settings than the checkpoint's: --data.batch_size 32 -> 8; a standalone" in ended.err
 
 
 def test_another_torch_is_named(rffl: Run, half: RunFolder) -> None:
