@@ -68,6 +68,7 @@ class HuggingFaceData(FederatedDataModule):
         self.path, self.configuration, self.label, self.test_share = os.fspath(path), name, label, test_share
         check_group(group, self.split)
         self.group = group
+        self._class_labels = False  # until the training split is read
         self.split_names = {"train": train, "test": None if test_share is not None else test or "test", "val": val}
 
     @property
@@ -210,7 +211,8 @@ class HuggingFaceData(FederatedDataModule):
     def _names(self, train: Any) -> Sequence[str]:
         """What the classes are called."""
         feature = train.features[self.label]
-        if hasattr(feature, "names"):
+        self._class_labels = hasattr(feature, "names")
+        if self._class_labels:
             return list(feature.names)
         if not all(_named(value) for value in column_of(train, self.label)):
             raise UserError(
@@ -234,15 +236,26 @@ class HuggingFaceData(FederatedDataModule):
         numbers: dict[str | None, int] = {name: number for number, name in enumerate(names)}
         unknown = next((i for i, label in enumerate(labels) if label not in numbers), None)
         if unknown is not None:
+            told = self._told_by_number(rows, labels[unknown], names) or _unlike(labels[unknown], names)
             raise UserError(
                 f"Expected a label in column {self.label} of every example of --data.{which}, but example {unknown} "
-                f"has {_unlike(labels[unknown], names)}."
+                f"has {told}."
             )
         return Labelled(
             rows=rows,
             labels=[numbers[label] for label in labels],
             groups=self._groups(rows) if which == "train" else None,
             places=Lines("row", range(len(rows)) if places is None else places),
+        )
+
+    def _told_by_number(self, rows: Any, label: str | None, names: Sequence[str]) -> str | None:
+        """What a plain number is that stands where the training split has class labels, and what to do."""
+        if not self._class_labels or hasattr(rows.features[self.label], "names"):
+            return None
+        named = dict(zip(map(str, range(len(names))), names, strict=True)).get(label or "")
+        return named and (
+            f"label {label}, a plain number, where --data.train has class labels, of which that is {named}; cast it "
+            f"with cast_column({self.label!r}, train.features[{self.label!r}])"
         )
 
     def _groups(self, rows: Any) -> Groups | None:

@@ -409,6 +409,21 @@ def test_a_test_without_answers(tmp_path: Path) -> None:
         ready(HFDataset, str(tmp_path / "secret"), inputs="width")
 
 
+def test_a_test_of_plain_numbers(tmp_path: Path) -> None:
+    """They are what class labels are kept as, and it was said that no training example has such a label."""
+    train = datasets.Dataset.from_dict(table(60)).cast_column("label", datasets.ClassLabel(names=["cat", "dog", "emu"]))
+    for name, label, said in (
+        ("numbers", 1, "1, a plain number, where --data.train has class labels, of which that is dog; cast it with "
+         "cast_column('label', train.features['label'])."),
+        ("more", 3, "3, which no training example has; name another split or column, or leave such examples out."),
+    ):  # fmt: skip
+        test = datasets.Dataset.from_dict(table(20, lambda i, label=label: label))  # type: ignore[misc]  # a number
+        datasets.DatasetDict(train=train, test=test).save_to_disk(str(tmp_path / name))
+        with pytest.raises(UserError) as caught:
+            ready(HFDataset, str(tmp_path / name), inputs="width")
+        assert str(caught.value).endswith(f"of --data.test, but example 0 has label {said}")
+
+
 def test_an_image_that_cannot_be_read(tmp_path: Path) -> None:
     """The example is named when it is met."""
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
