@@ -262,8 +262,11 @@ class LabelledFile(FederatedDataModule):
         """What a label that is no class is instead, and what to do."""
         if alike := written_alike(unknown, self.class_names):
             return f"{alike} written in another way; write them alike"
-        name_all = "" if self.given_classes else ", or name all labels there are by --data.classes"
-        return f"not; correct it, or --data.label{name_all}"
+        correct, name_all = "correct it, or --data.label", "name all labels there are by --data.classes"
+        if self.given_classes:
+            return f"not; {correct}"
+        # A test file in common may well lack a class that somebody has.
+        return f"not; {name_all}, or {correct}" if isinstance(self.split, OWN) else f"not; {correct}, or {name_all}"
 
     def _divided(self, rows: Sequence[Found]) -> tuple[list[Found], list[Found]]:
         """Training and test rows: some at random, but of every class one stays for training."""

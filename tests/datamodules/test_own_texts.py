@@ -170,7 +170,7 @@ def test_what_is_missing(folder: Path) -> None:
     said = (
         f"Expected the labels in --data.train_file {folder / 'train_1.csv'} among those of the test sentences, no, yes"
     )
-    assert f"{said}, but maybe is not" in refused(folder)
+    assert f"{said}, but maybe is not; name all labels there are by --data.classes, or correct it" in refused(folder)
     (folder / "train_1.csv").unlink()
     said = f"Expected a file at --data.train_file {folder / 'train_1.csv'}, but it cannot be read"
     assert said in refused(folder)
