@@ -155,7 +155,7 @@ class LabelledFile(FederatedDataModule):
         if self.test_file is None:
             return
         trained, tested = self._places_of(self.train_file), self._places_of(self.test_file)
-        both = next((place for place in tested if place in trained), None)
+        both = next((place for file, place in tested.items() if file in trained), None)
         if both is not None:
             raise UserError(
                 f"Expected --data.test_file to be another file than --data.train_file, but both are {both}; a model "
@@ -163,10 +163,11 @@ class LabelledFile(FederatedDataModule):
                 f"{'' if isinstance(self.split, OWN) else ', or leave it out'}."
             )
 
-    def _places_of(self, file: str) -> dict[str, None]:
-        """Where it lies, or each participant's of that name, however it is written."""
+    def _places_of(self, file: str) -> dict[object, str]:
+        """Where it lies, or each participant's of that name, however it is written, by what tells it from others."""
         everybodys = range(self.federation.total) if NUMBER in file else range(1)
-        return dict.fromkeys(_place(file.replace(NUMBER, str(i))) for i in everybodys)
+        places = [_place(file.replace(NUMBER, str(i))) for i in everybodys]
+        return {_itself(place): place for place in places}
 
     def _parts_apart(self) -> tuple[OwnRows, Labelled | OwnRows]:
         """Of each participant the training rows when they are asked for; test rows likewise or at once."""
@@ -329,6 +330,15 @@ def _place(file: str) -> str:
         return os.path.realpath(os.path.expanduser(file))
     except ValueError:  # what no file can be called, as reading it says
         return file
+
+
+def _itself(place: str) -> object:
+    """What tells a file from others, whose names may be hard links; of one that is not here, its path."""
+    try:
+        found = os.stat(place)
+    except (OSError, ValueError):
+        return place
+    return found.st_dev, found.st_ino
 
 
 def _known(encoding: str) -> bool:

@@ -95,6 +95,14 @@ def test_one_file_for_training_and_test(tmp_path: Path, again: str) -> None:
     )
 
 
+def test_one_file_by_two_names(tmp_path: Path) -> None:
+    """As a hard link is, which no path tells."""
+    train = write(tmp_path / "a.csv", ROWS)
+    (tmp_path / "b.csv").hardlink_to(train)
+    with pytest.raises(UserError, match=r"another file than --data\.train_file, but both are .*/b\.csv; a model would"):
+        loaded(train, test_file=str(tmp_path / "b.csv"))
+
+
 def test_a_file_in_ones_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a configuration no shell says which folder ``~`` is."""
     monkeypatch.setenv("HOME", str(tmp_path))
