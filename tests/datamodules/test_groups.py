@@ -155,7 +155,7 @@ def test_groups_that_are_none(groups: Any, told: str) -> None:
 
 
 def test_data_without_groups() -> None:
-    with pytest.raises(UserError, match=r"--data\.split GROUPS, but got none; name the column .*--data\.group, have"):
+    with pytest.raises(UserError, match=r"--data\.split GROUPS, but got none; name .*--data\.group \(TableFile, Tex"):
         ready(Grouped(None))
 
 

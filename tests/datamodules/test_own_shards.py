@@ -135,9 +135,11 @@ def test_split_and_data_disagree() -> None:
     assert refused(split=UNI()) == (
         "Expected --data.split OWN for Groups, whose participants have examples of their own, but got UNI."
     )
-    assert refused(common=True).startswith(
+    said = refused(common=True)
+    assert said.startswith(
         "Expected data of which every participant has its own part for --data.split OWN, but got one data set of "
     )
+    assert "take TextFile, TableFile or ImageFolder" in said  # no load() is a user's own in HFText
 
 
 def test_options_that_cut() -> None:

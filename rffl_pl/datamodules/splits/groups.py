@@ -30,8 +30,8 @@ class GROUPS(Split):
         if pool.groups is None:
             raise UserError(
                 "Expected data that says which examples belong together for --data.split GROUPS, but got none; name "
-                "the column that says it with --data.group, have load() return Sources(groups=...), or give UNI or "
-                "another split."
+                "the column that says it with --data.group (TableFile, TextFile, HFDataset and HFText), have load() "
+                "return Sources(groups=...), or give UNI or another split."
             )
         return grouped(pool.groups, pool.participants, pool.each, self.least, pool.generator)
 

@@ -18,6 +18,7 @@ class OWN(Split):
         """Refuses: examples in one data set are nobody's own."""
         raise UserError(
             f"Expected data of which every participant has its own part for --data.split OWN, but got one data set of "
-            f"{len(pool.labels)} examples; give UNI or another split, or have load() return "
-            "Sources(train=...) with a function from a participant's number to its examples."
+            f"{len(pool.labels)} examples; give UNI or another split, take TextFile, TableFile or "
+            "ImageFolder, which read what is everybody's own, or have load() return Sources(train=...) with a function "
+            "from a participant's number to its examples."
         )
