@@ -7,6 +7,8 @@ By what checkpoints call them, each where there is anything to tell:
 - ``validation``: the labels of validation examples that are everybody's and no training examples;
 - ``inputs``: the inputs that are everybody's and lie in memory, or of which their dataset says something;
 - ``own inputs``: those that are somebody's own;
+- ``own training examples``, ``own test examples``, ``own validation examples``: of each participant's a digest, which
+  says whose are others;
 - ``training inputs``: those that models are trained on, where ``training examples`` has none of them, since earlier
   checkpoints know it without;
 - ``training examples``: what models are trained on and their classes, the same whatever they are measured on.
@@ -61,6 +63,7 @@ def digests_of_own(
     for which in sorted(told.keys() - {"training"}):
         words += [which, *(holding.digest for holding in told[which])]
     return {
+        **{f"own {which} examples": _of_each(holdings) for which, holdings in told.items()},
         # Ranks read files of their own: what is common to them is told too.
         "shards": _digest([*(part.labels for part in parts.values()), "/".join(words)]),
         "inputs": _inputs(parts.values()),
@@ -88,6 +91,10 @@ def _inputs(parts: Collection[Part]) -> str:
     held = _in_memory(parts)
     told = [*held, *(said for part in parts if (said := said_by(part.dataset)))]
     return told[0] if held and len(told) == 1 else _digest(["/".join(told)]) if told else ""
+
+
+def _of_each(holdings: Iterable[Holding]) -> str:
+    return " ".join(_digest([holding.digest, holding.inputs])[:8] for holding in holdings)
 
 
 def _own_inputs(holdings: Iterable[Holding]) -> str:

@@ -18,9 +18,11 @@ from rffl_pl.runs.settings import optimizer_settings
 Identity = dict[str, dict[str, str]]
 
 _TRAINED = "training examples"
-_ALL = ("shards", "inputs", "own inputs", "validation", "token ids")
+_OWN = "own training examples"
+_OWN_MEASURED = ("own test examples", "own validation examples")
+_ALL = ("shards", "inputs", "own inputs", "validation", "token ids", *_OWN_MEASURED)
 """Of data, what hangs on all examples, and not on those that models are trained on alone."""
-_LATER = ("inputs", "own inputs", "training inputs", "validation", "shard sizes", _TRAINED)
+_LATER = ("inputs", "own inputs", "training inputs", "validation", "shard sizes", _TRAINED, _OWN, *_OWN_MEASURED)
 """Of data, what checkpoints of earlier versions do not have."""
 
 _FROZEN_ALONE = re.compile(r"model: \S+ is (\S+) frozen \w+ there and \1 frozen \w+ here")
@@ -67,7 +69,7 @@ def check_identity(saved: Identity, here: Identity, *, training: bool) -> bool:
     told = _TRAINED in here["data"] and _TRAINED in saved["data"]
     left_out = _ALL if told and not training else (_TRAINED,)
     differences = [
-        f"{group}: {key} is {saved[group].get(key, 'absent')} there and {here[group].get(key, 'absent')} here"
+        f"{group}: {_told(key, saved[group].get(key, 'absent'), here[group].get(key, 'absent'))}"
         for group, key in found
         if group != "data" or key not in left_out
     ]
@@ -81,6 +83,14 @@ def check_identity(saved: Identity, here: Identity, *, training: bool) -> bool:
             f"{remedy if frozen else f'give the config.yaml that lies beside it{files}'}."
         )
     return not any(group == "data" and key in _ALL for group, key in found)
+
+
+def _told(key: str, there: str, here: str) -> str:
+    """A fact that differs; of what participants have of their own whose does, where as many are compared."""
+    pairs = [*enumerate(zip(there.split(), here.split(), strict=False))]
+    if key in (_OWN, *_OWN_MEASURED) and (whose := [str(i) for i, (a, b) in pairs if a != b]):
+        return f"{key} of participant {', '.join(whose)} are others here"
+    return f"{key} is {there} there and {here} here"
 
 
 def _described(parameter: nn.Parameter) -> str:

@@ -180,7 +180,7 @@ def test_other_inputs_of_ones_own(one: Dataset[Any], other: Dataset[Any]) -> Non
     for training in (True, False):
         with pytest.raises(UserError, match=r"inputs is \w+ there and \w+ here"):
             check_identity(saved, here, training=training)
-    for key in ("own inputs", "training inputs"):
+    for key in ("own inputs", "training inputs", "own training examples"):
         del saved["data"][key]
     for training in (True, False):
         assert check_identity(saved, here, training=training)

@@ -61,6 +61,8 @@ KEPT = {
         "training examples": "7face15e8ef06af5",
     },
     "own": {
+        "own test examples": "caef82d2 28884bef c3bf7d9e",
+        "own training examples": "be84b05e d1b5a39b e251915e",
         "shards": "94c781b121525ac8",
         "inputs": "9f1edb13ea73265f",
         "own inputs": "65324cadf3ffab14",
@@ -104,6 +106,33 @@ def test_shards_that_end_elsewhere(training: bool) -> None:
     older = of(60)
     del older["data"]["shard sizes"]  # as in checkpoints of earlier versions
     assert check_identity(older, of(60), training=training)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_whose_own_examples_are_others(training: bool) -> None:
+    """Of digests of everybody's nobody could tell whose file had changed; a checkpoint of earlier says no more."""
+
+    def of(trained: int, tested: int) -> dict[str, dict[str, str]]:
+        sources = Sources(
+            train=lambda i: tensors(9 + (trained if i == 1 else i)),
+            test=lambda i: tensors(5 + (tested if i == 2 else i)),
+            validation=tensors(11),
+        )
+        data = ready(Mixed(Federation(participants=3), sources, split="OWN"))
+        network = nn.Linear(1, CLASSES)
+        return identity(network, data.federation, data.identity(), torch.optim.SGD(network.parameters(), lr=0.1))
+
+    with pytest.raises(UserError, match=r"but data: own training examples of participant 1 are others here; data: "):
+        check_identity(of(1, 2), of(4, 2), training=training)
+    if training:
+        with pytest.raises(UserError, match=r"but data: own test examples of participant 2 are others here; data: "):
+            check_identity(of(1, 2), of(1, 4), training=True)
+    else:  # they may be others, as where all are measured on the same
+        assert not check_identity(of(1, 2), of(1, 4), training=False)
+    older = of(1, 2)
+    for which in ("training", "test"):
+        del older["data"][f"own {which} examples"]
+    assert check_identity(older, of(1, 2), training=training)
 
 
 def test_a_name_of_a_class_that_is_no_text() -> None:
