@@ -119,6 +119,20 @@ class Best(Callback):
         return {"best": self.best}
 
 
+class Adding(Callback):
+    """Puts a number of NumPy's into the checkpoint itself."""
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint["best"] = np.float64(1)
+
+
+class Counted(Digits):
+    """Likewise as the state of data."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"read": np.int64(1)}
+
+
 class Stepping(torch.optim.SGD):
     """Likewise, from the first step on."""
 

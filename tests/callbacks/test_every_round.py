@@ -70,6 +70,18 @@ MISTAKES = {
         "checkpoint keeps, but it has _thread.lock; give float(...) or torch.as_tensor(...).",
         0,
     ),
+    "what a callback puts beside its state": (
+        ("--trainer.callbacks+=tests.callbacks.own.Adding",),
+        "Expected what is put into a checkpoint as best to hold tensors and Python's own numbers and texts, which a "
+        "checkpoint keeps, but it has numpy.float64; give float(...) or torch.as_tensor(...).",
+        0,
+    ),
+    "state of data": (
+        ("--data", "tests.callbacks.own.Counted"),
+        "Expected what is put into a checkpoint as Counted to hold tensors and Python's own numbers and texts, which a "
+        "checkpoint keeps, but it has numpy.int64; give float(...) or torch.as_tensor(...).",
+        0,
+    ),
     "state of an optimizer": (
         ("--model.optimizer", "tests.callbacks.own.Stepping", "--model.optimizer.lr", 0.1),
         "Expected the state of --model.optimizer to hold tensors and Python's own numbers and texts, which a "
