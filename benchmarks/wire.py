@@ -48,7 +48,6 @@ class Rounded(ParticipantSide):
     def __init__(self, *, form: Form = "float32", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.form = form
-        self._draws = torch.Generator().manual_seed(1)
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
         wanted = super().outgoing(update, memory, model)
@@ -68,11 +67,7 @@ class Rounded(ParticipantSide):
         layers = upload.split(tuple(self.layers))
         scales = torch.stack([layer.abs().max() / _LEVELS for layer in layers])
         steps = upload / scales.clamp_min(torch.finfo(torch.float32).tiny).repeat_interleave(torch.tensor(self.layers))
-        whole = (
-            steps.round()
-            if "feedback" in self.form
-            else (steps + torch.rand(steps.shape, generator=self._draws)).floor()
-        )
+        whole = steps.round() if "feedback" in self.form else (steps + torch.rand(steps.shape)).floor()
         return torch.cat([scales.view(torch.uint8), _without_zeros(whole.clamp(-_LEVELS, _LEVELS).to(torch.int8))])
 
     def unpack(self, payload: Tensor, dimension: int) -> Tensor:

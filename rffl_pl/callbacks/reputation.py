@@ -26,6 +26,7 @@ from rffl_pl.rehearsal.server import (
     check_shardable,
     check_shared,
     check_sharing,
+    check_side,
 )
 from rffl_pl.round.play import bring_up_to_date, play
 from rffl_pl.round.table import Table
@@ -87,6 +88,7 @@ class ReputationExchange(Callback):
             check_shared(self.server, pl_module.initial_weights())
         if self._unstarted is not None:
             check_pieces(self._unstarted, pl_module.task())
+            check_side(self._unstarted, pl_module.task())
         self._colluders, self._behind = {}, False
         if trainer.is_global_zero and pl_module.cast.omniscient:
             names = ", ".join(sorted({type(attack).__name__ for attack in pl_module.cast.omniscient.values()}))

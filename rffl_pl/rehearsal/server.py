@@ -1,15 +1,24 @@
-"""Whether a server fits what is asked for beside it: how ranks serve, what participants train with, who takes part."""
+"""Whether a server fits what is asked for beside it: how ranks serve, what participants train with, who takes part.
+
+And whether one of a user's own keeps nothing of participants where they are.
+"""
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 
+import torch
 from torch import Tensor
 
 from rffl_pl.adversaries import Cast
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, is_packaged
+from rffl_pl.functional.fingerprints import stays
+from rffl_pl.functional.streams import random_stream
 from rffl_pl.round.handing import own_entries
-from rffl_pl.servers import FLAME, RFFL, Consensus, FedAvg, FoolsGold, NormBound, Server
+from rffl_pl.servers import FLAME, RFFL, Consensus, FedAvg, FoolsGold, NormBound, Server, Task
 from rffl_pl.servers.around import innermost, surrounded
 
 _STEPPING: dict[type[Server], str] = {
@@ -19,6 +28,8 @@ _STEPPING: dict[type[Server], str] = {
     RFFL: "subtract_own false",
 }
 """With which option of theirs the steps of a rule are means of updates."""
+
+_ON_A_PARTICIPANTS_SIDE = ("kept", "outgoing", "pack")
 
 
 def check_shardable(server: Server, cast: Cast) -> None:
@@ -124,3 +135,42 @@ def check_shared(server: Server, initial: Tensor) -> None:
             "Expected a --server with one shared model with --federation.coalition, but "
             f"{type(innermost(server)).__name__} has participants keep entries that they do not send; leave one."
         )
+
+
+def check_side(unstarted: Server, task: Task) -> None:
+    """See that a rule of one's own stays as it is where participants are: one object serves all of a process.
+
+    A copy keeps, sends and packs a made update for two participants. The first time it may prepare something for good.
+
+    Args:
+        unstarted: The server before it was told its task; it is left as it is, and so are streams of random numbers.
+        task: What it is told.
+
+    Raises:
+        UserError: If it changes itself: results would hang on who shares a process, and on interruptions.
+    """
+    tried = copy.deepcopy(unstarted)
+    rule, memories = tried.answerable, (dict[str, Tensor](), dict[str, Tensor]())
+    if all(is_packaged(_definer(type(rule), method)) for method in _ON_A_PARTICIPANTS_SIDE):
+        return
+    remedy = "keep what is of a participant in the memory of outgoing, and send what unpack needs within the payload"
+    with random_stream(1, torch.device("cpu")), warnings.catch_warnings(action="ignore"):
+        tried.start(task)
+        with suppress(Exception):  # what it cannot do at all is told when the run does it
+            _send(tried, memories[0])
+        with stays(rule.given_as, rule, remedy), suppress(Exception):
+            for memory in memories:
+                _send(tried, memory)
+
+
+def _definer(kind: type, method: str) -> type:
+    """The class whose method it is."""
+    return next(one for one in kind.__mro__ if method in vars(one))
+
+
+def _send(server: Server, memory: dict[str, Tensor]) -> None:
+    """Do what is done on a participant's side in a round, with an update at random."""
+    size = sum(server.layers)
+    server.kept(0.01 * torch.randn(size))
+    upload = server.outgoing(0.01 * torch.randn(size), memory, torch.randn(size))
+    server.pack(upload[server.coordinates.where].contiguous())

@@ -12,17 +12,19 @@ from torch import Tensor
 from rffl_pl.adversaries import ALIE
 from rffl_pl.errors import UserError
 from rffl_pl.servers import FedAvg
-from tests.runs import federate
+from tests.runs import Diary, federate
 
 
 class Noisy(FedAvg):
     """As for differential privacy."""
 
-    sent: list[Tensor]
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = Diary()
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
         noise = torch.randn_like(update)
-        self.sent = [*getattr(self, "sent", []), noise]
+        self.sent.lines.append(noise)
         return update + noise
 
 
@@ -38,9 +40,9 @@ def test_noise_is_the_participants_own() -> None:
     plain, disturbed = Noisy(), Noisy()
     federate(plain, rounds=2)
     federate(disturbed, (), Drawing(), rounds=2)
-    assert len(plain.sent) == 10
-    assert all(torch.equal(one, other) for one, other in zip(plain.sent, disturbed.sent, strict=True))
-    assert len({tuple(noise.tolist()) for noise in plain.sent}) == 10
+    assert len(plain.sent.lines) == 10
+    assert all(torch.equal(one, other) for one, other in zip(plain.sent.lines, disturbed.sent.lines, strict=True))
+    assert len({tuple(noise.tolist()) for noise in plain.sent.lines}) == 10
 
 
 @pytest.mark.filterwarnings("ignore:Simulation")
@@ -49,19 +51,21 @@ def test_noise_of_an_adversary_that_knows_all() -> None:
     plain, disturbed = Noisy(), Noisy()
     federate(plain, [ALIE()], rounds=2)
     federate(disturbed, [ALIE()], Drawing(), rounds=2)
-    assert len(plain.sent) == 2 * (5 + 1 + 1)  # it has an upload of its own before it sees the others'
-    assert all(torch.equal(one, other) for one, other in zip(plain.sent, disturbed.sent, strict=True))
-    assert len({tuple(noise.tolist()) for noise in plain.sent}) == 2 * (5 + 1)
+    assert len(plain.sent.lines) == 2 * (5 + 1 + 1)  # it has an upload of its own before it sees the others'
+    assert all(torch.equal(one, other) for one, other in zip(plain.sent.lines, disturbed.sent.lines, strict=True))
+    assert len({tuple(noise.tolist()) for noise in plain.sent.lines}) == 2 * (5 + 1)
 
 
 class Forgetful(FedAvg):
     """Fails at what has been made of the honest uploads, which comes last."""
 
-    told = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = Diary()
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
-        self.told += 1
-        return update if self.told <= 6 else memory["never"]
+        self.told.lines.append(len(update))
+        return update if len(self.told.lines) <= 6 else memory["never"]
 
 
 @pytest.mark.filterwarnings("ignore:Simulation")

@@ -186,6 +186,54 @@ def test_what_is_unpacked_is_in_single_precision() -> None:
     assert torch.equal(arrived, upload.half().float())
 
 
+class Hoarding(FedAvg):
+    """Keeps on itself, on participants' side, what its option says."""
+
+    def __init__(self, *, what: str = "") -> None:
+        super().__init__()
+        self.what = what
+        self.left: list[Tensor] = []
+        self.scale, self.own, self.mask, self.seen = 1.0, 0.0, torch.empty(0), -1
+
+    def kept(self, update: Tensor) -> Tensor:
+        if self.what == "own":
+            self.own = float(update.norm())
+        return super().kept(update)
+
+    def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
+        if self.what == "left":  # what is not sent, for the next time
+            self.left = [update - update.sign() * update.abs().mean()]
+        if self.what == "memory":
+            memory["left"] = update - update.sign() * update.abs().mean()
+        if not len(self.mask):  # of everybody, as soon as it is asked for
+            self.mask = torch.ones_like(update)
+        if self.seen != self.round:
+            self.seen = self.round
+        return update * self.mask
+
+    def pack(self, upload: Tensor) -> Tensor:
+        if self.what == "scale":
+            self.scale = float(upload.abs().max()) or 1.0
+        return super().pack(upload)
+
+
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("what", ["own", "left", "scale"])
+def test_what_a_rule_keeps_of_a_participant_on_itself(what: str, around: bool) -> None:
+    """The next one of the same process is given it, or on another rank nobody; it trains, with other results."""
+    rule = Hoarding(what=what)
+    told = f"Expected --server(.rule)? Hoarding to stay as it is made, .* but its {what} changes; keep .* in the memory"
+    with pytest.raises(UserError, match=told):
+        federate(NNM(rule=rule) if around else rule)
+    assert rule.seen == -1
+
+
+@pytest.mark.parametrize("what", ["", "memory"])
+def test_what_a_rule_prepares_for_everybody(what: str) -> None:
+    """A mask that is made once, or in every round, is nobody's."""
+    federate(Hoarding(what=what))
+
+
 class Pair(NamedTuple):
     """Holds rows."""
 
