@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
 from hashlib import sha256
 from numbers import Integral, Real
 from os import PathLike
-from types import UnionType
+from types import BuiltinFunctionType, FunctionType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from rffl_pl.errors import UserError, is_packaged, nearest
+from rffl_pl.errors import UserError, is_packaged, nearest, path_of
 
 IMPLEMENTATIONS = ("fused", "foreach", "capturable")
 """Options of torch's optimizers that only say how their steps are computed."""
@@ -54,9 +55,10 @@ class Configured:
     def settings(self, prefix: str = "") -> dict[str, str]:
         """The class under ``prefix`` and below it arguments: plain values, tensors, and lists of configured ones.
 
-        A single one among them is its class's to add.
+        A single one among them is its class's to add. Of a user's own class other values that have words, too.
         """
-        return {prefix: type(self).__name__} | {f"{prefix}.{key}": value for key, value in _flat(self.arguments)}
+        arguments = self.arguments if is_packaged(type(self)) else dict(_plainer(self.arguments))
+        return {prefix: type(self).__name__} | {f"{prefix}.{key}": value for key, value in _flat(arguments)}
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,23 @@ def _flat(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield from _flat({f"{name}.{key}": item for key, item in value.items()})
         elif hasattr(value, "tolist"):  # a tensor or an array
             yield name, short(str(value.tolist()))
+
+
+def _plainer(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Arguments with words or parts in the place of values that have them: members, functions, sets, records."""
+    for name, value in arguments.items():
+        if isinstance(value, Enum | PathLike):
+            yield name, str(value)
+        elif isinstance(value, FunctionType | BuiltinFunctionType):
+            yield name, path_of(value)
+        elif isinstance(value, set | frozenset):
+            yield name, sorted(map(str, value))  # in the same order in every process
+        elif isinstance(value, functools.partial):
+            yield from _plainer({name: value.func} | {f"{name}.{key}": item for key, item in value.keywords.items()})
+        elif is_dataclass(value) and not isinstance(value, type | Configured):
+            yield from _plainer({f"{name}.{key}": item for key, item in vars(value).items()})
+        else:
+            yield name, value
 
 
 def short(text: str) -> str:

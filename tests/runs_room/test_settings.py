@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -184,6 +186,46 @@ def test_a_server_of_somebody_elses() -> None:
     assert own.settings()[".names"] == "['a']"
     for other in (copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
         assert other.settings() == own.settings()
+
+
+class Mode(Enum):
+    """Two of them."""
+
+    SLOW = 1
+    FAST = 2
+
+
+class Chosen(FedAvg):
+    """Has options that are no plain values."""
+
+    def __init__(self, *, option: object) -> None:
+        super().__init__()
+        self.option = option
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        (Mode.SLOW, Mode.FAST, "--server.option Mode.SLOW -> Mode.FAST"),
+        (Path("one"), Path("other"), "--server.option one -> other"),
+        ({1, 2}, {1, 3}, "--server.option ['1', '2'] -> ['1', '3']"),
+        (nn.functional.gelu, nn.functional.relu, "--server.option torch._C._nn.gelu -> torch.nn.functional.relu"),
+        (Options(1.0), Options(2.0), "--server.option.scale 1.0 -> 2.0"),
+        (partial(max, key=1), partial(max, key=2), "--server.option.key 1 -> 2"),
+    ],
+    ids=["a member", "a path", "a set", "a function", "a record", "a partial function"],
+)
+def test_options_of_ones_own_that_are_no_plain_values(one: object, other: object, told: str) -> None:
+    """A run went on with others, and nobody was told."""
+    before, after = (settings(Chosen(option=option), FreeRider()) for option in (one, other))
+    assert changes(before, after) == [told]
+    assert before == settings(Chosen(option=copy.deepcopy(one)), FreeRider())
+
+
+def test_what_is_told_of_the_packages_own_stays() -> None:
+    """References that were kept are known by it: how an optimizer is made is told by what it is made with."""
+    module = FederatedModule(Federation(participants=2), nn.Linear(1, 1), optimizer=lambda p: torch.optim.SGD(p, 0.1))
+    assert not [name for name in module.settings("--model") if "optimizer" in name]
 
 
 def test_a_wrong_argument_is_the_constructors_to_refuse() -> None:
