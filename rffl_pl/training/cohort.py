@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -402,8 +403,13 @@ class Cohort:
         self.memories[index] = _copied(state["memory"], self.weights.device)
         self.attack_memories[index] = _copied(state["attack"], self.weights.device)
         if self._objective is not None:
-            its_own = state.get("objective_class") == path_of(type(self._objective))
-            remembered = state.get("objective", {}) if its_own else {}
+            before, here = state.get("objective_class"), path_of(type(self._objective))
+            if state.get("objective") and before != here and index == 0:
+                rank_zero_warn(
+                    f"Participants begin with an empty memory of --model.objective {here}, since the checkpoint's is "
+                    f"of {before}; give that one to go on with it."
+                )
+            remembered = state.get("objective", {}) if before == here else {}
             self.objective_memories[index] = _copied(remembered, self.weights.device)
         if self.corrections is not None:
             self.corrections.load_state_dict(index, _copied(state.get("scaffold", {}), self.weights.device))

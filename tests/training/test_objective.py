@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -487,8 +488,12 @@ def test_another_class_remembers_nothing_of_this_one() -> None:
     state = cohort.state_dict(0)
     for objective, known in ((FedDyn(), {"start", "gradient"}), (Failing(), set())):
         other = Cohort(mlp(), [0], sgd, CPU, objective=objective)
-        other.load_state_dict(0, state)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            other.load_state_dict(0, state)
         assert {*other.objective_memories[0]} == known
+        told = f"empty memory of --model.objective {__name__}.Failing, since the checkpoint's is of {__name__}.FedDyn;"
+        assert [told in str(one.message) for one in caught] == [True] * (not known)
 
 
 @pytest.mark.slow
