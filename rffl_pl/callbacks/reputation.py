@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from rffl_pl import servers
 from rffl_pl.callbacks.agreement import check_agreement
 from rffl_pl.callbacks.ending import count_in_epochs
 from rffl_pl.callbacks.find import every
@@ -203,7 +204,9 @@ class ReputationExchange(Callback):
             return
         with sound(trainer.ckpt_path):
             saved, here = checkpoint["server"]["name"], _named(self.server)
-            if saved not in (here, type(self.server).__name__):  # older checkpoints have the class's name alone
+            # Older checkpoints have the class's name alone, also of one's own.
+            alone = saved == type(self.server).__name__ and not hasattr(servers, saved)
+            if saved != here and not alone:
                 raise UserError(
                     f"Expected --server to be the checkpoint's, {saved}, but got {here}; give --server {saved}."
                 )

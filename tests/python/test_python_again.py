@@ -16,7 +16,7 @@ import torch
 from torch.optim import SGD
 
 import rffl_pl
-from rffl_pl import RunFolder, UserError
+from rffl_pl import RunFolder, UserError, servers
 from rffl_pl.adversaries import Adversary, FreeRider, Situation
 from rffl_pl.callbacks import RoundCallback, RoundCheckpoint, StandaloneReference
 from rffl_pl.runs import Round
@@ -289,3 +289,18 @@ def test_a_checkpoint_for_every_run(tmp_path: Path) -> None:
         trainer, module, data = small(run, callbacks=[newest])
         trainer.fit(module, data)
         assert run.complete(2), name
+
+
+class FedAvg(servers.FedAvg):
+    """One's own, of the name of the package's."""
+
+
+def test_a_server_of_ones_own_with_the_name_of_the_packages(tmp_path: Path) -> None:
+    """It went on from the other's state, and nobody was told; what checkpoints have not always said is its path."""
+    run = RunFolder(tmp_path / "run")
+    trainer, module, data = small(run)
+    trainer.fit(module, data)
+    trainer, module, data = small(run, max_epochs=3, server=FedAvg())
+    told = rf"Expected --server to be the checkpoint's, FedAvg, but got {__name__}\.FedAvg; give --server FedAvg\."
+    with pytest.raises(UserError, match=told):
+        trainer.fit(module, data, ckpt_path=run.checkpoints)
