@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.profilers import PyTorchProfiler
+from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from rffl_pl import launch
 from rffl_pl.callbacks import (
@@ -135,9 +136,12 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
     Raises:
         UserError: If not.
     """
+    kept: set[str] = set()
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise UserError(f"Expected callbacks that are made, as EarlyStopping(...), but got {callback}.")
+        if is_overridden("state_dict", callback, Callback):
+            _check_key(callback.state_key, kept)
         if isinstance(callback, UNFIT):
             raise UserError(
                 f"Expected --trainer.callbacks that watch a federation, but got {type(callback).__name__}, which "
@@ -157,6 +161,21 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
             )
         if isinstance(callback, lightnings.ModelCheckpoint) and not isinstance(callback, RoundCheckpoint):
             _check_checkpoints(callback)
+
+
+def _check_key(key: str, kept: set[str]) -> None:
+    """See that a callback's state takes no other one's place in checkpoints; from now on the key is among the kept.
+
+    Raises:
+        UserError: If it does.
+    """
+    if key in kept:
+        raise UserError(
+            f"Expected --trainer.callbacks whose states have a key each in checkpoints, but {key} is there twice; give "
+            "one, or the class a property state_key that tells them apart, as "
+            "self._generate_state_key(name=self.name)."
+        )
+    kept.add(key)
 
 
 def _check_checkpoints(given: lightnings.ModelCheckpoint) -> None:

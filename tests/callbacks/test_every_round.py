@@ -64,6 +64,12 @@ MISTAKES = {
         "checkpoint keeps, but it has numpy.float64; give float(...) or torch.as_tensor(...).",
         1,
     ),
+    "two states of a kind": (
+        ("--trainer.callbacks+=tests.callbacks.own.Best", "--trainer.callbacks+=tests.callbacks.own.Best"),
+        "Expected --trainer.callbacks whose states have a key each in checkpoints, but Best is there twice; give one, "
+        "or the class a property state_key that tells them apart, as self._generate_state_key(name=self.name).",
+        None,
+    ),
     "a lock in the state of a callback": (
         ("--trainer.callbacks+=tests.callbacks.own.Locked",),
         "Expected the state of --trainer.callbacks Locked to hold tensors and Python's own numbers and texts, which a "
@@ -103,6 +109,9 @@ def test_mistakes_of_ones_own(rffl: Run, tmp_path: Path, mistake: str) -> None:
     words, sentence, rounds = MISTAKES[mistake]
     ended = rffl(*DIGITS, "--trainer.max_epochs", 3, *words)
     assert_refused(ended, sentence)
+    if rounds is None:
+        assert not (tmp_path / "runs").exists()
+        return
     kept = [*only_run(tmp_path / "runs").glob("checkpoints/last.ckpt")]
     assert [kept_in(path)["federation"]["round"] for path in kept] == [rounds] * bool(rounds)
 
