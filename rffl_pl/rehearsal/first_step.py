@@ -332,8 +332,19 @@ def _hidden(network: nn.Module) -> dict[str, str]:
 
 
 def _lost(network: nn.Module, used: nn.Module, x: Tensor) -> bool:
-    """Whether a copy that has been used gives something else than one that is made of its checkpoint."""
+    """Whether a copy that has been used gives something else than one that is made of its checkpoint.
+
+    Raises:
+        UserError: If none can be made of it.
+    """
     restored = sharing_copy(network).train()
+    before, after = ({key: value.shape for key, value in one.state_dict().items()} for one in (network, used))
+    if other := [key for key in {**before, **after} if before.get(key) != after.get(key)]:
+        raise UserError(
+            f"Expected --model.network {type(network).__name__} to keep parameters and buffers as its constructor "
+            f"makes them, which a checkpoint is read back into, but {other[0]} comes, goes or changes its shape in "
+            "training; register it there, with its size."
+        )
     restored.load_state_dict(used.state_dict())
     found = []
     for one in (used, restored):

@@ -322,12 +322,30 @@ def check_state(network: nn.Module) -> None:
                 f"Expected --model.network {name} to have no hooks on its parameters, which copies of it, one for each "
                 f"participant, do not have, but {key} has one; do it in its forward, or in --model.optimizer."
             )
+    _check_dense(network)
     _check_apart(network)
     for key, value in network.state_dict().items():
         if not isinstance(value, Tensor):
             raise UserError(
                 f"Expected --model.network {name} to have tensors alone in its state_dict, but "
                 f"{key} is of type {type(value).__name__}; have get_extra_state give a tensor, or leave it out."
+            )
+
+
+def _check_dense(network: nn.Module) -> None:
+    """See that every entry of what a network keeps has a place of its own: copies are filled from a checkpoint.
+
+    Raises:
+        UserError: If not.
+    """
+    for key, tensor in [*network.named_parameters(), *network.named_buffers()]:
+        sparse = tensor.layout != torch.strided
+        if sparse or any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
+            how = "sparse" if sparse else "expanded"
+            mend = "its indices and values, and make it of them in forward" if sparse else "it as .contiguous() gives"
+            raise UserError(
+                f"Expected --model.network {type(network).__name__} to have dense parameters and buffers, but {key} is "
+                f"{how}; register {mend}."
             )
 
 

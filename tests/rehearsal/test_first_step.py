@@ -204,6 +204,26 @@ class Sharing(Plain):
         self.register_buffer("seen", self.layer.weight.data)
 
 
+class Buffered(Plain):
+    """Has a buffer that is sparse or expanded, or that its first training makes or resizes."""
+
+    def __init__(self, *, how: str) -> None:
+        super().__init__()
+        self.how = how
+        made = {"sparse": torch.eye(3).to_sparse(), "expanded": torch.ones(1).expand(3), "grows": torch.zeros(0)}
+        if how != "comes":
+            self.register_buffer("seen", made.get(how))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self.how == "comes":
+            self.register_buffer("seen", torch.ones(1))
+        elif self.training and self.how == "is filled":
+            self.seen = torch.ones(1)
+        elif self.training and self.how == "grows":
+            self.seen = torch.cat([self.seen, torch.ones(1)])
+        return super().forward(x)
+
+
 def hooked() -> nn.Module:
     network = Plain()
     network.layer.weight.register_hook(lambda grad: grad.clamp(-1e-3, 1e-3))
@@ -236,6 +256,23 @@ def tried(network: nn.Module, optimizer: OptimizerFactory = SGD) -> None:
         (Plain, partial(Wanting, lr=0.1), r"but a first step fails: AssertionError: needs a closure"),
         (Locked, SGD, r"test_first_step\.Locked to be copied, but TypeError: cannot pickle '_thread.lock' object"),
         (Sharing, SGD, r"--model\.network Sharing to share a parameter as one, but seen only lies where layer\.weight"),
+        (
+            partial(Buffered, how="sparse"),
+            SGD,
+            r"dense .* but seen is sparse; register its indices and values, and make",
+        ),
+        (
+            partial(Buffered, how="expanded"),
+            SGD,
+            r"dense .* but seen is expanded; register it as \.contiguous\(\) gives",
+        ),
+        (partial(Buffered, how="comes"), SGD, r"Buffered to keep .* as its constructor makes them, .* but seen comes,"),
+        (
+            partial(Buffered, how="is filled"),
+            SGD,
+            r"but seen comes, goes or changes its shape in training; register it",
+        ),
+        (partial(Buffered, how="grows"), SGD, r"but seen comes, goes or changes its shape in training; register it"),
         (Plain, partial(Unready, lr=0.1), r"--model\.optimizer to fit, but KeyError: 'warm-up'"),
         (Plain, partial(Dividing, lr=0.1), r"but a first step fails: ZeroDivisionError: division by zero"),
     ],
