@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rffl_pl.errors import UserError
 from rffl_pl.exchange import Exchange
-from rffl_pl.functional.fingerprints import close
+from rffl_pl.functional.fingerprints import close, left_alone
 from rffl_pl.functional.kept import kept_apart
 from rffl_pl.round.restored import same_verdicts, warn_of_lost_state
 from rffl_pl.round.table import Table, of_server
@@ -25,11 +25,16 @@ def judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, num
     """The server's verdict; where ranks share the server, they see that it is one and the same.
 
     Raises:
-        UserError: On every rank, if one of them comes to another.
+        UserError: On every rank, if one of them comes to another. Or if one of a user's own changes the uploads, where
+            another one is to judge them too.
     """
     exchange = table.exchange
     heard_once = nullcontext() if exchange.rank == 0 else warnings.catch_warnings(action="ignore")  # rank 0 says it
-    with heard_once:
+    left: AbstractContextManager[None] = nullcontext()
+    if table.restored is not None:
+        own = table.server.answerable.given_as
+        left = left_alone(f"{own} to leave uploads as they are where it judges them", *uploads.values())
+    with heard_once, left:
         verdict = _judged(table, table.server, uploads, heard, number)
     for rule in surrounded(table.server):  # uploads of who is hosted here are written over in the next round
         kept_apart(vars(rule), *uploads.values())

@@ -234,6 +234,25 @@ def test_what_a_rule_prepares_for_everybody(what: str) -> None:
     federate(Hoarding(what=what))
 
 
+class Halving(FedAvg):
+    """Halves where its option says, in place."""
+
+    def __init__(self, *, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    def weigh(self, evidence: Evidence) -> Tensor:
+        for row in evidence.uploads if self.what == "uploads" else ():
+            row.mul_(0.5)
+        return super().weigh(evidence)
+
+
+def test_uploads_that_are_changed_where_they_are_judged() -> None:
+    """What judges them again came to something else, and the rule was said to forget its state."""
+    with pytest.raises(UserError, match="server Halving to leave uploads as they are where it judges them, but it cha"):
+        federate(Halving(what="uploads"), rounds=3)
+
+
 class Pair(NamedTuple):
     """Holds rows."""
 
