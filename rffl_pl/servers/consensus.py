@@ -141,7 +141,8 @@ class Consensus(Server):
         Raises:
             UserError: If it has not every entry.
         """
-        return entries_of(block, self.combine(block, weights), f"combine of {self.given_as} to give")
+        made = self.combine(block, weights.clone())  # other blocks, and the verdict, have the same weights
+        return entries_of(block, made, f"combine of {self.given_as} to give")
 
     def checked_stride(self, combined: Tensor) -> Tensor:
         """The step that `stride` makes of what was combined ``[d]``.

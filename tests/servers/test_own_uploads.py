@@ -15,6 +15,7 @@ from rffl_pl.adversaries import InnerProduct, Situation
 from rffl_pl.callbacks import ReputationExchange
 from rffl_pl.callbacks.find import find
 from rffl_pl.errors import UserError
+from rffl_pl.functional import blocks
 from rffl_pl.round.given import kept, sent, unpacked
 from rffl_pl.servers import NNM, Evidence, FedAvg, Verdict
 from tests.runs import federate
@@ -246,11 +247,21 @@ class Halving(FedAvg):
             row.mul_(0.5)
         return super().weigh(evidence)
 
+    def combine(self, block: Tensor, weights: Tensor) -> Tensor:
+        return super().combine(block, weights.mul_(0.5) if self.what == "weights" else weights / 2)
+
 
 def test_uploads_that_are_changed_where_they_are_judged() -> None:
     """What judges them again came to something else, and the rule was said to forget its state."""
     with pytest.raises(UserError, match="server Halving to leave uploads as they are where it judges them, but it cha"):
         federate(Halving(what="uploads"), rounds=3)
+
+
+def test_weights_that_are_changed_where_uploads_are_combined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block had half of the weights of the one before, and the rule was refused as one on whole vectors."""
+    monkeypatch.setattr(blocks, "_ENTRIES", 5000)
+    one, other = (federate(Halving(what=what)).cohort.weights for what in ("weights", "a copy"))
+    assert torch.equal(one, other)
 
 
 class Pair(NamedTuple):
