@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,10 @@ def with_files(args: list[str]) -> list[str]:
     Raises:
         UserError: If one says what none can, or a group of options is given from something that is no YAML.
     """
+    from rffl_pl.studies.study import in_full  # here: what is answered at once needs no YAML
+
     words = []
-    for before, word in itertools.pairwise(["", *_apart(args)]):
+    for before, word in itertools.pairwise(["", *_apart(in_full(args))]):
         option, equals, value = word.partition("=")
         if equals and option.removeprefix("--") in GROUPS:
             _content(value, option)
@@ -60,17 +62,11 @@ def with_files(args: list[str]) -> list[str]:
     return words
 
 
-def _apart(args: list[str]) -> Iterator[str]:
-    """The words, with ``--config=FILE``, ``-cFILE`` and ``-c=FILE`` as two."""
+def _apart(args: Iterable[str]) -> Iterator[str]:
+    """The words, with ``--config=FILE`` as two."""
     for word in args:
-        if word.partition("=")[0] in ("-config", "-ckpt_path"):
-            raise UserError(f"Expected two dashes before {word[1:]}, but got one; give -{word}.")
-        short = word.startswith("-c")
-        if short or word.startswith("--config="):
-            name = word.removeprefix("-c").removeprefix("=") if short else word.partition("=")[2]
-            yield from ["--config", name] if name or not short else ["--config"]
-        else:
-            yield word
+        option, equals, name = word.partition("=")
+        yield from (option, name) if equals and option == "--config" else (word,)
 
 
 def _check_config(given: str) -> None:

@@ -320,9 +320,10 @@ def _words(value: Any, what: str) -> list[str]:
     if not isinstance(value, str | None):
         raise UserError(f"Expected {what} to be words of a command line, as --data.split UNI, but got {value!r}.")
     try:
-        words = [*_in_full(shlex.split(value or ""))]
+        split = shlex.split(value or "")
     except ValueError as error:
         raise UserError(f"Expected {what} to be words of a command line, but got {value!r}: {error}.") from error
+    words = [*in_full(split)]
     if words and words[0] in ("fit", "rffl"):
         raise UserError(f"Expected {what} to be the words behind rffl fit, but got {words[0]} at their beginning.")
     for word in words:
@@ -336,9 +337,15 @@ def _words(value: Any, what: str) -> list[str]:
     return words
 
 
-def _in_full(words: Iterable[str]) -> Iterator[str]:
-    """With ``--config FILE`` for ``-c FILE``, ``-cFILE`` and ``-c=FILE``: nothing else need know the short way."""
+def in_full(words: Iterable[str]) -> Iterator[str]:
+    """With ``--config FILE`` for ``-c FILE``, ``-cFILE`` and ``-c=FILE``: nothing else need know the short way.
+
+    Raises:
+        UserError: If an option that begins like it has one dash.
+    """
     for word in words:
+        if word.partition("=")[0] in ("-config", "-ckpt_path"):
+            raise UserError(f"Expected two dashes before {word[1:]}, but got one; give -{word}.")
         if word.startswith("-c"):
             name = word.removeprefix("-c").removeprefix("=")
             yield from ("--config", name) if name else ("--config",)

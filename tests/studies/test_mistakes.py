@@ -41,6 +41,7 @@ FILES = {
     "a key twice": (SMALL + "seeds: [3]\n", "but got seeds twice, again in line 11"),
     "a label of a place twice": (SMALL.replace("{server: FedAvg, s", "{split: UNI, s"), "but got split twice"),
     "the command itself": (SMALL.replace("base:", "base: fit"), "base to be the words behind rffl fit, but got fit at"),
+    "one dash": (SMALL.replace("--config", "-config"), "two dashes before config, but got one; give --config."),
     "ranks": (SMALL.replace("base:", "base: --ranks 2"), "base without --ranks, since every cell has one; for several"),
     "help of fit": (SMALL.replace("base:", "base: --help"), "base to be words of a run, but --help prints a text"),
     "the start of help": (SMALL.replace("base:", "base: --hel"), "base to be words of a run, but --hel prints"),
