@@ -12,7 +12,7 @@ _RULES = {"NNM": "Median", "ARC": "Median", "Bucketing": "Median", "FedOpt": "Fe
 """What servers around another rule have inside by default."""
 _VARIANTS = {
     "variant": "fedavg", "setting": "tuned", "weights": "full", "scale": "mean", "summation": "mean",
-    "contribution": "examples", "selection": "random", "compounding": "released",
+    "contribution": "examples", "selection": "random", "compounding": "released", "compare": "models",
 }  # fmt: skip
 """Options of servers that choose by a word which of two rules they are, and what they are by default."""
 _OPTIMIZER = "SGD"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import yaml
@@ -115,6 +115,16 @@ def test_a_server_with_its_defaults_is_named_by_its_class(one: type[servers.Serv
     if "rule" in every:
         inside = server(type(one().inner).__name__)  # type: ignore[attr-defined]
         assert facts(changed(server=server(one.__name__, rule=inside)))["server_name"] == one.__name__
+
+
+@pytest.mark.parametrize("one", [one for one in CLASSES if one is not servers.RFFL])  # its switches go by presets
+def test_a_server_with_another_word_has_another_name(one: type[servers.Server]) -> None:
+    """A dashboard takes the mean of what has one name: two rules under it would pass for seeds of one."""
+    for name, hint in get_type_hints(one.__init__).items():
+        for word in get_args(hint) if get_origin(hint) is Literal else ():
+            named = facts(changed(server=server(one.__name__, **{name: word})))["server_name"]
+            is_default = word == inspect.signature(one).parameters[name].default
+            assert (named == one.__name__) == is_default, f"{name} {word}"
 
 
 def test_the_configurations_of_servers_have_a_name_each() -> None:
