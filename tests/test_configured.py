@@ -13,7 +13,7 @@ from rffl_pl import FederatedModule, Federation, Perceptron
 from rffl_pl.configured import Configured
 from rffl_pl.datamodules import Digits, ImageFolder
 from rffl_pl.errors import UserError
-from rffl_pl.servers import RFFL, FedAvg, MultiKrum
+from rffl_pl.servers import NNM, RFFL, FedAvg, MultiKrum
 from tests.servers.tasks import task
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ def test_an_option_in_whose_place_the_package_has_its_own() -> None:
     """The number that was given counts for nothing, and the run's configuration says that it does."""
     with pytest.raises(UserError, match=r"--server Capped to keep its options elsewhere .*, but examples is one of"):
         Capped(examples=torch.ones(2)).start(task([1, 2], [4]))
+    with pytest.raises(UserError, match=r"Expected --server\.rule Capped to keep"):
+        NNM(rule=Capped(examples=torch.ones(2))).start(task([1, 2, 3], [4]))
 
 
 class Own(Special):

@@ -248,7 +248,7 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
     download, removed = (verdict.download, verdict.removed) if verdict is not None else (None, ())
     if unasked := [i for i in removed if i not in table.exchange.asked]:
         raise UserError(
-            f"Expected --server {type(table.server).__name__} to remove those that it asks in a round, but it removes "
+            f"Expected {table.server.answerable.given_as} to remove those that it asks in a round, but it removes "
             f"participant {unasked[0]}, whose rank hears of nothing in this one; have its rule go by evidence.asked."
         )
     for participant, step in table.exchange.scatter_downloads(download, removed):

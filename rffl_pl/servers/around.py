@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -59,7 +60,7 @@ class Around(Consensus):
         super().start(task)
         self.check_rule()
         self._check_methods(task)
-        with _of_the_rule():
+        with _named_as_typed(self.inner):
             self.inner.start(self.told(task))
         self.model, self.inner.model = self.inner.model, None  # if the rule has one, it is kept here
 
@@ -80,8 +81,8 @@ class Around(Consensus):
         for method in ("rule", "model_for") if hands else ("rule",):
             if getattr(kind, method) is not getattr(Consensus, method):
                 raise UserError(
-                    f"Expected --server.rule to decide by weigh, combine and stride, which is all that it is asked for "
-                    f"there, but {kind.__name__} has a {method} of its own; leave that out, or give --server "
+                    f"Expected {self.inner.given_by} to decide by weigh, combine and stride, which is all that it is "
+                    f"asked for there, but {kind.__name__} has a {method} of its own; leave that out, or give --server "
                     f"{kind.__name__} alone."
                 )
 
@@ -132,8 +133,10 @@ class Around(Consensus):
         here = type(self.inner).__name__
         before = state.get("rule_kind", here)
         if before != here:
-            raise UserError(f"Expected --server.rule {before}, as in the checkpoint at --ckpt_path, but got {here}.")
-        with _of_the_rule():
+            raise UserError(
+                f"Expected {self.inner.given_by} {before}, as in the checkpoint at --ckpt_path, but got {here}."
+            )
+        with _named_as_typed(self.inner):
             self.inner.load_state_dict(state["rule"] | state["rule_vectors"])
         self.round = state["round"]  # earlier releases kept another one for the rule
 
@@ -149,9 +152,9 @@ def innermost(server: Server) -> Server:
 
 
 @contextmanager
-def _of_the_rule() -> Iterator[None]:
-    """Where a rule names an option of its own, it is one of the rule's."""
+def _named_as_typed(rule: Server) -> Iterator[None]:
+    """Where a rule names an option of its own as ``--server.trim``, it is named as typed, ``--server.rule.trim``."""
     try:
         yield
     except UserError as error:
-        raise UserError(str(error).replace("--server.", "--server.rule.")) from error
+        raise UserError(re.sub(r"--server\.(?!rule\b)", f"{rule.given_by}.", str(error))) from error

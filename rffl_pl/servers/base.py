@@ -281,7 +281,7 @@ class Server(ParticipantSide, ABC):
         for name in self._of_every_server & self.arguments.keys():
             if vars(self).get(name) is self.arguments[name]:
                 raise UserError(
-                    f"Expected --server {type(self).__name__} to keep its options elsewhere than what it is told, but "
+                    f"Expected {self.given_as} to keep its options elsewhere than what it is told, but "
                     f"{name} is one of {', '.join(sorted(self._of_every_server))}; give it another name."
                 )
         self.examples = torch.tensor(task.examples, dtype=torch.float64)

@@ -71,8 +71,8 @@ class FedOpt(Around):
             why = ", which needs the model" if inner.keeps_model else ""
             why += ", under which everybody's model is its own" if inner.own_models else ""
             raise UserError(
-                "Expected --server.rule to be one that leaves the length of the step to an optimizer, such as FedAvg "
-                f"or Median, but got {got}{why}; {'leave that out' if released else 'take another'}."
+                f"Expected {self.inner.given_by} to be one that leaves the length of the step to an optimizer, such as "
+                f"FedAvg or Median, but got {got}{why}; {'leave that out' if released else 'take another'}."
             )
 
     def weigh(self, evidence: Evidence) -> Tensor:

@@ -72,7 +72,7 @@ class Mixing(Around):
             fit = ", ".join(kind for kind in MIXABLE if kind != type(self).__name__)
             why = " once more" if mixes else ", for which uploads cannot be mixed"
             raise UserError(
-                f"Expected --server.rule to be one of {fit} or a Consensus of your own, but got "
+                f"Expected {self.inner.given_by} to be one of {fit} or a Consensus of your own, but got "
                 f"{type(inner).__name__}{why}."
             )
 
