@@ -437,8 +437,7 @@ class Server(ParticipantSide, ABC):
         number = self.round  # which is over by now
 
         def checked(participant: int) -> Tensor:
-            with at_work(self, f"make a download in round {number}", GO_ON):
-                step = download(participant)
+            step = download(participant)
             if not known or step is not known[0][0]:
                 self.check_entries("a download", step, self.coordinates.size, "coordinates")
                 if dtype not in (step.dtype, None):

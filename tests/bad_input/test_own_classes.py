@@ -292,7 +292,7 @@ ROUNDS: Mapping[str, Row] = {
     ),
     "sending": (
         ("--server", f"{OWN}.Sending"),
-        "Sending to make a download in round 1, but KeyError: 'nobody' (own",
+        "Sending to give a participant its download in round 1, but KeyError: 'nobody' (own",
     ),
     "attacking": (
         (*THREE, "--federation.adversaries", 1, "--adversaries", f"[{OWN}.Attacking]"),
