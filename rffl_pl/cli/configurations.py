@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rffl_pl.cli.catalogue import configs
+from rffl_pl.cli.help import TRAINING
 from rffl_pl.errors import UserError, check_keys, nearest
 
 GROUPS = ("federation", "model", "run", "standalone", "trainer")
@@ -17,7 +18,6 @@ _CHOSEN = ("adversaries", "data", "server")
 """And what is chosen."""
 _MOST_NODES = 1_000_000
 """Values of a configuration, written out."""
-_COMMANDS = ("fit", "validate", "test", "predict")
 
 
 def config_file(given: str) -> str:
@@ -82,7 +82,7 @@ def _check_config(given: str) -> None:
         raise UserError(f"{said}, but it holds {type(content).__name__}.")
     if odd := [key for key in content if not isinstance(key, str)]:
         raise UserError(f"{said}, but got {odd[0]}, which is none; `rffl fit --help` lists them.")
-    for command in _COMMANDS:
+    for command in TRAINING:
         if command in content:
             raise UserError(f"{said} as they are typed, but got {command}; write what stands below it without it.")
     if "config" in content:

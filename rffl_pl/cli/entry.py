@@ -17,7 +17,7 @@ from rffl_pl.launch.fork import RANKS, become_ranks, take_ranks
 from rffl_pl.launch.meeting import last_word
 from rffl_pl.launch.words import heard, near
 
-_OF_ONE_PROCESS = {"compare", "completion", "dashboard", "paper", "study"}
+_OF_ONE_PROCESS = help.COMMANDS.keys() - {"list", *help.TRAINING}
 
 
 def main(args: list[str] | None = None) -> None:

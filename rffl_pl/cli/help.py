@@ -36,6 +36,8 @@ COMMANDS = {
     "list": (f"name what there is: {', '.join(catalogue.LISTED)}", "rffl list servers"),
     "completion": ("print a completion script for bash", "rffl completion > ~/.rffl.bash; source ~/.rffl.bash"),
 }
+TRAINING = ("fit", "validate", "test", "predict")
+"""Those that take the options of a run, and ranks."""
 
 
 def answer(args: list[str]) -> str | None:
