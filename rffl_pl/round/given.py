@@ -22,8 +22,7 @@ def checked_model(server: Server, model: object, number: int) -> Tensor:
     Raises:
         UserError: If it has not every entry, is not float32, or cannot be computed with.
     """
-    where = server.coordinates.where
-    _check_shape("model_for", server, model, (where.stop - where.start,))
+    _check_shape("model_for", server, model, (server.coordinates.size,))
     assert isinstance(model, Tensor)
     if model.dtype != torch.float32:
         raise UserError(

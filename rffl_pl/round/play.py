@@ -203,11 +203,11 @@ def _upload(table: Table, number: int) -> dict[int, Tensor]:
             return packed(server, rows[participant][where], number)
 
     def arrived(participant: int, payload: Tensor) -> None:
-        where = server.coordinates.where
-        with table.drawing_ones_own("unpack", participant, number, where.start):
-            upload = unpacked(server, payload, where.stop - where.start, number)
+        here = server.coordinates
+        with table.drawing_ones_own("unpack", participant, number, here.where.start):
+            upload = unpacked(server, payload, here.size, number)
         # What comes back to where it was sent from takes no second place.
-        uploads[participant] = rows[participant][where].copy_(upload) if participant in rows else upload
+        uploads[participant] = rows[participant][here.where].copy_(upload) if participant in rows else upload
 
     table.exchange.gather_uploads(payload_of, arrived)
     return dict(sorted(uploads.items()))
