@@ -10,6 +10,7 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.servers.base import Server, Task, Verdict
+from rffl_pl.servers.coordinates import moved
 from rffl_pl.servers.evidence import Evidence, entries_of
 
 
@@ -104,13 +105,14 @@ class Consensus(Server):
 
     def rule(self, evidence: Evidence) -> Verdict:
         some = len(evidence.senders) > 0
-        weights = self.decided(evidence) if some else evidence.squared_norms
-        used = self.combines(weights) if some else None
-        step = evidence.combined(self.checked_combine, weights, used=used, whole=self.whole)
-        step = self.checked_stride(step) if some else step
+        if some:
+            weights = self.decided(evidence)
+            used = self.combines(weights)
+            step = self.checked_stride(evidence.combined(self.checked_combine, weights, used=used, whole=self.whole))
+        else:
+            weights, step = evidence.squared_norms, torch.zeros(self.coordinates.size)
         if self.model is not None:
-            # In the participants' own order of additions, so that the bits are theirs.
-            self.model = self.model.to(step.device) + 0.0 + step
+            self.model = moved(self.model, step)
         self.current = torch.zeros_like(self.members).scatter(0, evidence.asked, True)
         measured = self.checked_measures(evidence, weights) if some else {}
         everyone = evidence.spread(weights, 0.0)

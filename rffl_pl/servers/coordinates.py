@@ -10,6 +10,11 @@ from torch import Tensor
 from rffl_pl.functional import blocks
 
 
+def moved(model: Tensor, step: Tensor) -> Tensor:
+    """A model ``[d]`` after a step, with the participants' bits: they add their own kept update of 0 first."""
+    return model.to(step.device) + 0.0 + step
+
+
 class Coordinates:
     """All D coordinates, in one place.
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from rffl_pl.errors import UserError
 from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.servers.base import Server, Task, Verdict
+from rffl_pl.servers.coordinates import moved
 from rffl_pl.servers.evidence import Evidence
 
 
@@ -87,9 +88,7 @@ class IAFL(Server):
             first = int(evidence.asked[rates[evidence.asked].argmax()])
             weights = evidence.spread(shares[first], 0.0)
             if self.reference is not None:
-                step = download(first)
-                # In the participants' own order of additions, so that the bits are theirs.
-                self.reference = self.reference.to(step.device) + 0.0 + step
+                self.reference = moved(self.reference, download(first))
         return Verdict(
             weights=weights,
             similarities=torch.full_like(weights, torch.nan),
