@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import sys
@@ -53,6 +54,45 @@ def check_number(option: str, value: float | None, least: float, most: float = M
         raise UserError(f"Expected {option} to be at least {least}, but got {value}{remedy and f'; {remedy}'}.")
     if value > most:
         raise UserError(f"Expected {option} to be at most {most}, but got {brief(value)}{remedy and f'; {remedy}'}.")
+
+
+def check_positive(option: str, value: float, remedy: str = "") -> None:
+    """See that a number is above 0 and finite; arguments as of `check_number`.
+
+    Raises:
+        UserError: If it is not.
+    """
+    _check(0 < value < math.inf, option, "be a positive number", value, remedy)
+
+
+def check_not_negative(option: str, value: float, remedy: str = "") -> None:
+    """See that a number is at least 0 and finite; arguments as of `check_number`.
+
+    Raises:
+        UserError: If it is not.
+    """
+    _check(0 <= value < math.inf, option, "be a number from 0 on", value, remedy)
+
+
+def check_share(option: str, value: float, remedy: str = "", *, within: str = "[0, 1]") -> None:
+    """See that a number lies between 0 and 1.
+
+    Args:
+        option: As it is typed.
+        value: What was given.
+        remedy: What to do, behind the message.
+        within: The interval; a round bracket leaves out its end.
+
+    Raises:
+        UserError: If it does not.
+    """
+    at_an_end = (value == 0 and within.startswith("[")) or (value == 1 and within.endswith("]"))
+    _check(0 < value < 1 or at_an_end, option, f"lie in {within}", value, remedy)
+
+
+def _check(fits: bool, option: str, expected: str, value: float, remedy: str) -> None:
+    if not fits:
+        raise UserError(f"Expected {option} to {expected}, but got {value}{remedy and f'; {remedy}'}.")
 
 
 def check_keys(node: Any, of: str) -> None:

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from rffl_pl import launch
 from rffl_pl.configured import Configured
-from rffl_pl.errors import UserError, brief
+from rffl_pl.errors import UserError, brief, check_share
 
 MOST = 1_000_000
 """Participants of a federation, honest and adversaries: each has a column in every table of a run."""
@@ -83,11 +83,7 @@ class Federation(Configured):
                 f"Expected at most {MOST} participants, but got --federation.participants {brief(honest)} and "
                 f"--federation.adversaries {brief(adversaries)}; a run keeps a model for each of them."
             )
-        if not 0 < participation <= 1:
-            raise UserError(
-                f"Expected --federation.participation to lie in (0, 1], but got {participation}; 1 is everybody in "
-                "every round."
-            )
+        check_share("--federation.participation", participation, "1 is everybody in every round", within="(0, 1]")
         named = [] if coalition is None else [*coalition]
         known = {i for i in named if isinstance(i, Integral) and 0 <= i < honest + adversaries}
         if coalition is not None and len(known) < len(coalition):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
-from rffl_pl.errors import lost_a_rank, reason
+from rffl_pl.errors import UserError, check_not_negative, check_positive, check_share, lost_a_rank, reason
 
 BROKEN = RuntimeError("[gloo/transport/tcp/pair.cc:589] Connection closed by peer")
 
@@ -57,3 +59,31 @@ def test_who_called_what_failed(tmp_path: Path, called: str, place: str) -> None
     assert error.__traceback__ is not None
     told = reason(error.with_traceback(error.__traceback__.tb_next))  # without this test's own frame
     assert re.fullmatch(r"RuntimeError: shape .* size 2 " + re.escape(place), told), told
+
+
+def in_no_share(*ends: float, within: str) -> Callable[[str, float, str], None]:
+    """`check_share` of an interval, which takes the ends that it has."""
+    for end in ends:
+        check_share("--x", end, within=within)
+    return lambda option, value, remedy: check_share(option, value, remedy, within=within)
+
+
+@pytest.mark.parametrize(
+    ("check", "expected", "values"),
+    [
+        (check_positive, "be a positive number", (0.0, -1)),
+        (check_not_negative, "be a number from 0 on", (-1e-9,)),
+        (in_no_share(0, 1, within="[0, 1]"), "lie in [0, 1]", (-0.1, 1.1)),
+        (in_no_share(1, within="(0, 1]"), "lie in (0, 1]", (0.0, 1.1)),
+        (in_no_share(0, within="[0, 1)"), "lie in [0, 1)", (-0.1, 1)),
+    ],
+)
+def test_a_number_that_lies_elsewhere(
+    check: Callable[[str, float, str], None], expected: str, values: tuple[float, ...]
+) -> None:
+    """Nor is one that is none, or without bounds, ever taken."""
+    for value in (*values, math.nan, math.inf):
+        with pytest.raises(UserError) as caught:
+            check("--x", value, "0.5 is usual")
+        assert str(caught.value) == f"Expected --x to {expected}, but got {value}; 0.5 is usual."
+    check("--x", 0.5, "")

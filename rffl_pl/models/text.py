@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, linear, pad
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_share
 from rffl_pl.models.eager import eager, hooked
 from rffl_pl.models.sizes import check_room, check_sizes
 
@@ -36,8 +36,7 @@ class TextCNN(nn.Module):
     ) -> None:
         check_sizes(vocabulary=vocabulary, classes=classes, width=width, kernels=kernels)
         check_room("TextCNN", vocabulary * width + 3 * kernels * (_WINDOW * width + classes))
-        if not 0 <= dropout < 1:
-            raise UserError(f"Expected --model.network.dropout to lie in [0, 1), but got {dropout}; 0 drops none.")
+        check_share("--model.network.dropout", dropout, "0 drops none", within="[0, 1)")
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=0)
         self.convolutions = nn.ModuleList(nn.Conv1d(width, kernels, _WINDOW) for _ in range(3))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_not_negative
 from rffl_pl.functional.aggregation import onto_simplex
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
@@ -47,8 +47,7 @@ class AFL(Consensus):
 
     def __init__(self, *, rate: float = 0.1) -> None:
         super().__init__()
-        if not 0 <= rate < float("inf"):
-            raise UserError(f"Expected --server.rate to be a number from 0 on, but got {rate}; 0 is the mean.")
+        check_not_negative("--server.rate", rate, "0 is the mean")
         self.rate = rate
         self.mixture = torch.empty(0, dtype=torch.float64)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_positive
 from rffl_pl.functional.aggregation import clip_factors
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
@@ -40,8 +40,8 @@ class CenteredClipping(Consensus):
 
     def __init__(self, *, radius: float | None = None) -> None:
         super().__init__()
-        if radius is not None and not 0 < radius < float("inf"):
-            raise UserError(f"Expected --server.radius to be a positive number, but got {radius}.")
+        if radius is not None:
+            check_positive("--server.radius", radius)
         self.radius = radius
         self.centre = torch.empty(0)
         self._left = 1.0

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_positive, check_share
 from rffl_pl.functional import reputation, sparsify, wire
 from rffl_pl.functional.aggregation import clamp_entries
 from rffl_pl.servers.base import Server, Task, Verdict, without_validation
@@ -76,15 +76,11 @@ class CFFL(Server):
         selection: Literal["random", "largest"] = "random",
     ) -> None:
         super().__init__()
-        if not 0 < upload_share <= 1:
-            raise UserError(
-                f"Expected --server.upload_share to lie in (0, 1], but got {upload_share}; 1 is everything."
-            )
-        if not 0 <= removal_share <= 1:
-            raise UserError(f"Expected --server.removal_share to lie in [0, 1], but got {removal_share}; 0 is nobody.")
+        check_share("--server.upload_share", upload_share, "1 is everything", within="(0, 1]")
+        check_share("--server.removal_share", removal_share, "0 is nobody")
         for name, value in (("bound", bound), ("steepness", steepness), ("doubling_rounds", doubling_rounds)):
-            if value is not None and not 0 < value < float("inf"):
-                raise UserError(f"Expected --server.{name} to be a positive number, but got {value}.")
+            if value is not None:
+                check_positive(f"--server.{name}", value)
         self.upload_share, self.bound = upload_share, bound
         self.steepness, self.doubling_rounds, self.compounding = steepness, doubling_rounds, compounding
         self.removal_share, self.contribution = removal_share, contribution

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_positive, check_share
 from rffl_pl.functional import reputation
 from rffl_pl.servers.base import Server, Task, Verdict
 from rffl_pl.servers.evidence import Evidence
@@ -51,11 +51,9 @@ class CGSV(Server):
 
     def __init__(self, *, gamma: float = 0.5, alpha: float = 0.95, altruism_degree: float = 1.0) -> None:
         super().__init__()
-        for name, value in (("gamma", gamma), ("altruism_degree", altruism_degree)):
-            if not 0 < value < float("inf"):
-                raise UserError(f"Expected --server.{name} to be positive and finite, but got {value}.")
-        if not 0 <= alpha <= 1:
-            raise UserError(f"Expected --server.alpha to lie in [0, 1], but got {alpha}; the paper takes 0.95.")
+        check_positive("--server.gamma", gamma)
+        check_positive("--server.altruism_degree", altruism_degree)
+        check_share("--server.alpha", alpha, "the paper takes 0.95")
         self.gamma, self.alpha, self.altruism_degree = gamma, alpha, altruism_degree
         self.reputations: Tensor | None = None  # None before the first round, unless members miss rounds
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_positive
 from rffl_pl.functional.aggregation import mean_of, smallest, spectral_scores
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
@@ -41,8 +41,7 @@ class DnC(Consensus):
 
     def __init__(self, *, byzantine: int | None = None, filtering: float = 1.0) -> None:
         super().__init__()
-        if not 0 < filtering < math.inf:
-            raise UserError(f"Expected --server.filtering to be a positive number, but got {filtering}.")
+        check_positive("--server.filtering", filtering)
         self.byzantine = byzantine
         self.filtering = filtering
         self._tolerated = 0

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_positive, check_share
 from rffl_pl.functional.aggregation import least_norm_weights, pairwise_cosines
 from rffl_pl.functional.reputation import weighted_mean
 from rffl_pl.servers.consensus import Consensus
@@ -44,10 +44,9 @@ class FedMGDA(Consensus):
 
     def __init__(self, *, slack: float = 0.1, length: float | None = None) -> None:
         super().__init__()
-        if not 0 <= slack <= 1:
-            raise UserError(f"Expected --server.slack to lie in [0, 1], but got {slack}; 0 is the mean of directions.")
-        if length is not None and not 0 < length < float("inf"):
-            raise UserError(f"Expected --server.length to be a positive number, but got {length}.")
+        check_share("--server.slack", slack, "0 is the mean of directions")
+        if length is not None:
+            check_positive("--server.length", length)
         self.slack, self.length = slack, length
         self._shares = torch.empty(0)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_positive
 from rffl_pl.functional.aggregation import foolsgold_weights
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
@@ -39,10 +39,7 @@ class FoolsGold(Consensus):
 
     def __init__(self, *, confidence: float = 1.0, scale: Literal["mean", "sum"] = "mean") -> None:
         super().__init__()
-        if not 0 < confidence < float("inf"):
-            raise UserError(
-                f"Expected --server.confidence to be a positive number, but got {confidence}; the paper takes 1."
-            )
+        check_positive("--server.confidence", confidence, "the paper takes 1")
         self.confidence, self.scale = confidence, scale
         self.steps_by_updates = scale == "mean"
         self.history: dict[int, Tensor] = {}

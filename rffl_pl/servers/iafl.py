@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_share
 from rffl_pl.functional.reputation import weighted_sum
 from rffl_pl.servers.base import Server, Task, Verdict
 from rffl_pl.servers.coordinates import moved
@@ -55,9 +55,8 @@ class IAFL(Server):
         self, *, contributions: Sequence[float] | None = None, sharing: float = 0.0, recovery: float = 0.0
     ) -> None:
         super().__init__()
-        for name, value in (("sharing", sharing), ("recovery", recovery)):
-            if not 0 <= value <= 1:
-                raise UserError(f"Expected --server.{name} to lie in [0, 1], but got {value}.")
+        check_share("--server.sharing", sharing)
+        check_share("--server.recovery", recovery)
         self.contributions, self.sharing, self.recovery = contributions, sharing, recovery
         self.hands_models = recovery > 0
         self.reference: Tensor | None = None  # the model [d], where somebody may start over from it

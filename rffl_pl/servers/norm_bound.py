@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_positive
 from rffl_pl.functional.aggregation import clip_factors
 from rffl_pl.servers.evidence import Evidence
 from rffl_pl.servers.noised import Noised
@@ -40,8 +40,8 @@ class NormBound(Noised):
 
     def __init__(self, *, max_norm: float | None = None, noise: float = 0.0) -> None:
         super().__init__(noise, "--server.noise")
-        if max_norm is not None and not 0 < max_norm < float("inf"):
-            raise UserError(f"Expected --server.max_norm to be a positive number, but got {max_norm}.")
+        if max_norm is not None:
+            check_positive("--server.max_norm", max_norm)
         self.max_norm = max_norm
         self.noise = noise
 

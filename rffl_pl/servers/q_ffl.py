@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -10,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_not_negative, check_positive, check_share
 from rffl_pl.functional.aggregation import q_fair_weights
 from rffl_pl.servers.base import Task
 from rffl_pl.servers.consensus import Consensus
@@ -40,7 +39,7 @@ class QFFL(Consensus):
             little under Adam and its like: theirs is a length per entry, and 1/L of it makes next to no step.
 
     Raises:
-        UserError: If `q` is negative, `sampling_ratio` not in (0, 1] or `step_rate` not positive.
+        UserError: If `q` is negative, `sampling_ratio` not in (0, 1] or `step_rate` not positive and finite.
     """
 
     by_coordinate: ClassVar[Sequence[str]] = ("model",)
@@ -58,12 +57,10 @@ class QFFL(Consensus):
         step_rate: float | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= q < math.inf:
-            raise UserError(f"Expected --server.q to be a number from 0 on, but got {q}; 0 is the mean of all uploads.")
-        if not 0 < sampling_ratio <= 1:
-            raise UserError(f"Expected --server.sampling_ratio to lie in (0, 1], but got {sampling_ratio}.")
-        if step_rate is not None and not step_rate > 0:
-            raise UserError(f"Expected --server.step_rate to be positive, but got {step_rate}.")
+        check_not_negative("--server.q", q, "0 is the mean of all uploads")
+        check_share("--server.sampling_ratio", sampling_ratio, within="(0, 1]")
+        if step_rate is not None:
+            check_positive("--server.step_rate", step_rate)
         self.q, self.weights, self.sampling_ratio, self.step_rate = q, weights, sampling_ratio, step_rate
         self._rate = 0.0
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_share
 from rffl_pl.functional import contribution, reputation
 from rffl_pl.functional.rounding import tells_nothing
 from rffl_pl.servers.base import Server, Task, Verdict
@@ -129,8 +129,7 @@ class RFFL(Server):
         super().__init__()
         if not gamma > 0:
             raise UserError(f"Expected --server.gamma to be positive, but got {gamma}; MNIST takes 0.5.")
-        if not 0 <= alpha <= 1:
-            raise UserError(f"Expected --server.alpha to lie in [0, 1], but got {alpha}; the paper takes 0.95.")
+        check_share("--server.alpha", alpha, "the paper takes 0.95")
         self.gamma, self.alpha = gamma, alpha
         self.switches = Switches.of(
             preset,

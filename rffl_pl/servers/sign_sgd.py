@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_not_negative, check_positive, check_share
 from rffl_pl.functional import wire
 from rffl_pl.functional.aggregation import majority_vote
 from rffl_pl.functional.blocks import squared_norm
@@ -69,15 +69,10 @@ class SignSGD(Consensus):
         chosen = _SETTINGS[setting] | {name: value for name, value in given.items() if value is not None}
         self.step_size, self.momentum, self.weight_decay = (chosen[name] for name in given)
         self.step_decay = step_decay
-        for name, value in (("step_size", self.step_size), ("step_decay", step_decay)):
-            if not 0 < value < float("inf"):
-                raise UserError(f"Expected --server.{name} to be a positive number, but got {value}.")
-        if not 0 <= self.momentum < 1:
-            raise UserError(f"Expected --server.momentum to lie in [0, 1), but got {self.momentum}; 0 is none.")
-        if not 0 <= self.weight_decay < float("inf"):
-            raise UserError(
-                f"Expected --server.weight_decay to be a number from 0 on, but got {self.weight_decay}; 0 is none."
-            )
+        check_positive("--server.step_size", self.step_size)
+        check_positive("--server.step_decay", step_decay)
+        check_share("--server.momentum", self.momentum, "0 is none", within="[0, 1)")
+        check_not_negative("--server.weight_decay", self.weight_decay, "0 is none")
 
     def outgoing(self, update: Tensor, memory: dict[str, Tensor], model: Tensor) -> Tensor:
         """The participant's vote ``[D]``, zeros for none; an update that is not sound is NaN and leaves no trace."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from rffl_pl.errors import UserError, check_number, reason
+from rffl_pl.errors import UserError, check_number, check_share, reason
 from rffl_pl.training.objective import Loss
 from rffl_pl.training.parameters import trainable
 
@@ -93,8 +93,7 @@ class Schedule:
         check_number("--model.local_epochs", self.epochs, 1, 100_000)
         if self.steps is not None:
             check_number("--model.local_steps", self.steps, 1, 1_000_000)
-        if not 0 < self.decay <= 1:
-            raise UserError(f"Expected --model.lr_decay to lie in (0, 1], but got {self.decay}; 1 is no decay.")
+        check_share("--model.lr_decay", self.decay, "1 is no decay", within="(0, 1]")
         check_pull("--model.proximal", self.proximal)
 
     @property

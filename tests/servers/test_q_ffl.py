@@ -267,6 +267,7 @@ def test_resumes_to_the_same_bits(weights: Any) -> None:
         ("step_rate", 0.0),
         ("step_rate", -0.1),
         ("step_rate", math.nan),
+        ("step_rate", math.inf),
     ],
 )
 def test_refuses(option: str, value: float) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rffl_pl.datamodules.splits.base import Pool, Split, by_label, consecutive, drawn
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_share
 
 
 class MIX(Split):
@@ -20,8 +20,7 @@ class MIX(Split):
     """
 
     def __init__(self, *, alike: float = 0.1) -> None:
-        if not 0 <= alike <= 1:
-            raise UserError(f"Expected --data.split.alike to lie in [0, 1], but got {alike}; 1 is as UNI.")
+        check_share("--data.split.alike", alike, "1 is as UNI")
         self.alike = alike
 
     def cut(self, pool: Pool) -> list[Tensor]:
