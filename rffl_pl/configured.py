@@ -49,8 +49,13 @@ class Configured:
                 given = self.arguments[name]
                 got = given if plain.words else repr(given)  # '0.5' is no number
                 near = nearest(str(given), plain.words) or "."
-                raise UserError(f"Expected {cls._group}.{name} to be {plain}, but got {got}{near}")
+                raise UserError(f"Expected {cls._option(name)} to be {plain}, but got {got}{near}")
         return self
+
+    @classmethod
+    def _option(cls, name: str) -> str:
+        """The option that gives an argument, as messages name it."""
+        return f"{cls._group}.{name}"
 
     def settings(self, prefix: str = "") -> dict[str, str]:
         """The class under ``prefix`` and below it arguments: plain values, tensors, and lists of configured ones.

@@ -30,7 +30,7 @@ class ALIE(OmniscientAdversary):
 
     def __init__(self, *, z: float | Literal["paper"] = 1.5) -> None:
         if z != "paper" and not math.isfinite(z):
-            raise UserError(f"Expected ALIE's z to be finite, but got {z}; 0 is the honest mean.")
+            raise UserError(f"Expected {self._option('z')} to be finite, but got {z}; 0 is the honest mean.")
         self.z = z
 
     def collude(self, situation: Situation) -> Tensor:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
 from rffl_pl.adversaries.base import Adversary, Situation
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_positive, check_share
 from rffl_pl.metrics import ReadAs
 
 
@@ -40,24 +38,22 @@ class Backdoor(Adversary):
         self, *, target: int = 0, share: float = 0.5, size: int = 2, value: float = 2.0, scale: float = 1.0
     ) -> None:
         if target < 0:
-            raise UserError(f"Expected Backdoor's target to be a class, 0 or more, but got {target}.")
-        if not 0 < share <= 1:
-            raise UserError(f"Expected Backdoor's share to lie in (0, 1], but got {share}; 1 is all of its images.")
+            raise UserError(f"Expected {self._option('target')} to be a class, 0 or more, but got {target}.")
+        check_share(self._option("share"), share, "1 is all of its images", within="(0, 1]")
         if size < 1:
-            raise UserError(f"Expected Backdoor's size to be 1 or more pixels, but got {size}.")
+            raise UserError(f"Expected {self._option('size')} to be 1 or more pixels, but got {size}.")
         if not abs(value) <= torch.finfo(torch.float32).max:
             raise UserError(
-                f"Expected Backdoor's value to be finite in single precision, but got {value}; white is about 2."
+                f"Expected {self._option('value')} to be finite in single precision, but got {value}; white is about 2."
             )
-        if not 0 < scale < math.inf:
-            raise UserError(f"Expected Backdoor's scale to be positive and finite, but got {scale}; 1 leaves it.")
+        check_positive(self._option("scale"), scale, "1 leaves it")
         self.target, self.share, self.size, self.value, self.scale = target, share, size, value, scale
 
     def prepare(self, num_classes: int) -> None:
         if self.target >= num_classes:
             raise UserError(
-                f"Expected Backdoor's target to lie in 0 .. {num_classes - 1}, but got {self.target}; give "
-                "--adversaries.target a class of this data set."
+                f"Expected {self._option('target')} to lie in 0 .. {num_classes - 1}, but got {self.target}; give a "
+                "class of this data set."
             )
 
     def poison(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

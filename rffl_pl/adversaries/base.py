@@ -62,6 +62,11 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
     keeps_download: ClassVar[bool] = False
     """Whether it keeps the step that it received last, for `Situation.download`."""
 
+    @classmethod
+    def _option(cls, name: str) -> str:
+        """The option that gives an argument, and to which attack: several may have one of that name."""
+        return f"{super()._option(name)} of {cls.__name__}"
+
     def prepare(self, num_classes: int) -> None:  # most attacks fit any task
         """Called before the first round.
 

@@ -52,7 +52,8 @@ class Fang(OmniscientAdversary):
     def __init__(self, *, against: Literal["trimmed_mean", "krum"] = "trimmed_mean", b: float = 2.0) -> None:
         if not 1 <= b <= torch.finfo(torch.float32).max:
             raise UserError(
-                f"Expected --adversaries.b to be 1 or more, and finite in single precision, but got {b}; Fang's is 2."
+                f"Expected {self._option('b')} to be 1 or more, and finite in single precision, but got {b}; "
+                "Fang's is 2."
             )
         self.against, self.b = against, b
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rffl_pl.adversaries.base import Adversary, Situation
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_not_negative, check_positive
 
 
 class FreeRider(Adversary):
@@ -26,9 +25,7 @@ class FreeRider(Adversary):
     trains: ClassVar[bool] = False
 
     def __init__(self, *, scale: float = 1.0) -> None:
-        if not 0 < scale < math.inf:
-            name = type(self).__name__
-            raise UserError(f"Expected {name}'s scale to be positive and finite, but got {scale}; the paper has 1.")
+        check_positive(self._option("scale"), scale, "the paper has 1")
         self.scale = scale
 
     def upload(self, situation: Situation) -> Tensor:
@@ -51,10 +48,7 @@ class Sybil(Adversary):
     trains: ClassVar[bool] = False
 
     def __init__(self, *, jitter: float = 0.0) -> None:
-        if not 0 <= jitter < math.inf:
-            raise UserError(
-                f"Expected Sybil's jitter to be 0 or more and finite, but got {jitter}; 0 are exact clones."
-            )
+        check_not_negative(self._option("jitter"), jitter, "0 are exact clones")
         self.jitter = jitter
 
     def upload(self, situation: Situation) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from rffl_pl.adversaries.base import Adversary, Situation
 from rffl_pl.adversaries.free_rider import uniform_noise
-from rffl_pl.errors import UserError
+from rffl_pl.errors import check_not_negative, check_share
 
 
 class Replay(Adversary):
@@ -52,8 +51,7 @@ class DeltaWeights(Adversary):
     trains: ClassVar[bool] = False
 
     def __init__(self, *, noise: float = 0.0) -> None:
-        if not 0 <= noise < math.inf:
-            raise UserError(f"Expected DeltaWeights' noise to be 0 or more and finite, but got {noise}; 0 is none.")
+        check_not_negative(self._option("noise"), noise, "0 is none")
         self.noise = noise
 
     def upload(self, situation: Situation) -> Tensor:
@@ -89,8 +87,7 @@ class Imitation(Adversary):
     keeps_download: ClassVar[bool] = True
 
     def __init__(self, *, share: float = 0.8) -> None:
-        if not 0 <= share <= 1:
-            raise UserError(f"Expected Imitation's share to lie in [0, 1], but got {share}; 0 is honest.")
+        check_share(self._option("share"), share, "0 is honest")
         self.share = share
 
     def upload(self, situation: Situation) -> Tensor:

@@ -24,7 +24,7 @@ class InnerProduct(OmniscientAdversary):
 
     def __init__(self, *, epsilon: float = 2.0) -> None:
         if not math.isfinite(epsilon):
-            raise UserError(f"Expected --adversaries.epsilon to be a finite number, but got {epsilon}.")
+            raise UserError(f"Expected {self._option('epsilon')} to be a finite number, but got {epsilon}.")
         self.epsilon = epsilon
 
     def collude(self, situation: Situation) -> Tensor:

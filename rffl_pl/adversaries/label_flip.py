@@ -29,15 +29,17 @@ class LabelFlip(Adversary):
 
     def __init__(self, *, source: int = 1, target: int = 7, classes: Literal["one", "mirrored"] = "one") -> None:
         if source == target and classes == "one":
-            raise UserError(f"Expected LabelFlip's source and target to be two classes, but got {source} for both.")
+            both = self._option("source and --adversaries.target")
+            raise UserError(f"Expected {both} to be two classes, but got {source} for both.")
         self.source, self.target, self.classes = source, target, classes
 
     def prepare(self, num_classes: int) -> None:
         self.last = num_classes - 1
         if self.classes == "one" and not (0 <= self.source < num_classes and 0 <= self.target < num_classes):
+            both = self._option("source and --adversaries.target")
             raise UserError(
-                f"Expected LabelFlip's source and target to lie in 0 .. {num_classes - 1}, but got {self.source} and "
-                f"{self.target}; give --adversaries.source and --adversaries.target two classes of this data set."
+                f"Expected {both} to lie in 0 .. {num_classes - 1}, but got {self.source} and {self.target}; "
+                "give two classes of this data set."
             )
 
     def labels(self, y: Tensor) -> Tensor:

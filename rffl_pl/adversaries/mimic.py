@@ -38,7 +38,9 @@ class Mimic(OmniscientAdversary):
 
     def __init__(self, *, warmup: int = 10) -> None:
         if warmup < 1:
-            raise UserError(f"Expected Mimic's warmup to be 1 or more rounds, but got {warmup}; it learns in them.")
+            raise UserError(
+                f"Expected {self._option('warmup')} to be 1 or more rounds, but got {warmup}; it learns in them."
+            )
         self.warmup = warmup
 
     def collude(self, situation: Situation) -> Tensor:

@@ -26,7 +26,7 @@ class Rescale(Adversary):
 
     def __init__(self, *, variant: Literal["released", "paper"] = "released", factor: float | None = None) -> None:
         if factor is not None and not math.isfinite(factor):
-            raise UserError(f"Expected Rescale's factor to be finite, but got {factor}; -1 turns the sign.")
+            raise UserError(f"Expected {self._option('factor')} to be finite, but got {factor}; -1 turns the sign.")
         self.variant, self.factor = variant, factor
 
     def upload(self, situation: Situation) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch import Tensor
 from rffl_pl.adversaries.base import Adversary, Situation
 from rffl_pl.adversaries.free_rider import uniform_noise
 from rffl_pl.adversaries.imitation import DeltaWeights, Replay
-from rffl_pl.errors import UserError
+from rffl_pl.errors import UserError, check_not_negative
 
 
 class OnOff(Adversary):
@@ -44,12 +43,13 @@ class OnOff(Adversary):
         scale: float = 1.0,
         then: Literal["noise", "replay", "delta_weights"] = "noise",
     ) -> None:
-        if not 0 <= scale < math.inf:
-            raise UserError(f"Expected OnOff's scale to be 0 or more and finite, but got {scale}; 0 is silence.")
+        check_not_negative(self._option("scale"), scale, "0 is silence")
         if honest < 0:
-            raise UserError(f"Expected OnOff's honest to be a number of rounds, 0 or more, but got {honest}.")
+            raise UserError(f"Expected {self._option('honest')} to be a number of rounds, 0 or more, but got {honest}.")
         if period is not None and period < 2:
-            raise UserError(f"Expected OnOff's period to be 2 or more rounds, but got {period}; 1 would be honest.")
+            raise UserError(
+                f"Expected {self._option('period')} to be 2 or more rounds, but got {period}; 1 would be honest."
+            )
         self.honest, self.period, self.scale, self.then = honest, period, scale, then
 
     def trains_in(self, round_index: int) -> bool:

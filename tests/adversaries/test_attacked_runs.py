@@ -269,7 +269,7 @@ def test_label_flip_that_does_not_fit(rffl: Run, init_args: dict[str, int], prob
     ended = rffl(*DIGITS, "--adversaries", json.dumps([{"class_path": "LabelFlip", "init_args": init_args}]))
     assert ended.code == 2
     (error,) = (line for line in ended.err.splitlines() if line.startswith("Error: "))
-    assert "LabelFlip's source and target" in error
+    assert "Expected --adversaries.source and --adversaries.target of LabelFlip to " in error
     assert problem in error
     assert "Traceback" not in ended.err
 

@@ -322,14 +322,14 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        *((lambda x=x: FreeRider(scale=x), f"FreeRider's scale .* got {x}") for x in (0.0, -1.0, NAN, INF)),
-        *((lambda x=x: OnOff(scale=x), f"OnOff's scale .* got {x}; 0 is silence") for x in (-1.0, NAN, INF)),
-        (lambda: OnOff(then="off"), r"\.then to be one of noise, replay, delta_weights, but got off"),  # type: ignore[arg-type]  # bad input
-        (lambda: OnOff(honest=-1), "OnOff's honest .* 0 or more, but got -1"),
-        *((lambda x=x: OnOff(period=x), f"OnOff's period .* 2 or more rounds, but got {x}") for x in (-1, 0, 1)),
-        *((lambda x=x: Sybil(jitter=x), f"Sybil's jitter .* got {x}") for x in (-0.1, NAN, INF)),
-        *((lambda x=x: DeltaWeights(noise=x), f"DeltaWeights' noise .* got {x}") for x in (-0.1, NAN, INF)),
-        *((lambda x=x: Imitation(share=x), f"Imitation's share .* got {x}") for x in (-0.1, 1.1, NAN, INF)),
+        *((lambda x=x: FreeRider(scale=x), f"scale of FreeRider .* got {x}") for x in (0.0, -1.0, NAN, INF)),
+        *((lambda x=x: OnOff(scale=x), f"scale of OnOff .* got {x}; 0 is silence") for x in (-1.0, NAN, INF)),
+        (lambda: OnOff(then="off"), r"\.then of OnOff to be one of noise, replay, delta_weights, but got off"),  # type: ignore[arg-type]  # bad input
+        (lambda: OnOff(honest=-1), "honest of OnOff .* 0 or more, but got -1"),
+        *((lambda x=x: OnOff(period=x), f"period of OnOff .* 2 or more rounds, but got {x}") for x in (-1, 0, 1)),
+        *((lambda x=x: Sybil(jitter=x), f"jitter of Sybil .* got {x}") for x in (-0.1, NAN, INF)),
+        *((lambda x=x: DeltaWeights(noise=x), f"noise of DeltaWeights .* got {x}") for x in (-0.1, NAN, INF)),
+        *((lambda x=x: Imitation(share=x), f"share of Imitation .* got {x}") for x in (-0.1, 1.1, NAN, INF)),
     ],
 )
 def test_numbers_that_mean_nothing(make: Callable[[], Adversary], named: str) -> None:
@@ -460,7 +460,7 @@ def test_what_is_not_attacked_is_honest(attack: Adversary) -> None:
 @pytest.mark.parametrize("label", [0, 1, 9])
 def test_label_flip_of_a_class_to_itself(label: int) -> None:
     """No attack at all is refused, naming both arguments and the class."""
-    with pytest.raises(UserError, match=f"source and target .*but got {label} for both"):
+    with pytest.raises(UserError, match=rf"source and .*target of LabelFlip .* got {label} for both"):
         LabelFlip(source=label, target=label)
 
 
@@ -468,7 +468,7 @@ def test_label_flip_of_a_class_to_itself(label: int) -> None:
 def test_label_flip_outside_of_the_classes(source: int, target: int) -> None:
     """A class that the data set does not have is refused with the range, both classes and both options."""
     attack = LabelFlip(source=source, target=target)
-    with pytest.raises(UserError, match=rf"0 \.\. 2, but got {source} and {target};.*--adversaries.source.*target"):
+    with pytest.raises(UserError, match=rf"target of LabelFlip .* 0 \.\. 2, but got {source} and {target};"):
         attack.prepare(3)
 
 

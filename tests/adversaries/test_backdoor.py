@@ -149,11 +149,14 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (lambda: Backdoor(target=-1), "Backdoor's target .* got -1"),
-        *((lambda x=x: Backdoor(share=x), f"Backdoor's share .* got {x}") for x in (0.0, -0.1, 1.1, NAN)),
-        *((lambda x=x: Backdoor(size=x), f"Backdoor's size .* got {x}") for x in (0, -2)),
-        *((lambda x=x: Backdoor(value=x), f"Backdoor's value .* got {x}") for x in (NAN, INF, -(10**39))),
-        (lambda: Backdoor(target=3).prepare(3), r"0 \.\. 2, but got 3; give --adversaries.target"),
+        (lambda: Backdoor(target=-1), "target of Backdoor .* got -1"),
+        *((lambda x=x: Backdoor(share=x), f"share of Backdoor .* got {x}") for x in (0.0, -0.1, 1.1, NAN)),
+        *((lambda x=x: Backdoor(size=x), f"size of Backdoor .* got {x}") for x in (0, -2)),
+        *((lambda x=x: Backdoor(value=x), f"value of Backdoor .* got {x}") for x in (NAN, INF, -(10**39))),
+        (
+            lambda: Backdoor(target=3).prepare(3),
+            r"target of Backdoor .* 0 \.\. 2, but got 3; give a class",
+        ),
     ],
 )
 def test_numbers_that_mean_nothing(make: Callable[[], object], named: str) -> None:

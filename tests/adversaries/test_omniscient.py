@@ -328,10 +328,10 @@ def test_mimic_learns_nothing_from_one() -> None:
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        *((lambda x=x: ALIE(z=x), f"ALIE's z .* got {x}") for x in (float("nan"), float("inf"))),
+        *((lambda x=x: ALIE(z=x), f"z of ALIE .* got {x}") for x in (float("nan"), float("inf"))),
         *((lambda x=x: InnerProduct(epsilon=x), f"epsilon .* got {x}") for x in (float("nan"), float("-inf"))),
         *((lambda x=x: Fang(b=x), f"--adversaries.b .* got {x}") for x in (float("nan"), float("inf"), 0.5, 10**39)),
-        *((lambda x=x: Mimic(warmup=x), f"Mimic's warmup .* got {x}") for x in (0, -1)),
+        *((lambda x=x: Mimic(warmup=x), f"warmup of Mimic .* got {x}") for x in (0, -1)),
     ],
 )
 def test_numbers_that_mean_nothing(make: Callable[[], OmniscientAdversary], named: str) -> None:

@@ -202,10 +202,10 @@ def test_a_scaled_backdoor_in_a_run() -> None:
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        *((lambda x=x: Rescale(factor=x), f"Rescale's factor .* got {x}") for x in (float("nan"), float("inf"))),
-        *((lambda x=x: Backdoor(scale=x), f"Backdoor's scale .* got {x}") for x in (0, -1.0, float("inf"))),
-        (lambda: ALIE(z=cast("Any", "papers")), r"--adversaries\.z to be a number or paper, .* did you mean paper\?"),
-        (lambda: LabelFlip(classes=cast("Any", "all")), r"--adversaries\.classes to be one of one, mirrored, but"),
+        *((lambda x=x: Rescale(factor=x), f"factor of Rescale .* got {x}") for x in (float("nan"), float("inf"))),
+        *((lambda x=x: Backdoor(scale=x), f"scale of Backdoor .* got {x}") for x in (0, -1.0, float("inf"))),
+        (lambda: ALIE(z=cast("Any", "papers")), r"\.z of ALIE to be a number or paper, .* did you mean paper\?"),
+        (lambda: LabelFlip(classes=cast("Any", "all")), r"\.classes of LabelFlip to be one of one, mirrored, but"),
     ],
 )  # fmt: skip
 def test_what_means_nothing(make: Callable[[], Adversary], named: str) -> None:

@@ -197,7 +197,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "a backdoor of no length": (
         ("--adversaries", "[Backdoor]", "--adversaries.scale", 0),
-        "Backdoor's scale to be positive and finite, but got 0.0; 1 leaves it.",
+        "--adversaries.scale of Backdoor to be a positive number, but got 0.0; 1 leaves it.",
     ),
     "another thing to do then": (
         ("--adversaries", "[OnOff]", "--adversaries.then", "reply"),
@@ -205,7 +205,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "less than silence": (
         ("--adversaries", "[OnOff]", "--adversaries.scale=-1"),
-        "OnOff's scale to be 0 or more and finite, but got -1.0; 0 is silence.",
+        "--adversaries.scale of OnOff to be a number from 0 on, but got -1.0; 0 is silence.",
     ),
     "another z": (
         ("--adversaries", "[ALIE]", "--adversaries.z", "papers"),
@@ -252,7 +252,7 @@ OPTIONS: dict[str, Row] = {
     "no such checkpoint": (("--ckpt_path", "nowhere.ckpt"), "nowhere.ckpt, but there is no such file"),
     "a class that there is not": (
         ("--adversaries", "[LabelFlip]", "--adversaries.source", 12),
-        "LabelFlip's source and target to lie in 0 .. 9, but got 12",
+        "--adversaries.target of LabelFlip to lie in 0 .. 9, but got 12",
     ),
     "more Byzantine than participants": (
         ("--server", "MultiKrum", "--server.byzantine", 5),
