@@ -32,6 +32,7 @@ class LabelFlip(Adversary):
             both = self._option("source and --adversaries.target")
             raise UserError(f"Expected {both} to be two classes, but got {source} for both.")
         self.source, self.target, self.classes = source, target, classes
+        self.last = 0  # the last class, once the task is known
 
     def prepare(self, num_classes: int) -> None:
         self.last = num_classes - 1
