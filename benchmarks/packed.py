@@ -99,7 +99,7 @@ def run(given: argparse.Namespace, engine: Any, number: int, folder: Path, clock
     strategy = FederatedStrategy(given.device)
     trainer = Trainer(
         strategy=strategy,
-        accelerator=strategy.root_device_type,
+        accelerator=strategy.root_device.type,
         max_epochs=given.rounds,
         callbacks=[
             ReputationExchange(SERVERS[number % len(SERVERS)]()),

@@ -162,12 +162,6 @@ class FederatedStrategy(DDPStrategy):
         self.sharded = exchange == "sharded"
 
     @property
-    def root_device_type(self) -> str:
-        """``cuda`` or ``cpu``."""
-        assert self.parallel_devices is not None
-        return self.parallel_devices[0].type
-
-    @property
     def ranks(self) -> Ranks:
         """The collective operations of this rank, once there is a process group."""
         return Ranks(self.global_rank, self.world_size, self.root_device)

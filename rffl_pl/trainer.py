@@ -309,7 +309,7 @@ def of_torchrun(strategy: FederatedStrategy) -> dict[str, Any]:
         )
     return {
         "strategy": strategy,
-        "accelerator": strategy.root_device_type,
+        "accelerator": strategy.root_device.type,
         "num_nodes": world // local,
         "use_distributed_sampler": False,
     }

@@ -76,7 +76,7 @@ def test_a_torch_without_nccl(monkeypatch: pytest.MonkeyPatch, built_in: bool, b
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: built_in)
     strategy = FederatedStrategy("gpu")
-    assert strategy.root_device_type == "cuda"
+    assert strategy.root_device.type == "cuda"
     assert strategy.process_group_backend == backend
 
 
