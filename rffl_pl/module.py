@@ -351,11 +351,17 @@ class FederatedModule(Configured, LightningModule):
             return False
         network = copy.deepcopy(self.network).to(device)
         precision = self.trainer.precision_plugin.train_step_context
-        loss = loss_on(device, self.loss)
-        moved = self.scaffold or self.pull > 0
         made = make_optimizer(self.optimizer, network)
         alone = "--model.objective trains each by itself" if self.objective is not None else None
-        why = alone or refusal(network, made, x.to(device), loss, precision, moved, self.channels_last)
+        why = alone or refusal(
+            network,
+            made,
+            x.to(device),
+            loss=loss_on(device, self.loss),
+            precision=precision,
+            moved=self.scaffold or self.pull > 0,
+            channels_last=self.channels_last,
+        )
         if why is not None:
             asked = "in spite of --model.engine stacked" if self.engine == "stacked" else "on this GPU"
             rank_zero_warn(f"Participants train one after another {asked}, since {why}.")

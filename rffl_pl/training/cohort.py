@@ -109,7 +109,8 @@ class Cohort:
         self._unsound: set[int] = set()
         self._loss = loss_on(device, loss)
         self._objective = objective
-        self._stack = Stack(template, self.optimizers[0], self._loss, channels_last) if stacked else None
+        made = self.optimizers[0]
+        self._stack = Stack(template, made, self._loss, channels_last=channels_last) if stacked else None
 
     def train_all(
         self,

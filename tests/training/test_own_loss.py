@@ -202,7 +202,7 @@ def test_a_stack_trains_as_the_loop_does(name: str) -> None:
 def test_which_losses_several_can_train_by(name: str, why: str | None) -> None:
     """Those alone of which a stack of unequal batches gives what each batch gives."""
     network = mlp()
-    found = refusal(network, sgd(network.parameters()), torch.randn(4, 6), (LOSSES | BENT)[name]())
+    found = refusal(network, sgd(network.parameters()), torch.randn(4, 6), loss=(LOSSES | BENT)[name]())
     assert (found is None) if why is None else why in str(found)
 
 
@@ -222,7 +222,7 @@ class HardestOf(nn.Module):
 def test_a_loss_of_so_many_examples(count: int) -> None:
     """Of few classes fewer examples were tried, of which it is the mean."""
     network = mlp()
-    found = refusal(network, sgd(network.parameters()), torch.randn(4, 6), HardestOf(count))
+    found = refusal(network, sgd(network.parameters()), torch.randn(4, 6), loss=HardestOf(count))
     assert found == "the loss of a batch is not the mean of those of its examples"
 
 
@@ -242,7 +242,7 @@ def test_a_step_of_many_classes_is_tried_with_some() -> None:
         weights[heavy] = 50
         network = nn.Linear(2, classes)
         loss = nn.CrossEntropyLoss(weights)
-        assert "not the mean" in str(refusal(network, sgd(network.parameters()), torch.randn(4, 2), loss))
+        assert "not the mean" in str(refusal(network, sgd(network.parameters()), torch.randn(4, 2), loss=loss))
 
 
 def test_stacks_with_other_losses_are_others() -> None:

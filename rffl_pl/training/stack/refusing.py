@@ -29,6 +29,7 @@ def refusal(
     network: nn.Module,
     optimizer: Optimizer,
     x: Tensor,
+    *,
     loss: Loss = cross_entropy,
     precision: Callable[[], AbstractContextManager[object]] = nullcontext,
     moved: bool = False,
@@ -53,7 +54,7 @@ def refusal(
         _check_gradients(Stack(plain, optimizer, loss), plain, x)
         if drops(network):
             drawing = dropping(copy.deepcopy(network).cpu(), 0.5)
-            _check_dropout(Stack(drawing, optimizer, loss, channels_last), drawing, x.cpu())
+            _check_dropout(Stack(drawing, optimizer, loss, channels_last=channels_last), drawing, x.cpu())
         with precision():
             _rehearse(stack, network, x)
     except Exception as error:  # whatever torch.func or the network makes of it

@@ -64,7 +64,7 @@ class Stack:
     """
 
     def __init__(
-        self, network: nn.Module, optimizer: Optimizer, loss: Loss = cross_entropy, channels_last: bool = False
+        self, network: nn.Module, optimizer: Optimizer, loss: Loss = cross_entropy, *, channels_last: bool = False
     ) -> None:
         self.draws = Draws()
         self.channels_last = channels_last
