@@ -167,8 +167,9 @@ class RunReport(Callback):
         idle = [i for i in attacks if not any(module.cast.trains(i, entry.number - 1) for entry in history)]
         data = module.data
         summary = summarise(
-            history, data.shard_sizes, final, alone, initial, named, idle, data.watch, data.shard_groups
-        )
+            history, data.shard_sizes, final, alone=alone, initial=initial, attacks=named, idle=idle,
+            watched=data.watch, groups=data.shard_groups,
+        )  # fmt: skip
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]  # Lightning's own; one batch is no result
             self.folder.write_summary(summary)
         advice = self._stopwatch.advice(trainer.check_val_every_n_epoch)

@@ -17,6 +17,7 @@ def summarise(
     history: Sequence[Round],
     examples: Sequence[int],
     final: Mapping[str, Tensor],
+    *,
     alone: Tensor | None = None,
     initial: Tensor | None = None,
     attacks: Sequence[str | None] = (),
