@@ -44,7 +44,7 @@ def divided(
     adversary_examples: int,
     generator: torch.Generator,
     groups: Tensor | None,
-    class_names: Sequence[str] = (),
+    class_names: Sequence[str],
 ) -> list[Tensor]:
     """Everybody's shard, index vectors into the training examples: the honest participants' first.
 

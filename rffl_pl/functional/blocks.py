@@ -95,7 +95,7 @@ def add_up(rows: Rows, term: Term, beside: Tensor | None = None) -> Tensor:
     return total.cpu()
 
 
-def zero(rows: Rows, term: Term, beside: Tensor | None = None) -> Tensor:
+def zero(rows: Rows, term: Term, beside: Tensor | None) -> Tensor:
     """The term of no coordinates."""
     nothing = rows[0].new_empty(len(rows), 0, dtype=torch.float64)
     return term(nothing, None if beside is None else nothing[0])

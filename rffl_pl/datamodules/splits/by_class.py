@@ -134,7 +134,7 @@ def _from_behind(numbers: Tensor) -> Tensor:
 
 
 def on_their_own(
-    labels: Tensor, counts: Tensor, *, replacement: bool, generator: torch.Generator, names: Sequence[str] = ()
+    labels: Tensor, counts: Tensor, *, replacement: bool, generator: torch.Generator, names: Sequence[str]
 ) -> list[Tensor]:
     """Shards with ``counts`` ``[N, C]`` examples of every class, each drawn from all examples of the class.
 
