@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint, ProgressBar
 
 from rffl_pl import launch
 from rffl_pl.callbacks import EndTogether, PredictionWriter, RoundCheckpoint, RoundProgress, RunReport
@@ -147,9 +147,9 @@ def ranks_and_precision(config: dict[str, Any], run: Run, exchange: Literal["cen
     )
 
 
-def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Any]:
+def callbacks(command: str, config: dict[str, Any], run: Run, folder: Path) -> list[Callback]:
     """The report, the common end, the progress, and what the command writes; the user's own stand in ``config``."""
-    chosen: list[Any] = [RunReport(folder, run.figures), EndTogether()]
+    chosen: list[Callback] = [RunReport(folder, run.figures), EndTogether()]
     own_bar = any(isinstance(callback, ProgressBar) for callback in config["callbacks"] or [])
     if config["enable_progress_bar"] is not False and not own_bar:
         chosen.append(RoundProgress())

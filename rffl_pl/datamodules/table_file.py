@@ -16,6 +16,7 @@ from rffl_pl.datamodules.class_names import column_names, listed
 from rffl_pl.datamodules.columns import Columns, Row, text_of
 from rffl_pl.datamodules.labelled import Labelled, Lines, Placed
 from rffl_pl.datamodules.labelled_file import LabelledFile, OwnRows
+from rffl_pl.datamodules.own import Own
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.row_files import Record, check_characters, columns_of
 from rffl_pl.datamodules.sources import Sources
@@ -186,12 +187,15 @@ class TableFile(LabelledFile):
         check_characters(text, name, where)
         return text
 
-    def _inputs_of(self, part: Labelled | OwnRows, warn: Callable[[str], None] = rank_zero_warn) -> Any:
+    def _inputs_of(self, part: Labelled | OwnRows) -> Placed | Own:
         """Inputs and classes, or who reads a participant's, of which this rank alone can tell what is odd."""
         if isinstance(part, Labelled):
-            x, y = self.columns_read.encode(part.rows, warn), torch.tensor(part.labels, dtype=torch.int64)
-            return Placed(x, y, places=part.places)
-        return lambda participant: self._inputs_of(part(participant), partial(warnings.warn, stacklevel=2))
+            return self._encoded(part, rank_zero_warn)
+        return lambda participant: self._encoded(part(participant), partial(warnings.warn, stacklevel=2))
+
+    def _encoded(self, rows: Labelled, warn: Callable[[str], None]) -> Placed:
+        x, y = self.columns_read.encode(rows.rows, warn), torch.tensor(rows.labels, dtype=torch.int64)
+        return Placed(x, y, places=rows.places)
 
 
 def _are_plain(fields: Sequence[Any]) -> bool:

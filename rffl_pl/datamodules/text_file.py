@@ -64,8 +64,10 @@ class TextFile(LabelledFile, TextDataModule):
         return _texts(train), None, _texts(test)
 
 
-def _texts(part: Labelled | OwnRows) -> Any:
+def _texts(part: Labelled | OwnRows) -> Texts | OwnTexts:
     """Sentences, or who reads a participant's."""
-    if isinstance(part, Labelled):
-        return Texts(sentences=part.rows, labels=part.labels, groups=part.groups, places=part.places)
-    return lambda participant: _texts(part(participant))
+    return _texts_of(part) if isinstance(part, Labelled) else lambda participant: _texts_of(part(participant))
+
+
+def _texts_of(rows: Labelled) -> Texts:
+    return Texts(sentences=rows.rows, labels=rows.labels, groups=rows.groups, places=rows.places)

@@ -32,7 +32,7 @@ class LocalRound:
 
     round: int
     participant: int
-    criterion: Callable[[Tensor, Tensor], Tensor]
+    criterion: Loss
     memory: dict[str, Tensor]
 
 
