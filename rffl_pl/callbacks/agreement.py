@@ -1,8 +1,9 @@
-"""All ranks start alike, or not at all."""
+"""All ranks start alike, and in one folder, or not at all."""
 
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import lightning
 import torch
@@ -19,6 +20,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.exchange import Difference
 from rffl_pl.functional.fingerprints import raw
 from rffl_pl.module import FederatedModule
+from rffl_pl.runs import RunFolder
 from rffl_pl.servers import Server
 
 _REMEDIES = {
@@ -29,6 +31,18 @@ _REMEDIES = {
 _PRIVATE = "--data"
 _READABLE = 160
 """Characters."""
+
+
+def named_alike(folder: RunFolder, trainer: Trainer) -> RunFolder:
+    """This rank's folder of the run, named as rank 0's: it is the same one where they have the same --run.root.
+
+    Raises:
+        UserError: If rank 0 names a place elsewhere.
+    """
+    name = trainer.strategy.broadcast(folder.path.name)
+    if (name != "" and Path(name).parts != (name,)) or name == "..":
+        raise UserError(f"Expected rank 0 to name a folder below --run.root and --run.name, but it says {name!r}.")
+    return folder if name in ("", folder.path.name) else RunFolder(folder.path.parent / name)
 
 
 def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -> None:

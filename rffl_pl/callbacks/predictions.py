@@ -12,7 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import BasePredictionWriter
 from torch import Tensor
 
-from rffl_pl.callbacks.find import named_alike
+from rffl_pl.callbacks.agreement import named_alike
 from rffl_pl.module import FederatedModule
 from rffl_pl.runs import RunFolder
 from rffl_pl.runs.shown import batches

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from rffl_pl import launch
 from rffl_pl.callbacks import loggers
+from rffl_pl.callbacks.agreement import named_alike
 from rffl_pl.callbacks.checkpointing import rounds_kept
 from rffl_pl.callbacks.collecting import collected, gathered
 from rffl_pl.callbacks.ending import check_rounds, cut_short, over
 from rffl_pl.callbacks.every_round import RoundCallback, numbers_of
 from rffl_pl.callbacks.faults import Faults, ongoing
-from rffl_pl.callbacks.find import every, find, named_alike
+from rffl_pl.callbacks.find import every, find
 from rffl_pl.callbacks.reputation import ReputationExchange
 from rffl_pl.callbacks.standalone import StandaloneReference
 from rffl_pl.callbacks.stopwatch import Stopwatch

@@ -11,7 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.loggers import WandbLogger
 
-from rffl_pl.callbacks.find import named_alike
+from rffl_pl.callbacks.agreement import named_alike
 from rffl_pl.cli.going_on import changed_options, leave_if_complete_on_every_disk
 from rffl_pl.comparison.own import own_of
 from rffl_pl.errors import UserError

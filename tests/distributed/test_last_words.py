@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from rffl_pl.callbacks.find import named_alike
+from rffl_pl.callbacks.agreement import named_alike
 from rffl_pl.errors import UserError
 from rffl_pl.launch import meeting, words
 from rffl_pl.launch.meeting import fresh_prefix

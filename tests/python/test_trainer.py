@@ -25,7 +25,7 @@ from torch.optim import SGD
 
 from rffl_pl import RFFL, Federation, Perceptron, Round, RunFolder, UserError, federated_trainer, strategy
 from rffl_pl.callbacks import RoundCallback, RoundCheckpoint, StandaloneReference
-from rffl_pl.callbacks.find import named_alike
+from rffl_pl.callbacks.agreement import named_alike
 from rffl_pl.module import FederatedModule
 from rffl_pl.servers import FedAvg
 from rffl_pl.strategy import leave_process_group
