@@ -217,10 +217,7 @@ class FederatedCLI(LightningCLI):
         configs = [Path(file.absolute).resolve() for file in self._get(self.config, "config") or () if file is not None]
         run = Run(**self._get(self.config, "run").as_dict())
         check_no_cell(run)
-        of_a_cell = any(is_cell(file.parent.parent) for file in configs)
-        if of_a_cell and not is_cell(Path(run.root, run.name)):  # a variation, which is no cell
-            given = self._get(self.config, "run")
-            given.study = given.place = None
+        self._leave_study(run, configs)
         self.earlier = run.earlier(checkpoint, self._fits, self._fits_elsewhere, configs=configs)
         if self.earlier is not None and self._drawn:
             self._take_seed(self.earlier.config()["seed_everything"])
@@ -232,6 +229,13 @@ class FederatedCLI(LightningCLI):
                 rank_zero_warn("No run to go on with has a checkpoint yet: training begins.")
             self.config[self.subcommand].ckpt_path = source
         self._check_earlier()
+
+    def _leave_study(self, run: Run, configs: Sequence[Path]) -> None:
+        """Have a run elsewhere with the configuration of a study's cell be none of the study's: it is a variation."""
+        of_a_cell = any(is_cell(file.parent.parent) for file in configs)
+        if of_a_cell and not is_cell(Path(run.root, run.name)):
+            given = self._get(self.config, "run")
+            given.study = given.place = None
 
     def _check_earlier(self) -> None:
         """See that there are rounds left to play.
