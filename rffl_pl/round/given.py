@@ -16,7 +16,7 @@ from rffl_pl.round.table import Table, of_server
 from rffl_pl.servers import Server
 
 
-def checked_model(server: Server, model: object, number: int) -> Tensor:
+def checked_model(server: Server, model: object, round_index: int) -> Tensor:
     """A model that a participant can start from.
 
     Raises:
@@ -29,16 +29,16 @@ def checked_model(server: Server, model: object, number: int) -> Tensor:
             f"Expected model_for of {server.answerable.given_as} to give float32, but got {model.dtype}; give "
             "model.float()."
         )
-    server.check_finite("the model_for a participant", model, number + 1)
+    server.check_finite("the model_for a participant", model, round_index + 1)
     return model
 
 
-def keeping(server: Server, number: int) -> AbstractContextManager[None]:
+def keeping(server: Server, round_index: int) -> AbstractContextManager[None]:
     """Where a server says what of an update is a participant's own."""
-    return of_server(server, "keep what is a participant's own of its update", number)
+    return of_server(server, "keep what is a participant's own of its update", round_index)
 
 
-def kept(table: Table, participant: int, update: Tensor, number: int) -> Tensor:
+def kept(table: Table, participant: int, update: Tensor, round_index: int) -> Tensor:
     """What a participant keeps of its update ``[D]``, with zeros for what it does not.
 
     Raises:
@@ -46,14 +46,14 @@ def kept(table: Table, participant: int, update: Tensor, number: int) -> Tensor:
     """
     server = table.server
     left = _left_alone(server, "kept", update)
-    with table.drawing_ones_own("kept", participant, number), keeping(server, number), left:
+    with table.drawing_ones_own("kept", participant, round_index), keeping(server, round_index), left:
         own = server.kept(update)
     _check_shape("kept", server, own, update.shape)
     return own
 
 
 def sent(
-    table: Table, participant: int, upload: Tensor, memory: dict[str, Tensor], model: Tensor, number: int
+    table: Table, participant: int, upload: Tensor, memory: dict[str, Tensor], model: Tensor, round_index: int
 ) -> Tensor:
     """What a participant sends of an upload ``[D]``; noise that a rule adds is the participant's own.
 
@@ -61,9 +61,9 @@ def sent(
         UserError: If the server's class has it send another number of entries, remember what no checkpoint keeps, or
             changes what it is given in place.
     """
-    server, seed = table.server, table.federation.seed_for("upload", participant, number)
+    server, seed = table.server, table.federation.seed_for("upload", participant, round_index)
     given = _left_alone(server, "outgoing", upload, model)
-    with random_stream(seed, upload.device), of_server(server, "say what a participant sends", number), given:
+    with random_stream(seed, upload.device), of_server(server, "say what a participant sends", round_index), given:
         outgoing = server.outgoing(upload, memory, model)
     _check_shape("outgoing", server, outgoing, upload.shape)
     check_tensors(f"outgoing of {server.answerable.given_as}", memory)
@@ -71,13 +71,13 @@ def sent(
     return outgoing.to(upload).contiguous()
 
 
-def packed(server: Server, upload: Tensor, number: int) -> Tensor:
+def packed(server: Server, upload: Tensor, round_index: int) -> Tensor:
     """The payload of an upload.
 
     Raises:
         UserError: If it is none that travels.
     """
-    with of_server(server, "pack an upload", number):
+    with of_server(server, "pack an upload", round_index):
         payload: object = server.pack(upload)
     if not isinstance(payload, Tensor) or payload.dim() != 1 or payload.dtype != torch.uint8:
         raise UserError(
@@ -87,7 +87,7 @@ def packed(server: Server, upload: Tensor, number: int) -> Tensor:
     return payload
 
 
-def unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> Tensor:
+def unpacked(server: Server, payload: Tensor, dimension: int, round_index: int) -> Tensor:
     """The upload ``[dimension]`` behind a payload; NaN, which is set aside, behind one that nobody packs so.
 
     Raises:
@@ -95,7 +95,7 @@ def unpacked(server: Server, payload: Tensor, dimension: int, number: int) -> Te
     """
     if not is_packaged(type(server.answerable)):
         payload = payload.clone()  # a slice of a longer buffer need not be aligned for what one views it as
-    with of_server(server, "unpack an upload", number):
+    with of_server(server, "unpack an upload", round_index):
         try:
             upload = server.unpack(payload, dimension)
         except ValueError:

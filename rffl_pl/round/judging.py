@@ -21,7 +21,7 @@ from rffl_pl.servers import Server, Verdict
 from rffl_pl.servers.around import surrounded
 
 
-def judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
+def judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, round_index: int) -> Verdict:
     """The server's verdict; where ranks share the server, they see that it is one and the same.
 
     Raises:
@@ -35,14 +35,14 @@ def judge(table: Table, uploads: Mapping[int, Tensor], heard: Tensor | None, num
         own = table.server.answerable.given_as
         left = left_alone(f"{own} to leave uploads as they are where it judges them", *uploads.values())
     with heard_once, left:
-        verdict = _judged(table, table.server, uploads, heard, number)
+        verdict = _judged(table, table.server, uploads, heard, round_index)
     for rule in surrounded(table.server):  # uploads of who is hosted here are written over in the next round
         kept_apart(vars(rule), *uploads.values())
     if exchange.sharded:
         _check_agreement(exchange, verdict)
     if table.restored is not None:
         with warnings.catch_warnings(action="ignore"):
-            differs = not _decides_the_same(table, table.restored, verdict, uploads, heard, number)
+            differs = not _decides_the_same(table, table.restored, verdict, uploads, heard, round_index)
         if exchange.sharded:
             differs = exchange.anybody(differs)
         if differs and exchange.rank == 0:
@@ -56,35 +56,37 @@ def _decides_the_same(
     verdict: Verdict,
     uploads: Mapping[int, Tensor],
     heard: Tensor | None,
-    number: int,
+    round_index: int,
 ) -> bool:
     """Whether another server comes to a verdict, and the models that it has everybody start from are the same."""
     try:
-        again = _judged(table, restored, uploads, heard, number)
-        return all([same_verdicts(table.exchange.asked, verdict, again), _same_models(table, restored, number)])
+        again = _judged(table, restored, uploads, heard, round_index)
+        return all([same_verdicts(table.exchange.asked, verdict, again), _same_models(table, restored, round_index)])
     except UserError:  # without what it lacks it may not be able to
         return False
 
 
-def _judged(table: Table, server: Server, uploads: Mapping[int, Tensor], heard: Tensor | None, number: int) -> Verdict:
+def _judged(
+    table: Table, server: Server, uploads: Mapping[int, Tensor], heard: Tensor | None, round_index: int
+) -> Verdict:
     """A server's verdict; what it draws is from streams of the round."""
-    with table.drawing("server", number), of_server(server, "judge the uploads", number):
+    with table.drawing("server", round_index), of_server(server, "judge the uploads", round_index):
         verdict = server.step(list(uploads.values()), list(uploads), heard)
 
     def download(participant: int) -> Tensor:
-        with table.giving(server, "download", participant, number):
+        with table.giving(server, "download", participant, round_index):
             return verdict.download(participant)
 
     return replace(verdict, download=download)
 
 
-def _same_models(table: Table, restored: Server, number: int) -> bool:
+def _same_models(table: Table, restored: Server, round_index: int) -> bool:
     """Whether two servers would have everybody start from the same models, if they hand any out."""
     if not table.hands_models:
         return True
 
     def model_for(server: Server, participant: int) -> Tensor:
-        model = table.model_for(server, participant, number)
+        model = table.model_for(server, participant, round_index)
         return torch.empty(0) if model is None else model
 
     return all(close(model_for(table.server, i), model_for(restored, i)) for i in table.exchange.asked)

@@ -39,7 +39,7 @@ class Outcome:
     traffic: Traffic | None = None
 
 
-def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
+def play(table: Table, shards: Mapping[int, Examples], round_index: int) -> Outcome:
     """Play one communication round; every rank calls it with the participants that it hosts.
 
     Whoever has been removed trains on alone; a member that was not asked to take part does nothing.
@@ -47,34 +47,36 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     Args:
         table: This rank's side.
         shards: The training examples of the hosted participants.
-        number: The round, counted from 0.
+        round_index: The round, counted from 0.
     """
     exchange, server = table.exchange, table.server
-    server.round = number  # also where it only is a participant's half, which steps no round
+    server.round = round_index  # also where it only is a participant's half, which steps no round
     examples = {i: table.cast.examples(i, shard) for i, shard in shards.items()}
     if not server.communicates:
-        return Outcome(losses=_train(table, examples, number))
+        return Outcome(losses=_train(table, examples, round_index))
 
     # 1. Ask who takes part, and bring those up to date who missed rounds.
-    running = RunningStatistics(table.cohort, exchange, server, number)
-    _ask(table, number, running.bytes)
+    running = RunningStatistics(table.cohort, exchange, server, round_index)
+    _ask(table, round_index, running.bytes)
     running.begin()
     # 2. Measure: what participants report before they train.
-    reports = _measure(table, examples, number) if server.hears_losses else None
+    reports = _measure(table, examples, round_index) if server.hears_losses else None
     # 3. Train, on one's own examples or on those that one's attack makes of them; models of one's own first.
-    personal_losses = _train_personal(table, table.personal, examples, number) if table.personal is not None else {}
-    losses = _train(table, examples, number)
+    personal_losses = (
+        _train_personal(table, table.personal, examples, round_index) if table.personal is not None else {}
+    )
+    losses = _train(table, examples, round_index)
     # 4. Forge: everybody keeps of its own update what is its to keep; adversaries send something else.
-    _forge(table, losses, number)
+    _forge(table, losses, round_index)
     # 5. Upload; beside it what normalisation layers have measured, where all have one model.
-    uploads = _upload(table, number)
+    uploads = _upload(table, round_index)
     running.upload()
     heard = exchange.gather_reports(reports) if reports is not None else None
     # 6. Collude: omniscient adversaries see the honest uploads before the server does.
-    _collude(table, uploads, number)
+    _collude(table, uploads, round_index)
     running.screen(uploads)
     # 7. Judge: aggregate, similarities, reputations, removal, quotas.
-    verdict = judge(table, uploads, heard, number) if exchange.serves else None
+    verdict = judge(table, uploads, heard, round_index) if exchange.serves else None
     # 8. Download and integrate: the part of the aggregate that one's reputation has earned.
     _integrate(table, verdict)
     running.share(verdict)
@@ -83,19 +85,19 @@ def play(table: Table, shards: Mapping[int, Examples], number: int) -> Outcome:
     return Outcome(losses=losses, personal_losses=personal_losses, verdict=verdict, traffic=exchange.traffic)
 
 
-def _ask(table: Table, number: int, beside: int) -> None:
+def _ask(table: Table, round_index: int, beside: int) -> None:
     exchange = table.exchange
     if not table.hands_models:
         exchange.ask_all()
         return
-    asked = table.federation.asked(exchange.members, number) if exchange.serves else ()
+    asked = table.federation.asked(exchange.members, round_index) if exchange.serves else ()
 
     checked: list[Tensor] = []  # the last: most servers give one to all
 
     def model_for(participant: int) -> Tensor | None:
-        model = table.model_for(table.server, participant, number)
+        model = table.model_for(table.server, participant, round_index)
         if model is not None and not any(model is one for one in checked):
-            checked[:] = [checked_model(table.server, model, number)]
+            checked[:] = [checked_model(table.server, model, round_index)]
         return model
 
     _hand_models(table, exchange.ask(asked, model_for if exchange.serves else None, beside))
@@ -126,29 +128,31 @@ def bring_up_to_date(table: Table) -> None:
     _hand_over(table)
 
 
-def _measure(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
+def _measure(table: Table, examples: Mapping[int, Examples], round_index: int) -> dict[int, float]:
     """The mean loss of everybody asked on its own examples, before training; what those draw is the participant's."""
     losses = {}
     for index, participant in table.hosted():
         if participant in table.exchange.asked:
-            seed = table.federation.seed_for("report", participant, number)
+            seed = table.federation.seed_for("report", participant, round_index)
             with table.precision.val_step_context(), random_stream(seed, table.cohort.weights.device):
                 losses[participant] = table.cohort.loss(index, examples[participant])
     return losses
 
 
-def _train(table: Table, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
+def _train(table: Table, examples: Mapping[int, Examples], round_index: int) -> dict[int, float]:
     """Local training of everybody hosted who is up and whose attack does not spare it; their losses, by participant."""
-    training = {index: i for index, i in table.up() if table.cast.trains(i, number)}
-    return _trained(table, table.cohort, table.schedule, training, examples, number)
+    training = {index: i for index, i in table.up() if table.cast.trains(i, round_index)}
+    return _trained(table, table.cohort, table.schedule, training, examples, round_index)
 
 
-def _train_personal(table: Table, personal: Cohort, examples: Mapping[int, Examples], number: int) -> dict[int, float]:
+def _train_personal(
+    table: Table, personal: Cohort, examples: Mapping[int, Examples], round_index: int
+) -> dict[int, float]:
     """The honest likewise, models of their own, drawn to the shared ones as these are before they train."""
     training = {index: i for index, i in table.up() if i not in table.cast.attacks}
     anchors = {index: table.cohort.weights[index] for index in training}
     schedule = replace(table.schedule, proximal=table.pull)
-    return _trained(table, personal, schedule, training, examples, number, anchors)
+    return _trained(table, personal, schedule, training, examples, round_index, anchors)
 
 
 def _trained(
@@ -157,55 +161,55 @@ def _trained(
     schedule: Schedule,
     training: Mapping[int, int],
     examples: Mapping[int, Examples],
-    number: int,
+    round_index: int,
     anchors: Mapping[int, Tensor] | None = None,
 ) -> dict[int, float]:
     """The losses, by participant, of those who train, given by row."""
-    seeds = {index: table.federation.seed_for("training", i, number) for index, i in training.items()}
+    seeds = {index: table.federation.seed_for("training", i, round_index) for index, i in training.items()}
     theirs = {index: examples[i] for index, i in training.items()}
     with torch.enable_grad(), table.precision.train_step_context():
-        losses = cohort.train_all(theirs, schedule, number, seeds, anchors)
+        losses = cohort.train_all(theirs, schedule, round_index, seeds, anchors)
     return {training[index]: loss for index, loss in losses.items()}
 
 
-def _forge(table: Table, trained: Container[int], number: int) -> None:
+def _forge(table: Table, trained: Container[int], round_index: int) -> None:
     """Leave everybody with what it keeps of its update, and its row of `Cohort.updates` with what it sends."""
     cohort = table.cohort
     for index, participant in table.up():
         update = cohort.withdraw(index) if participant in trained else cohort.idle(index)
         # Whoever has been removed keeps all of it.
-        own = kept(table, participant, update, number) if table.exchange.active[participant] else update
+        own = kept(table, participant, update, round_index) if table.exchange.active[participant] else update
         upload = update
         if participant in table.exchange.asked:
-            forged = _forged(table, index, update, number)
-            upload = sent(table, participant, forged, cohort.memories[index], cohort.weights[index], number)
+            forged = _forged(table, index, update, round_index)
+            upload = sent(table, participant, forged, cohort.memories[index], cohort.weights[index], round_index)
         cohort.integrate(index, own)  # which may be the very update: before it makes room
         update.copy_(upload)
 
 
-def _forged(table: Table, index: int, update: Tensor, number: int) -> Tensor:
+def _forged(table: Table, index: int, update: Tensor, round_index: int) -> Tensor:
     """What a participant wants to send: the honest their update, adversaries what their attack makes of it."""
     participant = table.cohort.participants[index]
     if participant not in table.cast.attacks:
         return update
     memory, model = table.cohort.attack_memories[index], table.cohort.weights[index].clone()
-    return table.cast.forge(table.cast.situation(participant, number, memory=memory, update=update, model=model))
+    return table.cast.forge(table.cast.situation(participant, round_index, memory=memory, update=update, model=model))
 
 
-def _upload(table: Table, number: int) -> dict[int, Tensor]:
+def _upload(table: Table, round_index: int) -> dict[int, Tensor]:
     """Bring what everybody asked sends to the ranks that serve: there the uploads ``[d]`` by participant, ascending."""
     cohort, server = table.cohort, table.server
     rows = {i: cohort.updates[k] for k, i in table.hosted()}
     uploads: dict[int, Tensor] = {}
 
     def payload_of(participant: int, where: slice) -> Tensor:
-        with table.drawing_ones_own("pack", participant, number, where.start):
-            return packed(server, rows[participant][where], number)
+        with table.drawing_ones_own("pack", participant, round_index, where.start):
+            return packed(server, rows[participant][where], round_index)
 
     def arrived(participant: int, payload: Tensor) -> None:
         here = server.coordinates
-        with table.drawing_ones_own("unpack", participant, number, here.where.start):
-            upload = unpacked(server, payload, here.size, number)
+        with table.drawing_ones_own("unpack", participant, round_index, here.where.start):
+            upload = unpacked(server, payload, here.size, round_index)
         # What comes back to where it was sent from takes no second place.
         uploads[participant] = rows[participant][here.where].copy_(upload) if participant in rows else upload
 
@@ -213,7 +217,7 @@ def _upload(table: Table, number: int) -> dict[int, Tensor]:
     return dict(sorted(uploads.items()))
 
 
-def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
+def _collude(table: Table, uploads: dict[int, Tensor], round_index: int) -> None:
     """Replace omniscient adversaries' uploads by what they make of the honest ones; they travel as everybody's."""
     colluding = [i for i in uploads if i in table.cast.omniscient]
     honest = [u for i, u in uploads.items() if colluding and table.federation.is_honest(i) and all_finite(u)]
@@ -225,7 +229,7 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
         nowhere = torch.zeros_like(upload)
         situation = table.cast.situation(
             participant,
-            number,
+            round_index,
             memory=memory,
             update=upload,
             model=nowhere,
@@ -233,9 +237,11 @@ def _collude(table: Table, uploads: dict[int, Tensor], number: int) -> None:
             adversaries=adversaries,
         )
         # The adversary has no way around the form in which uploads travel.
-        outgoing = sent(table, participant, table.cast.collude(situation), {}, nowhere, number)
-        with table.drawing_ones_own("colluder's form", participant, number):
-            uploads[participant] = unpacked(table.server, packed(table.server, outgoing, number), len(upload), number)
+        outgoing = sent(table, participant, table.cast.collude(situation), {}, nowhere, round_index)
+        with table.drawing_ones_own("colluder's form", participant, round_index):
+            uploads[participant] = unpacked(
+                table.server, packed(table.server, outgoing, round_index), len(upload), round_index
+            )
 
 
 def _integrate(table: Table, verdict: Verdict | None) -> None:

@@ -36,7 +36,7 @@ class Root:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def update(self, weights: Tensor, count: int, number: int) -> Tensor:
+    def update(self, weights: Tensor, count: int, round_index: int) -> Tensor:
         """The update ``[D]`` that local training makes of weights ``[D]``; NaN where it fails.
 
         Optimizer and buffers begin anew in every round: a checkpoint has nothing to keep.
@@ -44,11 +44,11 @@ class Root:
         Args:
             weights: What it starts from.
             count: How many of the examples, from the first on.
-            number: The round, counted from 0.
+            round_index: The round, counted from 0.
         """
         cohort, every = self.made(), self.examples
         cohort.weights[0] = weights
         few = Shard(every.reader, every.indices[:count], every.batch_size)
         with torch.enable_grad(), self.precision.train_step_context():
-            cohort.train(0, few, self.schedule, number, self.seed(number))
+            cohort.train(0, few, self.schedule, round_index, self.seed(round_index))
         return cohort.withdraw(0)

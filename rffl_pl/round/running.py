@@ -33,14 +33,14 @@ class RunningStatistics:
         cohort: The hosted participants.
         exchange: The way to the server and back.
         server: The rule, or its participants' half.
-        number: The round, counted from 0.
+        round_index: The round, counted from 0.
 
     Attributes:
         size: S, their number of entries; 0 where there are none to share, and then nothing is done.
     """
 
-    def __init__(self, cohort: Cohort, exchange: Exchange, server: Server, number: int) -> None:
-        self.cohort, self.exchange, self.server, self.number = cohort, exchange, server, number
+    def __init__(self, cohort: Cohort, exchange: Exchange, server: Server, round_index: int) -> None:
+        self.cohort, self.exchange, self.server, self.round_index = cohort, exchange, server, round_index
         entries = sum(buffer.numel() for buffer in running_statistics(cohort.networks[0]))
         self.size = entries if entries and self._one_model() else 0
         self._before: dict[int, Tensor] = {}
@@ -90,7 +90,7 @@ class RunningStatistics:
             return torch.full((self.size,), torch.nan)
         rows = torch.stack([self._sent[i] for i in used])
         lowest, highest = rows.aminmax(dim=0)
-        with random_stream(0, rows.device), of_server(self.server, "pool running statistics", self.number):
+        with random_stream(0, rows.device), of_server(self.server, "pool running statistics", self.round_index):
             assert isinstance(self.server, Consensus)
             pooled = self.server.pool(rows, verdict.weights[used].to(rows.device))
         self.server.answerable.check_entries("what pool gives", pooled, self.size, "running statistics")
@@ -102,5 +102,5 @@ class RunningStatistics:
         server, ones = self.server, torch.ones_like(self.cohort.updates[0])
         if not shares_model(server):
             return False
-        with random_stream(0, ones.device), keeping(server, self.number):
+        with random_stream(0, ones.device), keeping(server, self.round_index):
             return not server.kept(ones).any()

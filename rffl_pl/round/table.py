@@ -72,25 +72,25 @@ class Table:
         """Whether the server is asked which models members start from: they miss rounds, or it hands some out."""
         return self.federation.share < 1 or self.server.hands_models
 
-    def model_for(self, server: Server, participant: int, number: int) -> Tensor | None:
+    def model_for(self, server: Server, participant: int, round_index: int) -> Tensor | None:
         """The model that a server has a participant start from in a round; None is its own."""
-        with self.giving(server, "model", participant, number):
+        with self.giving(server, "model", participant, round_index):
             return server.model_for(participant)
 
     @contextmanager
-    def giving(self, server: Server, what: str, participant: int, number: int) -> Iterator[None]:
+    def giving(self, server: Server, what: str, participant: int, round_index: int) -> Iterator[None]:
         """Where a server makes a vector for a participant, whatever rank it is on.
 
         Raises:
             UserError: If it fails, or draws what all ranks would draw for other coordinates.
         """
         doing = f"give a participant its {what}"
-        with self.drawing(what, participant, number), of_server(server, doing, number):
+        with self.drawing(what, participant, round_index), of_server(server, doing, round_index):
             before = server.drawn(self.exchange.device)
             yield
             server.check_drawn(doing, before, self.exchange.device)
 
 
-def of_server(server: Server, doing: str, number: int) -> AbstractContextManager[None]:
+def of_server(server: Server, doing: str, round_index: int) -> AbstractContextManager[None]:
     """Where a server that may be a user's own does its part in a round, counted from 0."""
-    return at_work(server, f"{doing} in round {number + 1}", GO_ON)
+    return at_work(server, f"{doing} in round {round_index + 1}", GO_ON)

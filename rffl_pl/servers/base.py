@@ -30,7 +30,7 @@ class Root(Protocol):
     def __len__(self) -> int:
         """How many examples there are."""
 
-    def update(self, weights: Tensor, count: int, number: int) -> Tensor:
+    def update(self, weights: Tensor, count: int, round_index: int) -> Tensor:
         """The update ``[D]`` that training on the first ``count`` of them makes of weights ``[D]`` in a round."""
 
 

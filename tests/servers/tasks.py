@@ -26,7 +26,7 @@ class Compass:
     def __len__(self) -> int:
         return 100
 
-    def update(self, weights: Tensor, count: int, number: int) -> Tensor:
+    def update(self, weights: Tensor, count: int, round_index: int) -> Tensor:
         return self.direction.to(weights)
 
 
