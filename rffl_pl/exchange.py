@@ -66,7 +66,7 @@ class Ranks:
         self.rank, self.count, self.device = rank, count, device
         self.wire_device = device if count == 1 or dist.get_backend() != "gloo" else torch.device("cpu")
 
-    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+    def all_to_all(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
         """Rows ``[n, ...]`` to every rank and from every rank, in the order of ranks.
 
         Args:
@@ -81,7 +81,7 @@ class Ranks:
         dist.all_to_all_single(out, rows.to(self.wire_device).contiguous(), list(received), list(sent))
         return out
 
-    def total(self, numbers: Tensor) -> Tensor:
+    def all_reduce_sum(self, numbers: Tensor) -> Tensor:
         """The sum of every rank's, where they lie, of whole numbers: for others the order would matter."""
         if self.count == 1:
             return numbers
@@ -105,7 +105,7 @@ class Ranks:
         dist.broadcast(sent, source)
         return sent.to(self.device)
 
-    def tell(self, value: Any, source: int = 0) -> Any:
+    def broadcast_json(self, value: Any, source: int = 0) -> Any:
         """A rank's value on all of them; what others give does not count. As JSON: what is unpickled can run code.
 
         Raises:
@@ -125,18 +125,18 @@ class Ranks:
         except ValueError as error:
             raise UserError(f"Expected rank {source} to say something in JSON, but it is none.") from error
 
-    def first(self, value: Any) -> tuple[int, Any] | None:
+    def first_given(self, value: Any) -> tuple[int, Any] | None:
         """The first rank whose value is not None, and that, on all of them; None where there is none.
 
         Raises:
-            UserError: As `tell`.
+            UserError: As `broadcast_json`.
         """
         speaker = self.count if value is None else self.rank
         if self.count > 1:
             found = torch.tensor(speaker)
             dist.all_reduce(found, dist.ReduceOp.MIN)
             speaker = int(found)
-        return None if speaker == self.count else (speaker, self.tell(value, speaker))
+        return None if speaker == self.count else (speaker, self.broadcast_json(value, speaker))
 
 
 class Exchange:
@@ -373,7 +373,7 @@ class Exchange:
         for participant in removed if self.serves else ():
             self.active[participant] = False
         if self.sharded:
-            self._bytes = self.ranks.total(self._bytes).cpu()
+            self._bytes = self.ranks.all_reduce_sum(self._bytes).cpu()
 
     def _unpacked(self, parts: list[Tensor]) -> Tensor:
         """The vector ``[D]`` behind the parts of a parcel, which are let go of."""
@@ -397,9 +397,9 @@ class Exchange:
         self.asked = dict.fromkeys(asked)
         self._bytes = torch.zeros(2, len(self.active) if self.serves else 0, dtype=torch.int64)
 
-    def _count(self, way: int, participant: int, size: int) -> None:
+    def _count(self, direction: int, participant: int, size: int) -> None:
         """Add up what a participant and this rank, which serves, have sent each other."""
-        self._bytes[way, participant] += size
+        self._bytes[direction, participant] += size
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """Bring one row per hosted participant, ``[n, ...]``, to rank 0: ``[P, ...]`` there, no rows elsewhere."""
@@ -430,7 +430,7 @@ class Exchange:
             for name in facts
             if told.get(name) != facts[name]
         )
-        first = self.ranks.tell(next(found, None))
+        first = self.ranks.broadcast_json(next(found, None))
         return None if first is None else Difference(*first)
 
     def _texts_to_server(self, text: str) -> list[bytes]:
@@ -484,7 +484,7 @@ class Exchange:
     def _to_server(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """Rows of every rank to rank 0; ``counts``: how many each rank sends, known on rank 0."""
         nothing = [0] * len(self.blocks)
-        return self.ranks.swap(rows, [len(rows), *nothing[1:]], counts if self.rank == 0 else nothing)
+        return self.ranks.all_to_all(rows, [len(rows), *nothing[1:]], counts if self.rank == 0 else nothing)
 
     def _to_servers(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
         """Rows of every rank to all that serve.
@@ -494,7 +494,7 @@ class Exchange:
             sent: How many are for each of them.
             received: How many come from every rank.
         """
-        return self.ranks.swap(rows, [*sent, *self._behind], received)
+        return self.ranks.all_to_all(rows, [*sent, *self._behind], received)
 
     def _from_servers(self, entries: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
         """A vector's parts from all that serve to every rank.
@@ -504,7 +504,7 @@ class Exchange:
             sent: How many are for every rank; nothing where the rank does not serve.
             received: How many come from each that serves.
         """
-        return self.ranks.swap(entries, sent or [0] * len(self.blocks), [*received, *self._behind])
+        return self.ranks.all_to_all(entries, sent or [0] * len(self.blocks), [*received, *self._behind])
 
     @property
     def _behind(self) -> list[int]:

@@ -78,13 +78,13 @@ class Part(Coordinates):
         def as_large(patterns: Tensor) -> Tensor:
             return sparsify.count_as_large(keys, patterns, self.sizes(groups))
 
-        patterns = sparsify.largest_pattern(counts, lambda patterns: self.ranks.total(as_large(patterns)))
+        patterns = sparsify.largest_pattern(counts, lambda patterns: self.ranks.all_reduce_sum(as_large(patterns)))
         larger = as_large(patterns + 1)
         equal = as_large(patterns) - larger
         # Ties go to those in front: to the ranks before this one first.
         theirs = counts.new_zeros(2, self.ranks.count, *counts.shape)
         theirs[:, self.ranks.rank] = torch.stack([larger, equal])
-        theirs = self.ranks.total(theirs)
+        theirs = self.ranks.all_reduce_sum(theirs)
         left = counts - theirs[0].sum(0) - theirs[1, : self.ranks.rank].sum(0)
         return larger + left.clamp_min(0).minimum(equal)
 
@@ -92,7 +92,7 @@ class Part(Coordinates):
         sizes = [where.stop - where.start for where in self.shards]
         nothing = [0] * self.ranks.count
         received = sizes if self.ranks.rank == 0 else nothing
-        return self.ranks.swap(vector, [len(vector), *nothing[1:]], received).cpu()
+        return self.ranks.all_to_all(vector, [len(vector), *nothing[1:]], received).cpu()
 
     def of(self, vector: Tensor) -> Tensor:
         return vector[self.where].clone()
@@ -137,7 +137,7 @@ class Part(Coordinates):
         received = [_overlap(mine, where) if other != rank else slice(0, 0) for other, where in enumerate(self.shards)]
         sent = torch.cat([_within(where, self.where.start, rows).T for where in theirs])
         lengths = [[where.stop - where.start for where in part] for part in (theirs, received)]
-        margins = self.ranks.swap(sent, *lengths).to(rows[0].device)
+        margins = self.ranks.all_to_all(sent, *lengths).to(rows[0].device)
         before = self.where.start - mine.start
         return margins[:before].T, margins[before:].T
 

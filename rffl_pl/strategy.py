@@ -301,7 +301,7 @@ class FederatedStrategy(DDPStrategy):
 
         On other nodes its name stands before it, but whoever has something to say there says that.
         """
-        found = self.ranks.first(None if word is None else words.spoken(word))
+        found = self.ranks.first_given(None if word is None else words.spoken(word))
         if found is None:
             return None
         speaker, said = found
@@ -319,7 +319,7 @@ class FederatedStrategy(DDPStrategy):
         Raises:
             UserError: If it is none, or too long.
         """
-        return self.ranks.tell(obj, src)
+        return self.ranks.broadcast_json(obj, src)
 
 
 _watching: list[Watch] = []  # this process's, at most one

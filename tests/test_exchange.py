@@ -197,7 +197,7 @@ def announcing(rank: int, folder: str) -> None:
             dist.broadcast(torch.tensor(size), 0)
             continue
         with pytest.raises(UserError, match=f"rank 0 to say no more than {MOST_SAID} bytes, but it announces {size}"):
-            exchange.ranks.tell(None)
+            exchange.ranks.broadcast_json(None)
     exchange.ask_all()
     for size in (1 << 40, -2):
         if rank == 0:

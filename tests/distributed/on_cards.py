@@ -254,7 +254,7 @@ class RowsAsTheyAre(Exchange):
 
 
 class _AsTheyAre(Ranks):
-    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+    def all_to_all(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
         out = rows.new_empty((sum(received), *rows.shape[1:]), device=self.wire_device)
         dist.all_to_all_single(out, rows, list(received), list(sent))
         return out
