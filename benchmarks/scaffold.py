@@ -46,7 +46,7 @@ def _sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 def _round(cohort: Cohort, shard: Shard, number: int) -> float:
     begin = time.process_time()
     cohort.train(0, shard, Schedule(), number, number)
-    cohort.download(0, cohort.withdraw(0).clone(), whole=True)
+    cohort.download(0, cohort.take_update(0).clone(), whole=True)
     if cohort.corrections is not None:
         cohort.corrections.end_round()
     return time.process_time() - begin

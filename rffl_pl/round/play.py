@@ -176,7 +176,7 @@ def _forge(table: Table, trained: Container[int], round_index: int) -> None:
     """Leave everybody with what it keeps of its update, and its row of `Cohort.updates` with what it sends."""
     cohort = table.cohort
     for index, participant in table.up():
-        update = cohort.withdraw(index) if participant in trained else cohort.idle(index)
+        update = cohort.take_update(index) if participant in trained else cohort.zero_update(index)
         # Whoever has been removed keeps all of it.
         own = kept(table, participant, update, round_index) if table.exchange.active[participant] else update
         upload = update

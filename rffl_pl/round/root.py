@@ -51,4 +51,4 @@ class Root:
         few = Shard(every.reader, every.indices[:count], every.batch_size)
         with torch.enable_grad(), self.precision.train_step_context():
             cohort.train(0, few, self.schedule, round_index, self.seed(round_index))
-        return cohort.withdraw(0)
+        return cohort.take_update(0)

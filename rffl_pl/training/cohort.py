@@ -105,7 +105,7 @@ class Cohort:
         self.objective_memories: list[dict[str, Tensor]] = [{} for _ in self.networks]
         self.corrections = Corrections() if scaffold else None
         self._make_optimizer = optimizer
-        self._ways: dict[int, float] = {}
+        self._rate_sums: dict[int, float] = {}
         self._unsound: set[int] = set()
         self._loss = loss_on(device, loss)
         self._objective = objective
@@ -142,7 +142,7 @@ class Cohort:
         (initial,) = self._initial_rates[0]
         rates = [initial * schedule.rate(round_index, epoch) for epoch in range(schedule.passes)]
         if self.corrections is not None:
-            self._ways = {i: sum(rates) * schedule.of(found).batches for i, found in examples.items()}
+            self._rate_sums = {i: sum(rates) * schedule.of(found).batches for i, found in examples.items()}
         losses = dict(zip(examples, self._stack.train(turns, rates), strict=True))
         for index, loss in losses.items():
             self._settle(index, loss, list(self.networks[index].buffers()))  # which a stack leaves as they are
@@ -176,7 +176,7 @@ class Cohort:
         """
         turn = self._turn(index, examples, schedule, seed, anchor)
         buffers = [buffer.clone() for buffer in self.networks[index].buffers()]
-        self._ways[index] = 0.0
+        self._rate_sums[index] = 0.0
         with random_stream(seed, self.weights.device), self._minimising(index, round_index) as minimised:
             for epoch in range(schedule.passes):
                 loss = self._train_epoch(index, schedule.rate(round_index, epoch), turn, *minimised)
@@ -268,7 +268,7 @@ class Cohort:
             for buffer, value in zip(self.networks[index].buffers(), buffers, strict=True):
                 buffer.copy_(value)
 
-    def withdraw(self, index: int) -> Tensor:
+    def take_update(self, index: int) -> Tensor:
         r"""Take the local update :math:`\Delta_i` ``[D]`` out of the weights, which go back to before the round.
 
         After `train`; the result is the participant's row of `updates`, NaN where training failed.
@@ -280,10 +280,10 @@ class Cohort:
         if index in self._unsound:
             update.fill_(torch.nan)
         if self.corrections is not None:
-            self.corrections.trained(index, update, self._ways[index])
+            self.corrections.trained(index, update, self._rate_sums[index])
         return update
 
-    def idle(self, index: int) -> Tensor:
+    def zero_update(self, index: int) -> Tensor:
         """The update ``[D]`` of a participant that does not train: zeros, in its row of `updates`."""
         self._unsound.discard(index)
         return self.updates[index].zero_()
@@ -436,9 +436,9 @@ class Cohort:
             optimizer.zero_grad(set_to_none=True)
             with guard():
                 loss.backward()
-            self._steer(index, turn, added)
+            self._add_to_gradients(index, turn, added)
             optimizer.step()
-            self._ways[index] += optimizer.param_groups[0]["lr"]
+            self._rate_sums[index] += optimizer.param_groups[0]["lr"]
             torch.clear_autocast_cache()  # the weights it holds in lower precision have just changed
             total += loss.detach() * len(y)  # stays on the device: no synchronisation per step
             count += len(y)
@@ -450,7 +450,7 @@ class Cohort:
             )
         return total / count
 
-    def _steer(self, index: int, turn: Turn, added: list[tuple[nn.Parameter, Tensor]]) -> None:
+    def _add_to_gradients(self, index: int, turn: Turn, added: list[tuple[nn.Parameter, Tensor]]) -> None:
         """Add the proximal term's gradients, and the correction, which is laid out in the first of some steps."""
         if turn.proximal or turn.correction is not None:
             for parameter in trainable(self.networks[index]):  # of sparse embeddings, to which nothing can be added

@@ -38,17 +38,17 @@ class Corrections:
         """What a participant adds to its gradients, ``[D]``; None for nothing."""
         return self._added.get(index)
 
-    def trained(self, index: int, update: Tensor, way: float) -> None:
+    def trained(self, index: int, update: Tensor, rate_sum: float) -> None:
         """Take note of the gradients that a participant met.
 
         Args:
             index: Its row.
             update: How far it moved, ``[D]``.
-            way: The sum of the learning rates of its steps.
+            rate_sum: The sum of the learning rates of its steps.
         """
-        met = update / -way
+        met = update / -rate_sum
         added = self._added.pop(index, None)
-        self._met[index] = (met if added is None else met.sub_(added), way)
+        self._met[index] = (met if added is None else met.sub_(added), rate_sum)
 
     def downloaded(self, index: int, step: Tensor, *, whole: bool) -> None:
         """Correct a participant that has trained by the step that it downloads, if all of it is finite.
@@ -60,8 +60,8 @@ class Corrections:
         """
         if index not in self._met:
             return
-        met, way = self._met.pop(index)
-        added = step / -way - met
+        met, rate_sum = self._met.pop(index)
+        added = step / -rate_sum - met
         if not whole:
             added = torch.where(step != 0, added, 0.0)
         if all_finite(added):

@@ -73,7 +73,7 @@ def steps(made: Cohort, shards: Mapping[int, Shard]) -> None:
         return
     for i, shard in shards.items():
         turn = made._turn(i, shard, Schedule(epochs=1), i, None)
-        made._ways[i] = 0.0
+        made._rate_sums[i] = 0.0
         with made._minimising(i, 0) as minimised:
             made._train_epoch(i, 1.0, turn, *minimised)
 

@@ -198,8 +198,8 @@ def test_only_those_with_examples_train() -> None:
     losses = train_round(cohort, {0: examples(0), 2: examples(2)}, Schedule(), FEDERATION, 0)
     assert list(losses) == [0, 2]
     assert torch.equal(cohort.weights[1], flat_parameters(mlp()))
-    assert [bool(cohort.withdraw(index).any()) for index in (0, 2)] == [True, True]
-    assert not cohort.idle(1).any()
+    assert [bool(cohort.take_update(index).any()) for index in (0, 2)] == [True, True]
+    assert not cohort.zero_update(1).any()
 
 
 def test_networks_are_views_of_the_weights() -> None:
@@ -231,7 +231,7 @@ def test_an_update_is_after_less_before() -> None:
     before = cohort.weights.clone()
     train_round(cohort, {0: examples(0)}, Schedule(), FEDERATION, 1)
     after = cohort.weights.clone()
-    update = cohort.withdraw(0)
+    update = cohort.take_update(0)
     assert torch.equal(update, after[0] - before[0])
     assert update.data_ptr() == cohort.updates[0].data_ptr()
     assert torch.equal(cohort.weights, before)
@@ -269,7 +269,7 @@ def test_frozen_parameters_neither_train_nor_travel() -> None:
     assert cohort.weights.shape == (2, 16 * 3 + 3)
     assert len({net.get_parameter("0.weight").data_ptr() for net in cohort.networks}) == 1
     assert torch.equal(cohort.networks[1].get_parameter("0.weight"), frozen)
-    assert cohort.withdraw(0).any()
+    assert cohort.take_update(0).any()
     assert cohort.network_state(0).keys() == network.state_dict().keys()
     state = cohort.state_dict(1)
     assert list(state["network"]) == ["2.weight", "2.bias"]
@@ -284,7 +284,7 @@ def test_a_single_last_example_under_batch_normalisation() -> None:
     y = (x[:, 0] > 0).long()
     loss = cohort.train(0, Shuffled(x, y, batch_size=8), Schedule(epochs=1), 0, seed=1)
     assert 0 < loss < 10
-    assert cohort.withdraw(0).any()
+    assert cohort.take_update(0).any()
     for few in (Shuffled(x, y, batch_size=1), Shuffled(x[:1], y[:1])):
         with pytest.raises(
             UserError, match=r"participant 0 has none; give it a second example and --data\.batch_size of"

@@ -61,8 +61,8 @@ def test_a_loss_that_is_not_finite_costs_the_round_and_no_more(optimizer: Any) -
     cohort.weights[1].copy_(weights[1])
     train_round(cohort, {1: poisoned()}, Schedule(), FEDERATION, 1)
     assert torch.equal(cohort.weights[0], trained(batchnorm(), [0], rounds=2, optimizer=optimizer).weights[0])
-    assert cohort.withdraw(1).isnan().all()
-    assert cohort.withdraw(0).isfinite().all()
+    assert cohort.take_update(1).isnan().all()
+    assert cohort.take_update(0).isfinite().all()
     assert torch.equal(cohort.weights, weights)
 
 
@@ -73,7 +73,7 @@ def test_training_goes_on_after_a_revert() -> None:
     losses = train_round(cohort, {1: examples(1)}, Schedule(), FEDERATION, 2)
     assert torch.tensor(losses[1]).isfinite()
     assert cohort.weights.isfinite().all()
-    update = cohort.withdraw(0)
+    update = cohort.take_update(0)
     assert update.isfinite().all()
     assert update.any()
 
@@ -86,7 +86,7 @@ def test_an_infinite_loss_with_finite_weights_is_a_failure() -> None:
     wrong = Shuffled(torch.ones(1, 1), torch.ones(1, dtype=torch.int64))
     assert train_round(cohort, {0: wrong}, Schedule(), FEDERATION, 0) == {0: torch.inf}
     assert torch.equal(cohort.weights, before)
-    assert cohort.withdraw(0).isnan().all()
+    assert cohort.take_update(0).isnan().all()
 
 
 def test_weights_that_are_not_finite_are_reverted_too() -> None:
@@ -97,7 +97,7 @@ def test_weights_that_are_not_finite_are_reverted_too() -> None:
     losses = train_round(cohort, {0: one_batch}, Schedule(epochs=1), FEDERATION, 0)
     assert torch.tensor(losses[0]).isfinite()
     assert torch.equal(cohort.weights[0], flat_parameters(network))
-    assert cohort.withdraw(0).isnan().all()
+    assert cohort.take_update(0).isnan().all()
 
 
 def test_sound_participants_are_not_reverted() -> None:

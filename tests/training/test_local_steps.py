@@ -108,7 +108,7 @@ def test_a_stack_trains_as_the_loop_does(steps: int, scaffold: bool) -> None:
         for number in range(3):
             cohort.train_all(shards, Schedule(steps=steps, decay=0.9), number, {i: 10 * number + i for i in sizes})
             for i in sizes:
-                cohort.download(i, 0.9 * cohort.withdraw(i), whole=True)
+                cohort.download(i, 0.9 * cohort.take_update(i), whole=True)
             if cohort.corrections is not None:
                 cohort.corrections.end_round()
         return cohort

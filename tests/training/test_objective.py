@@ -289,7 +289,7 @@ def test_corrected_steps_beside_it() -> None:
     for number in range(3):
         for cohort in cohorts:
             train_round(cohort, {i: examples(i) for i in (0, 1)}, Schedule(epochs=1), FEDERATION, number)
-            step = torch.stack([cohort.withdraw(i).clone() for i in (0, 1)]).mean(0)
+            step = torch.stack([cohort.take_update(i).clone() for i in (0, 1)]).mean(0)
             for i in (0, 1):
                 cohort.download(i, step, whole=True)
         assert torch.equal(cohorts[0].weights, cohorts[1].weights)
@@ -306,7 +306,7 @@ def test_a_round_that_fails_is_forgotten() -> None:
             before = {name: value.clone() for name, value in cohort.objective_memories[1].items()}
             weights = cohort.weights[1].clone()
         elif number == 1:
-            assert cohort.withdraw(1).isnan().all()
+            assert cohort.take_update(1).isnan().all()
             assert torch.equal(cohort.weights[1], weights)
             assert {*cohort.objective_memories[1]} == {*before} == {"start", "gradient", "begun", "ended"}
             for name, value in cohort.objective_memories[1].items():

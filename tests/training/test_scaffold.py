@@ -237,7 +237,7 @@ def test_a_correction_is_everybodys_own(stacked: bool) -> None:
     cohort.train_all(shards, Schedule(epochs=2), 0, {i: i for i in sizes})
     steps = {i: 0.1 * torch.randn(cohort.weights.shape[1], generator=torch.Generator().manual_seed(i)) for i in (0, 2)}
     for i in sizes:
-        cohort.withdraw(i)
+        cohort.take_update(i)
         if i in steps:
             cohort.download(i, steps[i], whole=True)
     cohort.corrections.end_round()
@@ -352,7 +352,7 @@ def test_a_batch_that_is_left_out_is_no_step() -> None:
     """Under batch normalisation one of a single example: mean gradients would be too small by its share."""
     cohort = Cohort(batchnorm(), [0], sgd, CPU, scaffold=True)
     cohort.train(0, examples(0, n=17), Schedule(epochs=2, decay=0.5), 0, seed=1)  # of 8, 8 and 1
-    update = cohort.withdraw(0).clone()
+    update = cohort.take_update(0).clone()
     assert cohort.corrections is not None
     step = torch.zeros_like(update)
     step[0] = 1.0

@@ -33,7 +33,7 @@ def test_sparse_gradients(proximal: float, scaffold: bool) -> None:
         cohort = Cohort(each, range(1), sgd, CPU, scaffold=scaffold)
         for number in range(2):
             cohort.train_all(examples, Schedule(epochs=2, proximal=proximal), number, {0: number})
-            cohort.download(0, cohort.withdraw(0) / 2, whole=True)
+            cohort.download(0, cohort.take_update(0) / 2, whole=True)
         trained.append(cohort.weights.clone())
     torch.testing.assert_close(trained[0], trained[1], rtol=0, atol=1e-6)
     assert not torch.equal(trained[0][0], torch.cat([p.flatten() for p in sparse.parameters()]))

@@ -235,7 +235,7 @@ def test_whoever_diverges_does_so_alone() -> None:
         results.append(cohort.weights)
         assert losses[1] != losses[1]
         assert not cohort.optimizers[1].state
-        assert cohort.withdraw(1).isnan().all()
+        assert cohort.take_update(1).isnan().all()
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-5)
 
 

@@ -74,7 +74,7 @@ class Rows:
         state = [slot[where] for slot in self.state]
         return Part(self.weights[where], state, self.steps[where], isinstance(where, slice))
 
-    def steer(self, active: list[int], part: Part, grad: Tensor) -> None:
+    def add_to_gradients(self, active: list[int], part: Part, grad: Tensor) -> None:
         """Add to the gradients ``[m, D]`` of some rows those of their proximal terms, and their corrections."""
         where = index_of(active, grad.device)
         if self.anchors is not None:

@@ -180,7 +180,7 @@ class Stack:
         torch.clear_autocast_cache()  # the weights it holds in lower precision change now
         with torch.no_grad():
             part.steps.add_(1)
-            rows.steer(batch.active, part, grad)
+            rows.add_to_gradients(batch.active, part, grad)
             self.rule.step(part.weights, grad, part.state, part.steps, rate)
             rows.take(batch.active, part)
         return means.detach()
