@@ -123,7 +123,7 @@ def bring_up_to_date(table: Table) -> None:
     if not shares_model(server) or table.federation.share == 1 or server.model is None:
         return
     model = exchange.everywhere(server.coordinates.gathered(server.model) if exchange.serves else None)
-    behind = (i for _, i in table.hosted() if exchange.active[i] and i not in exchange.asked)
+    behind = (i for _, i in table.rows() if exchange.active[i] and i not in exchange.asked)
     _hand_models(table, ((i, model) for i in behind))
     _hand_over(table)
 
@@ -131,7 +131,7 @@ def bring_up_to_date(table: Table) -> None:
 def _measure(table: Table, examples: Mapping[int, Examples], round_index: int) -> dict[int, float]:
     """The mean loss of everybody asked on its own examples, before training; what those draw is the participant's."""
     losses = {}
-    for index, participant in table.hosted():
+    for index, participant in table.rows():
         if participant in table.exchange.asked:
             seed = table.federation.seed_for("report", participant, round_index)
             with table.precision.val_step_context(), random_stream(seed, table.cohort.weights.device):
@@ -141,7 +141,7 @@ def _measure(table: Table, examples: Mapping[int, Examples], round_index: int) -
 
 def _train(table: Table, examples: Mapping[int, Examples], round_index: int) -> dict[int, float]:
     """Local training of everybody hosted who is up and whose attack does not spare it; their losses, by participant."""
-    training = {index: i for index, i in table.up() if table.cast.trains(i, round_index)}
+    training = {index: i for index, i in table.rows_in_round() if table.cast.trains(i, round_index)}
     return _trained(table, table.cohort, table.schedule, training, examples, round_index)
 
 
@@ -149,7 +149,7 @@ def _train_personal(
     table: Table, personal: Cohort, examples: Mapping[int, Examples], round_index: int
 ) -> dict[int, float]:
     """The honest likewise, models of their own, drawn to the shared ones as these are before they train."""
-    training = {index: i for index, i in table.up() if i not in table.cast.attacks}
+    training = {index: i for index, i in table.rows_in_round() if i not in table.cast.attacks}
     anchors = {index: table.cohort.weights[index] for index in training}
     schedule = replace(table.schedule, proximal=table.pull)
     return _trained(table, personal, schedule, training, examples, round_index, anchors)
@@ -175,7 +175,7 @@ def _trained(
 def _forge(table: Table, trained: Container[int], round_index: int) -> None:
     """Leave everybody with what it keeps of its update, and its row of `Cohort.updates` with what it sends."""
     cohort = table.cohort
-    for index, participant in table.up():
+    for index, participant in table.rows_in_round():
         update = cohort.take_update(index) if participant in trained else cohort.zero_update(index)
         # Whoever has been removed keeps all of it.
         own = kept(table, participant, update, round_index) if table.exchange.active[participant] else update
@@ -199,7 +199,7 @@ def _forged(table: Table, index: int, update: Tensor, round_index: int) -> Tenso
 def _upload(table: Table, round_index: int) -> dict[int, Tensor]:
     """Bring what everybody asked sends to the ranks that serve: there the uploads ``[d]`` by participant, ascending."""
     cohort, server = table.cohort, table.server
-    rows = {i: cohort.updates[k] for k, i in table.hosted()}
+    rows = {i: cohort.updates[k] for k, i in table.rows()}
     uploads: dict[int, Tensor] = {}
 
     def payload_of(participant: int, where: slice) -> Tensor:
@@ -271,7 +271,7 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
 
 def _hand_over(table: Table) -> None:
     """Have adversaries' models of their own be the shared ones: those are what they take home."""
-    for index, participant in table.hosted():
+    for index, participant in table.rows():
         if table.personal is not None and participant in table.cast.attacks:
             table.personal.take_over(index, table.cohort)
 

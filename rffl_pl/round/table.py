@@ -50,14 +50,14 @@ class Table:
     colluders: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     restored: Server | None = None
 
-    def hosted(self) -> list[tuple[int, int]]:
+    def rows(self) -> list[tuple[int, int]]:
         """Row and number of every hosted participant."""
         return list(enumerate(self.cohort.participants))
 
-    def up(self) -> list[tuple[int, int]]:
+    def rows_in_round(self) -> list[tuple[int, int]]:
         """Row and number of every hosted participant but members that were not asked to take part."""
         exchange, meets = self.exchange, self.server.communicates
-        return [(row, i) for row, i in self.hosted() if i in exchange.asked or not (meets and exchange.active[i])]
+        return [(row, i) for row, i in self.rows() if i in exchange.asked or not (meets and exchange.active[i])]
 
     def drawing(self, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
         """Where a class that may be a user's own may draw at random: an interruption and other ranks change nothing."""
