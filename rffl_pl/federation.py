@@ -119,7 +119,7 @@ class Federation(Configured):
         return self.honest + self.adversaries
 
     @property
-    def share(self) -> float:
+    def asked_share(self) -> float:
         """The share of all P participants that is asked to take part in each round, in [0, 1]."""
         return self.participation if self.coalition is None else self._count(len(self.coalition)) / self.total
 

@@ -381,7 +381,7 @@ class FederatedModule(Configured, LightningModule):
             initial=self.initial_weights()[coordinates.where].cpu(),  # also while Lightning has the network on a GPU
             accuracy=self._validated_accuracy(),
             root=self._root(),
-            participation=self.federation.share,
+            participation=self.federation.asked_share,
             tolerated=self.federation.tolerated,
             coordinates=coordinates,
         )

@@ -228,7 +228,7 @@ def check_watching(callbacks: Iterable[Callback], options: Mapping[str, Any]) ->
     watching = [type(one).__name__ for one in callbacks if isinstance(one, kinds) and one.monitor == WATCHED]
     if not watching:
         return
-    rounds, every = last_round(options.get("max_epochs"), options.get("max_steps")), _every(options)
+    rounds, every = last_round(options.get("max_epochs"), options.get("max_steps")), _measured_every(options)
     if 0 < rounds < every:
         raise UserError(
             f"Expected --trainer.check_val_every_n_epoch to be at most {rounds}, the rounds of this run, since "
@@ -252,14 +252,18 @@ def keep_in(folder: RunFolder, callbacks: Iterable[Callback], options: Mapping[s
             callback.dirpath = str(folder.checkpoints.resolve())
             callback._save_on_train_epoch_end = True
             if callback.monitor == WATCHED:
-                callback._every_n_epochs = math.lcm(callback._every_n_epochs, _every(options))
+                callback._every_n_epochs = math.lcm(callback._every_n_epochs, _measured_every(options))
             _KEPT_IN_A_RUN.add(callback)
 
 
 def watch_measured_rounds(callbacks: Iterable[Callback], options: Mapping[str, Any]) -> None:
     """Have EarlyStopping look after validation where not every round has one: after another it would find nothing."""
     for callback in callbacks:
-        if isinstance(callback, lightnings.EarlyStopping) and callback.monitor == WATCHED and _every(options) > 1:
+        if (
+            isinstance(callback, lightnings.EarlyStopping)
+            and callback.monitor == WATCHED
+            and _measured_every(options) > 1
+        ):
             callback._check_on_train_epoch_end = False
 
 
@@ -290,7 +294,7 @@ def sorted_late(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def _every(options: Mapping[str, Any]) -> int:
+def _measured_every(options: Mapping[str, Any]) -> int:
     """Every how many rounds something is measured."""
     return options.get("check_val_every_n_epoch") or 1
 

@@ -17,7 +17,7 @@ def random_stream(seed: int, device: torch.device) -> Iterator[None]:
 
     Python's and NumPy's own streams too: transformations of images and networks of users' own draw from them.
     """
-    outside = others_state()
+    outside = python_numpy_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)
     try:
@@ -30,7 +30,7 @@ def random_stream(seed: int, device: torch.device) -> Iterator[None]:
                     torch.cuda.manual_seed(seed)
             yield
     finally:
-        go_on_with(outside)
+        restore_python_numpy(outside)
 
 
 class Stream:
@@ -50,37 +50,37 @@ class Stream:
         self._generators = self.generator.get_state()
 
     def __enter__(self) -> None:
-        self._outside, self._generators = others_state(), torch.default_generator.get_state()
+        self._outside, self._generators = python_numpy_state(), torch.default_generator.get_state()
         torch.default_generator.set_state(self.generator.get_state())
-        go_on_with(self._others)
+        restore_python_numpy(self._others)
 
     def __exit__(self, *_: object) -> None:
         self.generator.set_state(torch.default_generator.get_state())
-        self._others = others_state()
+        self._others = python_numpy_state()
         torch.default_generator.set_state(self._generators)
-        go_on_with(self._outside)
+        restore_python_numpy(self._outside)
 
 
 def drawn_so_far(device: torch.device) -> bytes:
     """Where the streams are that `random_stream` sets: somewhere else after a draw."""
-    pythons, (_, numpys, *place) = others_state()
+    pythons, (_, numpys, *place) = python_numpy_state()
     torchs = [torch.default_generator.get_state()]
     torchs += [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return b"".join([repr((pythons, place)).encode(), numpys.tobytes(), *(one.numpy().tobytes() for one in torchs)])
 
 
-def others_state() -> tuple[Any, Any]:
+def python_numpy_state() -> tuple[Any, Any]:
     """Where Python's and NumPy's streams are."""
     return random.getstate(), np.random.get_state()
 
 
-def go_on_with(states: tuple[Any, Any]) -> None:
-    """Have Python's and NumPy's streams be where `others_state` found them."""
+def restore_python_numpy(states: tuple[Any, Any]) -> None:
+    """Have Python's and NumPy's streams be where `python_numpy_state` found them."""
     random.setstate(states[0])
     np.random.set_state(states[1])
 
 
-def untouched(states: tuple[Any, Any]) -> bool:
+def python_numpy_unchanged(states: tuple[Any, Any]) -> bool:
     """Whether nobody has drawn from Python's and NumPy's streams since they were there."""
-    pythons, numpys = others_state()
+    pythons, numpys = python_numpy_state()
     return bool(pythons == states[0]) and all(map(np.array_equal, numpys, states[1]))

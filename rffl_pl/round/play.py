@@ -120,7 +120,7 @@ def bring_up_to_date(table: Table) -> None:
     counted. Every rank calls it, after a round.
     """
     server, exchange = table.server, table.exchange
-    if not shares_model(server) or table.federation.share == 1 or server.model is None:
+    if not shares_model(server) or table.federation.asked_share == 1 or server.model is None:
         return
     model = exchange.everywhere(server.coordinates.gathered(server.model) if exchange.serves else None)
     behind = (i for _, i in table.rows() if exchange.active[i] and i not in exchange.asked)

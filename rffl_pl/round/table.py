@@ -70,7 +70,7 @@ class Table:
     @property
     def hands_models(self) -> bool:
         """Whether the server is asked which models members start from: they miss rounds, or it hands some out."""
-        return self.federation.share < 1 or self.server.hands_models
+        return self.federation.asked_share < 1 or self.server.hands_models
 
     def model_for(self, server: Server, participant: int, round_index: int) -> Tensor | None:
         """The model that a server has a participant start from in a round; None is its own."""

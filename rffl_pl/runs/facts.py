@@ -46,7 +46,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "split": _name(config["data"].get("init_args", {}).get("split")),
         "server_name": " ".join([_rule(server), *_terms(config)]),
         "preset": (server.get("init_args") or {}).get("preset"),
-        "attack": " + ".join(kinds(config)) or "none",
+        "attack": " + ".join(attacks_of(config)) or "none",
         "participants": federation["participants"],
         "adversaries": federation["adversaries"],
         "coalition": None if federation.get("coalition") is None else coalition_name(federation["coalition"]),
@@ -69,7 +69,7 @@ def rounds_asked(trainer: Mapping[str, Any]) -> int | None:
     return None if rounds == -1 else rounds
 
 
-def kinds(config: Mapping[str, Any]) -> list[str]:
+def attacks_of(config: Mapping[str, Any]) -> list[str]:
     """The attacks that somebody carries out, each once."""
     attacks = (config.get("adversaries") or [])[: config["federation"]["adversaries"]]
     return list(dict.fromkeys(name for name in map(_name, attacks) if name))
@@ -101,7 +101,7 @@ def tags(config: Mapping[str, Any]) -> list[str]:
     known = facts(config)
     servers = dict.fromkeys([_name(config["server"]), known["server_name"]])
     words = [known.get("dataset"), known.get("split"), *servers, known.get("preset")]
-    every = [*(word for word in words if word), *(kinds(config) or ["no attack"]), f"seed {known['seed']}"]
+    every = [*(word for word in words if word), *(attacks_of(config) or ["no attack"]), f"seed {known['seed']}"]
     every += [f"study {known['study']}"] if "study" in known else []
     return [tag[:64] for tag in every]  # letters that W&B takes of a tag
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import torch
 
-from rffl_pl.functional.streams import go_on_with, others_state
+from rffl_pl.functional.streams import python_numpy_state, restore_python_numpy
 from rffl_pl.launch.stopping import STOP
 
 
@@ -81,7 +81,7 @@ def _taken() -> _State:
         "warnings": (warnings.filters, warnings.showwarning),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
-        "others": others_state(),
+        "others": python_numpy_state(),
         "kernels": kernels(),
         "deferred": STOP.deferred,
     }
@@ -102,7 +102,7 @@ def _put(state: _State) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
-    go_on_with(state["others"])
+    restore_python_numpy(state["others"])
     choose_kernels(*state["kernels"])
     STOP.deferred = state["deferred"]
 

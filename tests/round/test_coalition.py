@@ -27,10 +27,10 @@ def test_who_is_asked() -> None:
     assert federation.asked(range(6), 0) == [0, 2, 5]
     assert federation.asked([1, 2, 3], 7) == [2]
     assert federation.asked([1, 3], 7) == []
-    assert federation.share == 0.5
+    assert federation.asked_share == 0.5
     drawn = Federation(participants=6, coalition=[5, 0, 2], participation=0.4, seed=3)
     assert {tuple(drawn.asked(range(6), number)) for number in range(50)} == {(0,), (2,), (5,)}
-    assert drawn.share == pytest.approx(1 / 6)
+    assert drawn.asked_share == pytest.approx(1 / 6)
     assert Federation(participants=6, coalition=[]).asked(range(6), 0) == []
     assert Federation(participants=2, adversaries=1, coalition=[2]).asked(range(3), 0) == [2]
 
@@ -92,9 +92,9 @@ def test_a_share_of_them_is_counted_once() -> None:
     """Rounded twice, the server would be told of another number than is asked."""
     for total, able, share in itertools.product((22, 35, 37), (15, 20), (0.25, 0.5, 0.75)):
         some = Federation(participants=total, coalition=[*range(able)], participation=share)
-        assert round(some.share * total) == len(some.asked(range(total), 3))
+        assert round(some.asked_share * total) == len(some.asked(range(total), 3))
     whole = Federation(participants=37, participation=0.75)
-    assert round(whole.share * 37) == len(whole.asked(range(37), 3))
+    assert round(whole.asked_share * 37) == len(whole.asked(range(37), 3))
 
 
 @pytest.mark.slow

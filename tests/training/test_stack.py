@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 from rffl_pl.datamodules.reading import Reader
 from rffl_pl.datamodules.rounds import Shard
-from rffl_pl.functional.streams import others_state, random_stream, untouched
+from rffl_pl.functional.streams import python_numpy_state, python_numpy_unchanged, random_stream
 from rffl_pl.models import CIFAR10CNN, MNISTCNN, Perceptron, TextCNN
 from rffl_pl.runs import RunFolder
 from rffl_pl.training.cohort import Cohort
@@ -254,11 +254,11 @@ def test_examples_that_draw_at_random() -> None:
     """Each draws from its participant's streams, Python's and NumPy's too, whoever trains beside it."""
     reader = Reader(Jittered(60), 0)
     examples: dict[int, Examples] = {i: Shard(reader, torch.arange(10 * i, 10 * i + 9), 4) for i in range(5)}
-    before = others_state()
+    before = python_numpy_state()
     network = seeded(lambda: Perceptron(2, 8, 2))
     one, other = (trained(network, sgd, examples, stacked=stacked)[0].weights for stacked in (False, True))
     torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
-    assert untouched(before)
+    assert python_numpy_unchanged(before)
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["in memory", "as they come"])

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from rffl_pl.errors import reason
 from rffl_pl.functional.fingerprints import changes, close, counts
-from rffl_pl.functional.streams import others_state, random_stream, untouched
+from rffl_pl.functional.streams import python_numpy_state, python_numpy_unchanged, random_stream
 from rffl_pl.training.layout import channels_last
 from rffl_pl.training.objective import Loss
 from rffl_pl.training.parameters import bind, flat_parameters, trainable
@@ -77,9 +77,9 @@ def _check_step(stack: Stack, network: nn.Module, x: Tensor, moved: bool) -> Non
     leaves = _two_of(stack, network, x)
     before = {name: (buffer, buffer._version) for name, buffer in stack.network.named_buffers()}
     counted = counts(stack.network)
-    outside = others_state()
+    outside = python_numpy_state()
     logits = stack.logits_by_name(leaves, torch.stack([x, x]))
-    if not untouched(outside):
+    if not python_numpy_unchanged(outside):
         raise NotStackableError("it draws random numbers of Python's or NumPy's, of which all would have the same")
     if changed := changes(counted, counts(stack.network)):
         raise NotStackableError(f"its {changed[0]} changes while it trains")
