@@ -33,11 +33,11 @@ GO_ON = "mend it and go on with --ckpt_path last"
 BY_ITSELF = "--config RUN/config.yaml --ckpt_path last, where RUN is the run's folder"
 """What goes on with a run whose folder who says it does not know: ``last`` alone may find another one of its name."""
 
-MOST = 2**31 - 1
+LARGEST_COUNT = 2**31 - 1
 """What no size of a run comes near, and every library can still count to."""
 
 
-def check_number(option: str, value: float | None, least: float, most: float = MOST, remedy: str = "") -> None:
+def check_number(option: str, value: float | None, least: float, most: float = LARGEST_COUNT, remedy: str = "") -> None:
     """See that a number lies in a range, whatever was given instead of one.
 
     Args:

@@ -17,7 +17,7 @@ from rffl_pl import launch
 from rffl_pl.configured import Configured
 from rffl_pl.errors import UserError, brief, check_share
 
-MOST = 1_000_000
+MOST_PARTICIPANTS = 1_000_000
 """Participants of a federation, honest and adversaries: each has a column in every table of a run."""
 
 
@@ -78,10 +78,10 @@ class Federation(Configured):
                 f"Expected --federation.participants to be at least 1, but got {participants}; leave it out for one "
                 "participant per rank."
             )
-        if honest + adversaries > MOST:
+        if honest + adversaries > MOST_PARTICIPANTS:
             raise UserError(
-                f"Expected at most {MOST} participants, but got --federation.participants {brief(honest)} and "
-                f"--federation.adversaries {brief(adversaries)}; a run keeps a model for each of them."
+                f"Expected at most {MOST_PARTICIPANTS} participants, but got --federation.participants {brief(honest)} "
+                f"and --federation.adversaries {brief(adversaries)}; a run keeps a model for each of them."
             )
         check_share("--federation.participation", participation, "1 is everybody in every round", within="(0, 1]")
         named = [] if coalition is None else [*coalition]

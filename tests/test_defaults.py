@@ -57,7 +57,7 @@ def test_what_the_documentation_says(constructor: Any, said: dict[str, Any]) -> 
 
 def test_numbers_that_no_option_changes() -> None:
     """README names them."""
-    assert (rounding.MULTIPLE, loggers.MOST, curves.FEW) == (16, 16, 12)
+    assert (rounding.MULTIPLE, loggers.MOST_LINES, curves.FEW) == (16, 16, 12)
 
 
 def test_guarded() -> None:

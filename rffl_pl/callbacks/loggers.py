@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from rffl_pl.callbacks.metrics_file import MetricsFile
 from rffl_pl.runs import Round, Summary
 
-MOST = 16
+MOST_LINES = 16
 """Up to so many participants W&B has a chart line for each; of more it has quantiles, and tables at the end."""
 
 
@@ -83,7 +83,7 @@ def log(loggers: Iterable[Logger], entry: Round, kept: int) -> None:
 def _log(logger: Logger, entry: Round) -> None:
     """To W&B without a step: whoever else logs to the same run advances its own, and it drops what comes with less."""
     if isinstance(logger, WandbLogger):
-        values = entry.digest() if len(entry.members) > MOST else entry.metrics()
+        values = entry.digest() if len(entry.members) > MOST_LINES else entry.metrics()
         logger.experiment.log({**values, "trainer/global_step": entry.number})
     else:
         logger.log_metrics(entry.metrics(), step=entry.number)
@@ -96,7 +96,7 @@ def end(loggers: Iterable[Logger], history: Sequence[Round], summary: Summary, p
             result = asdict(summary)
             numbers = {name: value for name, value in result.items() if not isinstance(value, list | dict)}
             logger.experiment.summary.update({**numbers, "result": result})
-            media = _pictures(pictures) | (_tables(history) if len(summary.examples) > MOST else {})
+            media = _pictures(pictures) | (_tables(history) if len(summary.examples) > MOST_LINES else {})
             if media:
                 logger.experiment.log({**media, "round": summary.rounds})
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rffl_pl.cli.process import importing
 from rffl_pl.errors import UserError, check_number, nearest
 from rffl_pl.studies import Study, results
-from rffl_pl.studies.study import CURVE_COLUMNS, RunWords, said
+from rffl_pl.studies.study import CURVE_COLUMNS, RunWords, place_text
 
 if TYPE_CHECKING:
     from rffl_pl.studies.cells import Cell, CellFolder
@@ -223,7 +223,7 @@ class Session:
 
     def _of_curves(self) -> Iterator[str]:
         """What is said of curves that no round had, and no place that was left out may have."""
-        everywhere = {said(cell.place) for cell in self.cells} >= {*map(said, self.study.places())}
+        everywhere = {place_text(cell.place) for cell in self.cells} >= {*map(place_text, self.study.places())}
         there = ", ".join(sorted(self.measured))
         for name in sorted({*self.study.curves} - self.measured if self.measured else ()):
             near = nearest(name, self.measured)

@@ -300,7 +300,7 @@ def _shown(
         )
     if others and not quiet:
         print(left_out(study, others), file=sys.stderr)
-    return shares.whole(study, fitting)
+    return shares.with_missing_shares(study, fitting)
 
 
 def check_alone(command: str) -> None:

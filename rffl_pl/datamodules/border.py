@@ -93,7 +93,7 @@ class Part:
                 f"every x of one shape, but {blamed} is not{why}; convert them in its dataset."
             ) from failure
         self._check_inputs(indices, x)
-        self._check_labels(indices, whole(y, f"{self.which} example", self.owner, indices))
+        self._check_labels(indices, whole_labels(y, f"{self.which} example", self.owner, indices))
 
     def _check_inputs(self, indices: Tensor, x: Tensor) -> None:
         if x.requires_grad:  # a second mini-batch of them would go back through what made them, which is gone by then
@@ -204,14 +204,14 @@ def labels_of(dataset: Dataset[Any], which: str, owner: str) -> Tensor:
     count = len(dataset)  # type: ignore[arg-type]  # map-style
     tensors = tensors_of(dataset)
     if tensors is not None and tensors[1].shape == (count,):
-        return whole(tensors[1], which, owner)
+        return whole_labels(tensors[1], which, owner)
     for candidate in (getattr(dataset, "targets", None), getattr(dataset, "labels", None)):
         try:
             labels = torch.as_tensor(candidate)
         except (TypeError, ValueError, RuntimeError):
             continue  # names of classes, say
         if labels.shape == (count,) and _read_alike(labels, dataset):
-            return whole(labels, which, owner)
+            return whole_labels(labels, which, owner)
     try:
         with Stream(0):  # they may draw at random: the run's own stream stays
             numbers = [_number(dataset[i][1]) for i in range(count)]
@@ -221,7 +221,7 @@ def labels_of(dataset: Dataset[Any], which: str, owner: str) -> Tensor:
         raise UserError(
             f"Expected every {which} of {owner} to be a pair (x, y) with y a class number, but got {reason(error)}."
         ) from error
-    return whole(torch.tensor(numbers), which, owner)
+    return whole_labels(torch.tensor(numbers), which, owner)
 
 
 def _read_alike(labels: Tensor, dataset: Dataset[Any]) -> bool:
@@ -271,7 +271,7 @@ def groups_of(given: Any, count: int, owner: str) -> Tensor | None:
     return groups
 
 
-def whole(labels: Tensor, which: str, owner: str, indices: Tensor | None = None) -> Tensor:
+def whole_labels(labels: Tensor, which: str, owner: str, indices: Tensor | None = None) -> Tensor:
     """Labels ``[n]`` as int64; ``which``, ``owner`` and ``indices`` are how their examples are called.
 
     Raises:

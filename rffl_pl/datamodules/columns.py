@@ -24,7 +24,7 @@ GAPS = ("", "?", "na", "n/a", "nan", "none", "null")
 _OTHER_NUMBER = re.compile(r"\(?[-+\u2212]?\d+([.,\s'\u2019]\d+)*\s?%?\)?")
 """A number as a table for readers has it: with a decimal comma, marks between thousands, in brackets, in per cent."""
 
-MOST = 100
+MOST_CATEGORIES = 100
 """So many different texts are categories unasked; a column with more is rather a name or an identifier."""
 
 
@@ -265,11 +265,11 @@ def _column(name: str, values: Sequence[str], rows: Sequence[Row], category: boo
             f"Expected numbers in column {name} as 1234.5, but {_where(said[0], values, rows)} has {said[0]!r}; write "
             f"them so, or say with --data.categories {listed(name)} that each is a category."
         )
-    if not category and len(texts) > MOST:
+    if not category and len(texts) > MOST_CATEGORIES:
         raise UserError(
-            f"Expected numbers in column {name}, or at most {MOST} different texts, but there are {len(texts)}, "
-            f"{texts[0]!r} in {_where(texts[0], values, rows)} for one; leave it out with --data.leave_out "
-            f"{listed(name)}, or say with --data.categories {listed(name)} that each is a category."
+            f"Expected numbers in column {name}, or at most {MOST_CATEGORIES} different texts, but there are "
+            f"{len(texts)}, {texts[0]!r} in {_where(texts[0], values, rows)} for one; leave it out with "
+            f"--data.leave_out {listed(name)}, or say with --data.categories {listed(name)} that each is a category."
         )
     return Categories(name, tuple(sorted(texts, key=by_number)))
 

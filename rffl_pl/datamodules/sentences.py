@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from rffl_pl.datamodules.border import whole
+from rffl_pl.datamodules.border import whole_labels
 
 PADDING = 0
 
@@ -34,7 +34,7 @@ class Sentences(Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, ids: Sequence[Sequence[int]], labels: Sequence[int], places: Sequence[str] = ()) -> None:
         self.tokens = [torch.tensor(sentence, dtype=torch.int64) for sentence in ids]
         self.lengths = torch.tensor([len(sentence) for sentence in ids], dtype=torch.int64)
-        self.labels = whole(torch.as_tensor(list(labels)), "sentence", "the text")
+        self.labels = whole_labels(torch.as_tensor(list(labels)), "sentence", "the text")
         self.places = places
 
     def __len__(self) -> int:

@@ -26,9 +26,18 @@ from rffl_pl.runs.circumstances import circumstances
 from rffl_pl.runs.facts import rounds_asked
 from rffl_pl.runs.folder import newest_result
 from rffl_pl.runs.written import code
-from rffl_pl.studies.own import WHERE_DATA_LIES, code_behind, contained, digest_of, of_package, own_in, source_of, whole
+from rffl_pl.studies.own import (
+    WHERE_DATA_LIES,
+    code_behind,
+    contained,
+    digest_of,
+    of_package,
+    own_in,
+    path_digest,
+    source_of,
+)
 from rffl_pl.studies.settings import settings_digest
-from rffl_pl.studies.study import Place, Study, said
+from rffl_pl.studies.study import Place, Study, place_text
 
 Settings = dict[str, Any]
 Resolve = Callable[[list[str]], Settings]
@@ -65,7 +74,7 @@ class Cell:
     own: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{said(self.place)} seed={self.seed}"
+        return f"{place_text(self.place)} seed={self.seed}"
 
 
 def cells_of(
@@ -89,20 +98,20 @@ def cells_of(
     """
     asked = ["--trainer.max_epochs", str(rounds), "--trainer.max_steps", "-1"] if rounds is not None else []
     known: dict[str, Place] = {}
-    within = functools.cache(whole)  # which most places name
+    within = functools.cache(path_digest)  # which most places name
     cells = []
     for place in study.places(only):
         words = [*study.words(place), *asked]
         try:
             settings = resolve(words)
         except UserError as mistake:
-            raise UserError(f"Expected a run at {said(place)} of {study.name}, but: {mistake}") from mistake
+            raise UserError(f"Expected a run at {place_text(place)} of {study.name}, but: {mistake}") from mistake
         matter = _matter(settings)
         base = digest_of(matter, code(), torch.__version__)
         if base in known:
             raise UserError(
-                f"Expected every cell of {study.name} to be another run, but {said(known[base])} and {said(place)} "
-                "have the same settings; exclude one of them."
+                f"Expected every cell of {study.name} to be another run, but {place_text(known[base])} and "
+                f"{place_text(place)} have the same settings; exclude one of them."
             )
         known[base] = place
         _check_players(study, settings)

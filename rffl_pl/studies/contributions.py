@@ -12,7 +12,7 @@ from rffl_pl.errors import UserError
 from rffl_pl.federation import NOBODY
 from rffl_pl.studies.derived import Derived, and_more, by_label
 from rffl_pl.studies.results import PLAYED, Row
-from rffl_pl.studies.study import COALITION, Study, said
+from rffl_pl.studies.study import COALITION, Study, place_text
 from rffl_pl.studies.tables import OF, measured
 
 Worth = Mapping[frozenset[int], float]
@@ -85,7 +85,7 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Derived
     found = by_label(measured(rows, measure), columns, COALITION)
     whole = {where: groups for where, groups in found.items() if len(groups) == all_groups}
     partial = [
-        f"{said(dict(zip(columns, where, strict=True)))}, which has {len(groups)} of {all_groups} coalitions"
+        f"{place_text(dict(zip(columns, where, strict=True)))}, which has {len(groups)} of {all_groups} coalitions"
         for where, groups in found.items()
         if where not in whole
     ]
@@ -100,11 +100,11 @@ def added(study: Study, rows: Sequence[Row], kind: str, measure: str) -> Derived
         worth = {_group(label): fmean(several) for label, several in groups.items()}
         place = dict(zip(columns, where, strict=True))
         what = {"measure": f"{kind}{OF}{measure}", "value": repr(_WAYS[kind](worth, player))}
-        values.append(place | {"cell": said(place), "participant": f"{player}", "role": "all"} | what)
+        values.append(place | {"cell": place_text(place), "participant": f"{player}", "role": "all"} | what)
     for row in rows:
         place = {column: row[column] for column in columns}
         if row["measure"] == PLAYED and tuple(place.values()) in whole:
-            values.append(row | {"cell": said(place), "participant": "0"})
+            values.append(row | {"cell": place_text(place), "participant": "0"})
     players: dict[str, list[str]] = {f"{player}": [] for player in range(study.players)}
     axes = {"participant": players} | {axis: study.axes[axis] for axis in others}
     left_out = f"Left out: {partial[0]}{and_more(partial)}; run the study again." if partial else None

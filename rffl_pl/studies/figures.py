@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rffl_pl.errors import UserError
-from rffl_pl.studies.study import said
+from rffl_pl.studies.study import place_text
 from rffl_pl.studies.tables import Table, caption
 from rffl_pl.studies.within import ADVERSARY, PARTICIPANT, ROUND
 
@@ -81,7 +81,7 @@ def _drawn(shown: Sequence[Table], axes: Sequence[str]) -> Figure:
         panel.set_xlabel(axes[0])
         if panel.get_subplotspec().is_first_col():
             panel.set_ylabel(textwrap.fill(shown[0].title(), 36))
-        panel.set_title(textwrap.fill(said(table.rest), 44), loc="left", fontsize=9)
+        panel.set_title(textwrap.fill(place_text(table.rest), 44), loc="left", fontsize=9)
     for panel in panels[len(shown) :]:
         panel.set_visible(False)
     told = textwrap.fill(caption(shown, effects=False) + ".", round(15 * figure.get_figwidth()))

@@ -37,7 +37,7 @@ def digest_of(*parts: Any) -> str:
 
 def named_in(words: Sequence[str]) -> list[str]:
     """Digests of a user's own classes and files that words name; of the package's own there are none."""
-    return [digest for _, digest in _digests(words, whole)]
+    return [digest for _, digest in _digests(words, path_digest)]
 
 
 def own_in(words: Sequence[str], within: Callable[[Path], str] | None = None) -> dict[str, str]:
@@ -45,10 +45,10 @@ def own_in(words: Sequence[str], within: Callable[[Path], str] | None = None) ->
 
     Args:
         words: Of a command line.
-        within: The digest of a file or folder, `whole` by default.
+        within: The digest of a file or folder, `path_digest` by default.
     """
     named = ((option, said) for option, said in _options(words) if _is_configuration(option, said))
-    return {said: digest_of(_content(said)) for _, said in named} | dict(_digests(words, within or whole))
+    return {said: digest_of(_content(said)) for _, said in named} | dict(_digests(words, within or path_digest))
 
 
 def changed(words: Sequence[str], before: Mapping[str, str]) -> list[str]:
@@ -157,12 +157,12 @@ def _within(option: str, value: Any) -> Iterator[tuple[str, str]]:
         yield option, value
 
 
-def whole(path: Path) -> str:
+def path_digest(path: Path) -> str:
     """A digest of what lies in a file, or of a folder's `_listing`."""
     return _listing(path.resolve()) if path.is_dir() else content_of(path)
 
 
-def contained(option: str, said: str, published: bool, within: Callable[[Path], str] = whole) -> str | None:
+def contained(option: str, said: str, published: bool, within: Callable[[Path], str] = path_digest) -> str | None:
     """A digest of what lies in the file that an option names, of the data also in the folder; None if it names none.
 
     So may several files, where each participant has its own, ``train_{participant}.csv``. Into folders that other

@@ -26,7 +26,7 @@ def of_nothing(most: float | None, gain: float | None) -> float | None:
     return math.inf if most > 0 else 0.0
 
 
-def whole(study: Study, rows: list[Row]) -> list[Row]:
+def with_missing_shares(study: Study, rows: list[Row]) -> list[Row]:
     """Results with a share of every run that has adversaries: without, a mean would be of the others alone."""
     known = [*zip(which_of(study, rows), rows, strict=True)]
     most, gain, shares = (

@@ -254,7 +254,7 @@ def lies_in(place: Mapping[str, str], named: Mapping[str, Iterable[str]]) -> boo
     return all(place[axis] in labels for axis, labels in named.items())
 
 
-def said(place: Mapping[str, str]) -> str:
+def place_text(place: Mapping[str, str]) -> str:
     """``server=RFFL split=UNI``."""
     return " ".join(f"{axis}={label}" for axis, label in place.items())
 

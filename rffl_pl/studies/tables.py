@@ -12,7 +12,7 @@ from functools import cached_property
 from rffl_pl.errors import UserError, nearest
 from rffl_pl.studies.estimate import Estimate, mean_difference, mean_of, value_of
 from rffl_pl.studies.results import PLAYED, Row, which_of
-from rffl_pl.studies.study import Place, Study, said
+from rffl_pl.studies.study import Place, Study, place_text
 from rffl_pl.studies.within import ROUND, WITHIN
 
 _SHARES = (
@@ -88,7 +88,7 @@ class Table:
 
     def caption(self) -> str:
         """What is shown: measure, interval, number of seeds and rounds, and at which place."""
-        return caption([self]) + (f"; {said(self.rest)}" if self.rest else "") + "."
+        return caption([self]) + (f"; {place_text(self.rest)}" if self.rest else "") + "."
 
     @cached_property
     def _most(self) -> int:
@@ -144,7 +144,7 @@ def caption(shown: Sequence[Table], *, effects: bool = True) -> str:
 
 def _tuning(shown: Sequence[Table]) -> str:
     """How labels were chosen, and which: of each table, where they differ."""
-    places = {table.tuning: said(table.rest) for table in shown if table.tuning}
+    places = {table.tuning: place_text(table.rest) for table in shown if table.tuning}
     return "".join(f"; {tuning}" + (f" ({place})" if len(places) > 1 else "") for tuning, place in places.items())
 
 

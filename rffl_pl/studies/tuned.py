@@ -9,7 +9,7 @@ from statistics import fmean
 
 from rffl_pl.errors import UserError
 from rffl_pl.studies.results import Row
-from rffl_pl.studies.study import Place, Study, lies_in, said
+from rffl_pl.studies.study import Place, Study, lies_in, place_text
 from rffl_pl.studies.tables import WORST, Table, measured
 from rffl_pl.studies.worst import worst_over
 
@@ -187,4 +187,4 @@ def _is_end(label: str, tried: Sequence[str]) -> bool:
 
 def _some(places: Sequence[Place]) -> str:
     others = f" and {len(places) - 3} more" if len(places) > 3 else ""
-    return "; ".join(map(said, places[:3])) + others
+    return "; ".join(map(place_text, places[:3])) + others

@@ -9,7 +9,7 @@ from statistics import fmean
 from rffl_pl.errors import UserError
 from rffl_pl.studies.derived import Derived, and_more, by_label
 from rffl_pl.studies.results import PLAYED, Row
-from rffl_pl.studies.study import Study, said
+from rffl_pl.studies.study import Study, place_text
 from rffl_pl.studies.tables import WORST, measured
 
 _LOWER = (
@@ -46,7 +46,7 @@ def worst_over(study: Study, rows: Sequence[Row], axis: str, measure: str) -> De
     for where, found in by_label(valued, columns, axis).items():
         place = dict(zip(columns, where, strict=True))
         if not _wanted(study, place, axis, there) <= found.keys():
-            partial.append(said(place))
+            partial.append(place_text(place))
             continue
         value = pick(fmean(values) for values in found.values())
         about = {"measure": f"{measure}{WORST}{axis}", "value": repr(value), "participant": "", "role": "all"}
@@ -72,4 +72,4 @@ def _wanted(study: Study, place: Mapping[str, str], axis: str, there: set[str]) 
 
 def _cell(row: Mapping[str, str], columns: Sequence[str]) -> str:
     """What stands for a cell where several are one."""
-    return said({column: row[column] for column in columns})
+    return place_text({column: row[column] for column in columns})

@@ -19,7 +19,7 @@ import wandb
 from pydantic import BaseModel, ValidationError, model_validator
 from wandb.proto.wandb_internal_pb2 import Record
 
-from rffl_pl.callbacks.loggers import MOST
+from rffl_pl.callbacks.loggers import MOST_LINES
 from rffl_pl.cli.mistakes import sentence
 from tests.conftest import QUICK, Ended, only_run
 
@@ -344,23 +344,23 @@ def test_of_many_participants_there_are_quantiles_and_tables(
     offline: Callable[..., tuple[Path, list[Record]]],
 ) -> None:
     """Fewer than 100 numbers per round and none of a single one, in W&B alone; tables have everybody's."""
-    sizes = ("--federation.participants", MOST, "--data.examples_per_participant", 20, "--trainer.max_epochs", 2)
+    sizes = ("--federation.participants", MOST_LINES, "--data.examples_per_participant", 20, "--trainer.max_epochs", 2)
     folder, every = offline(*sizes, *QUICK[2:])
     with (folder.parent.parent / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     for entry, row in zip(history(every), rows, strict=True):
         assert not [name for name in entry if "participant_" in name]
         assert len(entry) < 100
-        known = [float(row[f"accuracy/participant_{i}"]) for i in range(MOST)]
+        known = [float(row[f"accuracy/participant_{i}"]) for i in range(MOST_LINES)]
         assert entry["accuracy/honest_median"] == pytest.approx(statistics.median(known))
         assert entry["accuracy/honest_highest"] == pytest.approx(max(known))
-        assert entry["accuracy/adversaries_mean"] == pytest.approx(float(row[f"accuracy/participant_{MOST}"]))
-        assert entry["honest_members"] == MOST
+        assert entry["accuracy/adversaries_mean"] == pytest.approx(float(row[f"accuracy/participant_{MOST_LINES}"]))
+        assert entry["honest_members"] == MOST_LINES
         assert {"reputation/honest_median", "reputation/adversaries_mean", "adversary_members"} <= entry.keys()
     tables, _ = media(every)
     assert {"tables/accuracy", "tables/reputation", "tables/bytes_up"} <= tables.keys()
     table = json.loads((folder / "files" / tables["tables/reputation"]["path"]).read_text())
-    assert table["columns"] == ["round", *(f"participant_{i}" for i in range(MOST + 1))]
+    assert table["columns"] == ["round", *(f"participant_{i}" for i in range(MOST_LINES + 1))]
     for line, row in zip(table["data"], rows, strict=True):
         assert line == pytest.approx(
             [float(row[name if name == "round" else f"reputation/{name}"]) for name in table["columns"]]
@@ -369,8 +369,15 @@ def test_of_many_participants_there_are_quantiles_and_tables(
 
 def test_sixteen_participants_have_a_line_each(offline: Callable[..., tuple[Path, list[Record]]]) -> None:
     """The most that W&B has everybody's own values of."""
-    sizes = ("--federation.participants", MOST - 1, "--data.examples_per_participant", 20, "--trainer.max_epochs", 1)
+    sizes = (
+        "--federation.participants",
+        MOST_LINES - 1,
+        "--data.examples_per_participant",
+        20,
+        "--trainer.max_epochs",
+        1,
+    )
     _, every = offline(*sizes, *QUICK[2:])
     (entry,) = history(every)
-    assert all(f"accuracy/participant_{i}" in entry for i in range(MOST))
+    assert all(f"accuracy/participant_{i}" in entry for i in range(MOST_LINES))
     assert len(of_kind(every, "history")) == 1

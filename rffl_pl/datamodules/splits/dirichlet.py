@@ -17,7 +17,7 @@ ALPHA = 0.5
 DRAWS = 1000
 """So often is drawn for a least shard: seconds."""
 
-MOST = 1e300
+LARGEST_ALPHA = 1e300
 """An alpha beyond which the draws of many participants have no finite sum."""
 
 UNDERFLOW = 1e-300
@@ -69,8 +69,10 @@ def check_alpha(option: str, alpha: float) -> None:
     Raises:
         UserError: If it is not positive, or beyond all sense.
     """
-    if not 0 < alpha <= MOST:
-        raise UserError(f"Expected {option} to be positive and at most {MOST:g}, but got {alpha}; try {ALPHA}.")
+    if not 0 < alpha <= LARGEST_ALPHA:
+        raise UserError(
+            f"Expected {option} to be positive and at most {LARGEST_ALPHA:g}, but got {alpha}; try {ALPHA}."
+        )
 
 
 def dirichlet(
