@@ -86,9 +86,9 @@ class Table:
         """
         doing = f"give a participant its {what}"
         with self.drawing(what, participant, round_index), of_server(server, doing, round_index):
-            before = server.drawn(self.exchange.device)
+            before = server.stream_positions(self.exchange.device)
             yield
-            server.check_drawn(doing, before, self.exchange.device)
+            server.check_nothing_drawn(doing, before, self.exchange.device)
 
 
 def of_server(server: Server, doing: str, round_index: int) -> AbstractContextManager[None]:

@@ -328,11 +328,11 @@ class Server(ParticipantSide, ABC):
                 participants=len(self.members),
                 dimension=sum(self.layers),
                 coordinates=self.coordinates,
-                combining=lambda: drawn.append(self.drawn(uploads[0].device)),
+                combining=lambda: drawn.append(self.stream_positions(uploads[0].device)),
             )
         )
         if drawn:
-            self.check_drawn("combine uploads", drawn[0], uploads[0].device)
+            self.check_nothing_drawn("combine uploads", drawn[0], uploads[0].device)
         if not isinstance(verdict, Verdict):
             raise UserError(f"Expected rule of {self.given_as} to return a Verdict, but got {type(verdict).__name__}.")
         self._check_verdict(verdict)
@@ -356,11 +356,11 @@ class Server(ParticipantSide, ABC):
         """What a rule draws from in a round, counted from 0: the same on every rank and after an interruption."""
         return torch.Generator().manual_seed((self._task_seed + number) % 2**63)
 
-    def drawn(self, device: torch.device) -> bytes:
+    def stream_positions(self, device: torch.device) -> bytes:
         """Where the random streams are, if only some coordinates are here; else nothing."""
         return drawn_so_far(device) if 0 < self.coordinates.size < sum(self.layers) else b""
 
-    def check_drawn(self, doing: str, before: bytes, device: torch.device) -> None:
+    def check_nothing_drawn(self, doing: str, before: bytes, device: torch.device) -> None:
         """See that nothing was drawn while a part of a vector was made: all ranks would draw the same for their parts.
 
         Args:
@@ -371,7 +371,7 @@ class Server(ParticipantSide, ABC):
         Raises:
             UserError: If something was.
         """
-        if self.drawn(device) != before:
+        if self.stream_positions(device) != before:
             raise UserError(
                 f"Expected {self.answerable.given_as} to {doing} without drawing at random under --exchange "
                 "sharded, where every rank would draw the same numbers for other coordinates, but it draws; give "
