@@ -191,6 +191,7 @@ class Session:
         """Run what has no result; returns the exit code: 1 if a cell failed, 130 if the user interrupted."""
         if self.left:
             results.keep(self.study, self.file, [])  # now: not after hours of running
+        moved = self._move()
         print(
             f"{self.study.name}: {_count(self.cells, 'cell')}, {len(self.cells) - len(self.left)} of them finished",
             flush=True,
@@ -205,7 +206,7 @@ class Session:
             return 130
         finally:
             signal.signal(signal.SIGTERM, before)
-            if rows := self._keep(self.cells):
+            if rows := self._keep(self.cells) or moved:
                 print(f"results: {self.file} ({rows} rows)", flush=True)
         if offline := self._offline():
             print(offline, flush=True)
@@ -281,17 +282,28 @@ class Session:
                 print(f"[{number}/{total}] {cell}: {done}{ahead}", flush=True)
         return failed
 
+    def _move(self) -> int:
+        """Have results lie where the study has their cells or words now, before others take the places they have.
+
+        Returns:
+            How many rows there are then, 0 if none moved.
+        """
+        from rffl_pl.studies.settings import places_by_words
+
+        gone = [cell for cell in self.cells if cell.digest in self.seconds and self._folder(cell).finished() is None]
+        places = places_by_words(self.study)
+        results.move(self.study, results.curves_beside(self.file), gone, places, CURVE_COLUMNS)
+        return results.move(self.study, self.file, gone, places)
+
     def _keep(self, cells: Sequence[Cell]) -> int:
         """Add what the folders of cells have to the results; returns how many rows there are then, 0 if none came."""
         begun = time.monotonic()
         rows: list[results.Row] = []
         curves: list[results.Row] = []
-        finished, gone = [], []
+        finished = []
         for cell in cells:
             folder = self._folder(cell)
             run = folder.finished()
-            if run is None and cell.digest in self.seconds:
-                gone.append(cell)
             if run is not None:
                 finished.append(cell)
                 rows += results.rows_of(self.study.name, cell, run.summary(), folder.record())
@@ -299,8 +311,6 @@ class Session:
                     rounds = run.rounds()
                     curves += results.curves_of(self.study, cell, rounds)
                     self.measured.update(name for entry in rounds for name in (*entry.measures, *entry.numbers))
-        rows += results.moved(self.study, self.file, gone)
-        curves += results.moved(self.study, results.curves_beside(self.file), gone, CURVE_COLUMNS)
         if curves or (self.study.curves and finished):
             results.keep_curves(self.study, self.file, curves, finished)
         elif ran := [cell for cell in finished if cell.digest in self._ran]:

@@ -233,8 +233,9 @@ def keep(
 ) -> int:
     """Add rows to the results; those of the same place, seed and rounds give way.
 
-    So do rows of the same cells at other places, which are labels that meant these cells before. Nothing else is lost:
-    rows at places that the study no longer has come last, for its file may name them again.
+    So do rows of the same cells at other places, which are labels that meant these cells before; whoever lies where
+    such a cell moves to takes the place that it leaves. Nothing else is lost: rows at places that the study no longer
+    has come last, for its file may name them again.
 
     Args:
         study: The study.
@@ -258,10 +259,7 @@ def keep(
         with (file.parent / ".lock").open("w") as lock:
             locked(lock, math.inf)  # another process of the same study
             before = every(study, file, columns) if file.exists() else []
-            renamed = {row["cell"] for row in new if row["cell"]}
-            known = zip(before, which_of(study, before), strict=True)
-            kept = [row for row, which in known if which not in fresh and row["cell"] not in renamed]
-            rows = _sorted(study, [*kept, *new])
+            rows = _sorted(study, [*_beside(study, before, new, fresh), *new])
             _write(file, header, rows)
             return len(rows)
     except OSError as error:
@@ -273,6 +271,24 @@ def keep(
         from rffl_pl.runs.durable import why_not_written  # torch is imported by what needs it alone
 
         raise UserError(f"Expected {file} to be a file that can be written, but {why_not_written(error)}.") from error
+
+
+def _beside(
+    study: Study, before: Sequence[Row], new: Sequence[Row], fresh: Collection[tuple[str, ...]]
+) -> Iterator[Row]:
+    """What stays beside new rows, some of it at the place that a cell of these leaves."""
+    now = {row["cell"]: which for row, which in zip(new, which_of(study, new), strict=True) if row["cell"]}
+    known = zip(before, which_of(study, before), strict=True)
+    origins = {now[row["cell"]]: which for row, which in known if now.get(row["cell"], which) != which}
+    left = {*origins.values()}
+    for row, which in zip(before, which_of(study, before), strict=True):
+        if row["cell"] in now or which in left:
+            continue
+        where = which
+        while where in origins:  # where one came from, another one may have moved to
+            where = origins[where]
+        if where not in fresh:
+            yield row if where == which else row | dict(zip(study.axes, where, strict=False))
 
 
 def _write(file: Path, header: Sequence[str], rows: Iterable[Row]) -> None:
@@ -317,12 +333,50 @@ def rows_by_cell(cells: Iterable[Cell], rows: Sequence[Row], any_code: bool) -> 
     return found
 
 
+def move(
+    study: Study,
+    file: Path,
+    cells: Iterable[Cell],
+    places: Mapping[str, Sequence[tuple[str, ...]]],
+    columns: Sequence[str] = COLUMNS,
+) -> int:
+    """Have rows lie where the study has their cells now, or else their words.
+
+    Args:
+        study: The study.
+        file: Where they are kept.
+        cells: Those whose rows are looked for, whatever words they were run with.
+        places: Labels by words, as rows have these in their column of settings.
+        columns: `COLUMNS`, or `CURVE_COLUMNS` of the file of every round.
+
+    Returns:
+        How many rows there are then, 0 if none moved.
+    """
+    count = 0
+    if rows := moved(study, file, cells, columns):
+        count = keep(study, file, rows, columns)
+    if rows := _relabelled(study, file, places, columns):
+        count = keep(study, file, rows, columns)
+    return count
+
+
 def moved(study: Study, file: Path, cells: Iterable[Cell], columns: Sequence[str] = COLUMNS) -> list[Row]:
     """The rows of cells that lie at another label, or with other words, than the study has now, as it has them."""
     now = {cell.digest: cell.place | {"settings": cell.settings} for cell in cells}
     kept = every(study, file, columns) if now and file.is_file() else []
     there = [row for row in kept if row["cell"] in now]
     return [row | now[row["cell"]] for row in there if not now[row["cell"]].items() <= row.items()]
+
+
+def _relabelled(
+    study: Study, file: Path, places: Mapping[str, Sequence[tuple[str, ...]]], columns: Sequence[str]
+) -> list[Row]:
+    """The rows that were run with words that another place has now, as it has them, unless it has such rows itself."""
+    kept = every(study, file, columns) if file.is_file() else []
+    lie = list(zip(kept, places_of(study, kept), [places.get(row["settings"], ()) for row in kept], strict=True))
+    away = [row | study.place(homes[0]) for row, place, homes in lie if homes and place not in homes]
+    there = {*which_of(study, [row for row, place, homes in lie if place in homes])}
+    return [row for row, which in zip(away, which_of(study, away), strict=True) if which not in there]
 
 
 def _values(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:

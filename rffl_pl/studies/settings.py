@@ -67,6 +67,15 @@ def _what(said: Any) -> Any:
     return [_what(item) for item in said] if isinstance(said, list) else said
 
 
+def places_by_words(study: Study) -> dict[str, list[tuple[str, ...]]]:
+    """The labels of places by what their words say now, in each way that results have kept that."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for place in study.places():
+        for digest in _digests(study, place):
+            found.setdefault(digest, []).append(tuple(place.values()))
+    return found
+
+
 def of_today(study: Study, rows: Iterable[Row]) -> tuple[list[Row], int]:
     """The rows that were run with the words that the study has now, and how many runs had others.
 

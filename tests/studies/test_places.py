@@ -366,6 +366,60 @@ def test_a_label_that_means_another_cell_now(tmp_path: Path) -> None:
         ]
 
 
+def test_who_lies_where_a_cell_moves_to(tmp_path: Path) -> None:
+    """Results that no run replaced are deleted: those of the place that a label's new name had, which keep theirs."""
+    read = Study.read(study(tmp_path, TEXT))
+    file = tmp_path / "results.csv"
+    before = [row("RFFL", "UNI", "0.1"), row("RFFL", "POW", "0.2"), row("FedAvg", "POW", "0.3")]
+    results.keep(read, file, [one | {"cell": cell} for one, cell in zip(before, "abc", strict=True)])
+    results.keep(read, file, [row("RFFL", "POW", "0.1") | {"cell": "a"}])  # and b lay there
+    assert [(one["split"], one["cell"]) for one in rows(file)] == [("UNI", "b"), ("POW", "a"), ("POW", "c")]
+    moved = [row("FedAvg", "POW", "0.1") | {"cell": "a"}, row("RFFL", "POW", "0.2") | {"cell": "b"}]
+    results.keep(read, file, moved)  # and c takes the place that is left in the end
+    assert [(one["server"], one["split"], one["cell"]) for one in rows(file)] == [
+        ("RFFL", "UNI", "c"),
+        ("RFFL", "POW", "b"),
+        ("FedAvg", "POW", "a"),
+    ]
+    results.keep(read, file, [row("RFFL", "UNI", "0.4") | {"cell": "d"}])  # of a run
+    assert [one["cell"] for one in rows(file)] == ["d", "b", "a"]
+
+
+@pytest.mark.parametrize("any_code", [False, True])
+@pytest.mark.parametrize("only", [{}, {"server": {"mine"}}])
+def test_results_of_words_that_have_another_label(tmp_path: Path, any_code: bool, only: dict[str, set[str]]) -> None:
+    """A label that is given to other words takes the results of its old ones with it when these are run."""
+    when_run = []
+
+    def run(words: list[str]) -> None:
+        when_run.append([one["server"] for one in rows(file)])
+        raise UserError("no need to train")
+
+    servers = "FedAvg: --server FedAvg, mine: --server Median"
+    text = f"name: own\nbase: {DIGITS} --trainer.max_epochs 2\naxes: {{server: {{{servers}}}}}\ncurves: [accuracy]\n"
+    before = Study.read(study(tmp_path, text))
+    file, machine = tmp_path / "results.csv", Machine.given(tmp_path, run, 1, None, 1)
+    cells = Session.of(before, {}, None, machine, file).cells
+    old = [
+        {"server": cell.place["server"], "seed": "1", "rounds": "2", "measure": "accuracy_mean", "value": "0.5"}
+        | {"settings": cell.settings, "cell": cell.digest[:: -1 if any_code else 1], "seconds": "3"}
+        for cell in cells
+    ]
+    for one in old:
+        results.keep(before, file, [one])
+        results.keep_curves(before, file, [one | {"round": "1"}])
+    now = servers.replace("mine: ", "mine: --server TrimmedMean, mine v1: ")
+    after = Study.read(study(tmp_path, text.replace(servers, now)))
+    Session.of(after, only, None, machine, file, any_code).play()
+    assert when_run == [["FedAvg", "mine v1"]]
+    swapped = Study.read(study(tmp_path, text.replace(servers, "FedAvg: --server Median, mine: --server FedAvg")))
+    Session.of(swapped, only, None, machine, file, any_code).play()
+    for kept in (file, results.curves_beside(file)):
+        assert {one["server"]: one["settings"] for one in rows(kept)} == {
+            label: settings_digest(swapped, {"server": label}) for label in ("FedAvg", "mine")
+        }
+
+
 def test_results_without_a_folder_lie_where_their_cell_does_now(tmp_path: Path) -> None:
     """What a renamed label has is told at the old one, or with the words that this had; or what never moved is told."""
     read = Study.read(study(tmp_path, TEXT))
@@ -388,6 +442,17 @@ def test_results_without_a_folder_lie_where_their_cell_does_now(tmp_path: Path) 
         ["FedAvg", "UNI", "today", "c", "0.3"],  # whose words alone are others
         ["RFFL", "UNI", "today", "d", "0.4"],
     ]
+
+
+def test_labels_of_the_same_words_keep_their_results(tmp_path: Path) -> None:
+    """Who has not yet written what tells places apart finds the results of all at one of them."""
+    read = Study.read(study(tmp_path, TEXT.replace("--server FedAvg", '""')))
+    before = [row(server, "POW", "0.1") | {"settings": "today", "cell": server} for server in ("RFFL", "FedAvg")]
+    results.keep(read, tmp_path / "results.csv", before[:1])
+    places = {"today": [("FedAvg", "POW"), ("RFFL", "POW")]}
+    assert results.move(read, tmp_path / "results.csv", [], places) == 0
+    assert results.move(read, tmp_path / "results.csv", [], {"today": places["today"][:1]}) == 1
+    assert [one["server"] for one in rows(tmp_path / "results.csv")] == ["FedAvg"]
 
 
 def test_rows_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
