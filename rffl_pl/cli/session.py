@@ -345,14 +345,20 @@ class Session:
             seconds = self.seconds.get(cell.digest)
             state = self._to_run(cell) if seconds is None else f"finished in {seconds:.1f} s"
             print(f"{cell}: {cell.rounds} rounds, {state}")
-        # Not the first: that may be the coalition of nobody, in which nobody trains.
-        each, how = self._estimate(self.left[len(self.left) // 2]) if self.left else (0.0, "")
-        total = each * math.ceil(len(self.left) / self.machine.jobs)
-        much = f", about {_time(total)} with --jobs {self.machine.jobs}{how}" if self.left else ""
-        print(f"{_count(self.cells, 'cell')}, {len(self.left)} to run{much}")
+        print(f"{_count(self.cells, 'cell')}, {len(self.left)} to run{self._ahead() if self.left else ''}")
         if self.machine.pack > 1 and self.left:
             print(f"{self._packs()}; the time is that of cells alone")
         return 0
+
+    def _ahead(self) -> str:
+        """About how long those take that have no result, or why nobody knows."""
+        able = [cell for cell in self.left if "failed" not in self._folder(cell).record()] or self.left
+        try:
+            each, how = self._estimate(able[len(able) // 2])  # not the first, which may be the coalition of nobody
+        except UserError as mistake:
+            return f"; how long is not known: {mistake}"
+        total = each * math.ceil(len(self.left) / self.machine.jobs)
+        return f", about {_time(total)} with --jobs {self.machine.jobs}{how}"
 
     def _to_run(self, cell: Cell) -> str:
         failed = self._folder(cell).record().get("failed")

@@ -13,7 +13,7 @@ from rffl_pl.cli.session import Machine, Session
 from rffl_pl.errors import UserError
 from rffl_pl.runs import Round, RunFolder
 from rffl_pl.studies import play, results
-from rffl_pl.studies.cells import Cell
+from rffl_pl.studies.cells import Cell, CellFolder
 from rffl_pl.studies.own import digest_of
 from rffl_pl.studies.settings import left_out, of_today, settings_digest
 from rffl_pl.studies.study import Study
@@ -453,6 +453,32 @@ def test_labels_of_the_same_words_keep_their_results(tmp_path: Path) -> None:
     assert results.move(read, tmp_path / "results.csv", [], places) == 0
     assert results.move(read, tmp_path / "results.csv", [], {"today": places["today"][:1]}) == 1
     assert [one["server"] for one in rows(tmp_path / "results.csv")] == ["FedAvg"]
+
+
+def test_a_dry_run_tells_of_others_where_a_cell_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that has failed is measured again and again, or one that fails has the rest not counted."""
+
+    def run(words: list[str]) -> None:
+        if "Median" in words:
+            raise RuntimeError("no median.")
+
+    servers = "{a: --server FedAvg, b: --server Median, c: --server TrimmedMean}"
+    read = Study.read(study(tmp_path, f"base: {DIGITS} --trainer.max_epochs 2\naxes: {{server: {servers}}}\n"))
+    machine = Machine.given(tmp_path / "cells", run, 1, None, 1)
+    session = Session.of(read, {}, None, machine, tmp_path / "results.csv")
+    assert session.list() == 0
+    *listed, last = capsys.readouterr().out.splitlines()
+    assert len(listed) == 3
+    assert last == (
+        "3 cells, 3 to run; how long is not known: Expected server=b seed=1 to run, so as to measure it, but: "
+        "RuntimeError: no median."
+    )
+    CellFolder(machine.root, session.cells[1].digest).path.mkdir(parents=True)
+    CellFolder(machine.root, session.cells[1].digest).fail("no median.")
+    assert session.list() == 0
+    told = capsys.readouterr().out
+    assert "server=b seed=1: 2 rounds, to run; failed the last time: no median.\n" in told
+    assert "Expected server=c seed=1 to run, so as to measure it" in told  # which this stand-in does not
 
 
 def test_rows_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
