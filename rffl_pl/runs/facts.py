@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from numbers import Integral
 from typing import Any
 
@@ -77,20 +78,29 @@ def attacks_of(config: Mapping[str, Any]) -> list[str]:
 
 def group(config: Mapping[str, Any]) -> str:
     """The same for all runs that differ in their seed alone; beside cells of a study, or in smaller things."""
+    return _short(_group(config), _LONGEST)
+
+
+def _group(config: Mapping[str, Any]) -> str:
     known = facts(config)
     if "study" in known and "place" in known:
-        return f"{known['study']} {known['place']}"[:_LONGEST]
+        return f"{known['study']} {known['place']}"
     size = f"{known['participants']}+{known['adversaries']}"
     words = [known.get(name) for name in ("dataset", "split", "server_name", "preset", "attack")]
     alone = [f"only {known['coalition']}"] if "coalition" in known else []  # first: what is too long is cut
-    return " ".join([*alone, *(word for word in words if word), size])[:_LONGEST]
+    return " ".join([*alone, *(word for word in words if word), size])
+
+
+def _short(name: str, most: int) -> str:
+    """A name; a long one by its beginning, and what tells it from others that begin so."""
+    return name if len(name) <= most else f"{name[: most - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
 def cell(config: Mapping[str, Any]) -> str | None:
     """What a study calls the run, and its seed; None if it is no cell of one."""
     known = facts(config)
     seed = f" seed={known['seed']}"
-    return None if "place" not in known else group(config)[: _LONGEST - len(seed)] + seed
+    return None if "place" not in known else _short(_group(config), _LONGEST - len(seed)) + seed
 
 
 def tags(config: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rffl_pl import servers
-from rffl_pl.runs.facts import facts, group, tags
+from rffl_pl.runs.facts import cell, facts, group, tags
 from tests.conftest import ROOT
 
 CONFIG: dict[str, Any] = {
@@ -175,3 +175,13 @@ def test_names_are_no_longer_than_wandb_takes() -> None:
     long = changed(server={"class_path": "my." + "Long" * 50})
     assert len(group(long)) == 128
     assert max(map(len, tags(long))) == 64
+
+
+def test_long_names_of_different_places_are_different() -> None:
+    """Two groups are one where their labels begin alike, and their intervals are of runs of both."""
+    places = [{"data": "all that there is " * 6, "server": f"guarded, removal after {rounds}"} for rounds in (10, 30)]
+    configs = [changed(run={"study": "thresholds", "place": place}) for place in places]
+    for name in (group, cell):
+        assert len({name(config) for config in configs}) == 2
+        assert {len(name(config) or "") for config in configs} == {128}
+    assert (cell(configs[0]) or "").endswith(" seed=3")
