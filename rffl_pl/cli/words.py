@@ -53,9 +53,8 @@ class Words(argparse.ArgumentParser):
         known = self.options()
         for word in args:
             option = word.partition("=")[0]
-            if re.fullmatch(r"-\d+", word):
-                raise UserError(f"Expected numbers from 0 on behind an option of {self.prog}, but got {word}.")
-            if option.startswith("-") and option not in (*known, "-h"):
+            number = re.fullmatch(r"-\d*\.?\d+", word)  # a label may be one, and other options say what they expect
+            if option.startswith("-") and option not in (*known, "-h") and not number:
                 raise UserError(f"Expected an option of {self.prog}, but got {option}{nearest(option, known) or '.'}")
         given = self.parse_args(list(args))
         rounds = getattr(given, "rounds", None)

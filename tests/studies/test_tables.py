@@ -165,6 +165,24 @@ def test_how_much_one_column_is_above_another(rffl: Run, tmp_path: Path, made: t
     assert f"{100 * float(lines[0][4]):+.1f} ±" in first
 
 
+def test_a_difference_of_labels_below_zero(rffl: Run, tmp_path: Path) -> None:
+    """A scale of an attack is taken for an option that there is not."""
+    axes = "{split: {UNI: ''}, scale: {-1: --server.gamma 0.1, -0.5: --server.gamma 0.2}}"
+    told = study(tmp_path, f"name: made\naxes: {axes}\n", "made.yaml")
+    read_again = Study.read(told)
+    rows = [
+        {"split": "UNI", "scale": scale, "seed": seed, "rounds": "2", "measure": "accuracy_mean", "value": value}
+        | {"settings": settings_digest(read_again, {"split": "UNI", "scale": scale})}
+        for scale, value in (("-1", "0.7"), ("-0.5", "0.5"))
+        for seed in ("1", "2")
+    ]
+    keep(read_again, tmp_path / "studies" / "made" / "results.csv", rows)
+    words = ("study", told, "--root", tmp_path / "studies", "--table", "split", "scale", "--between", "-1", "-0.5")
+    ended = rffl(*words)
+    assert ended.code == 0, ended.err
+    assert "| UNI | +20.0 ± 0.0" in ended.out
+
+
 def test_values_that_runs_do_not_have(rffl: Run, tmp_path: Path, made: tuple[Path, Values]) -> None:
     """A run without a value is no place that was not run, and no seed of a pair."""
     results = tmp_path / "studies" / "made" / "results.csv"
