@@ -323,6 +323,9 @@ def test_labels_that_latex_takes_for_something_else() -> None:
     assert [line for line in text.splitlines() if line.endswith(r"\\")] == [
         r"{}[x] & $<$1$>$ \\", r"{}* & a* \\", r"plain & [y] \\",
     ]  # fmt: skip
+    assert r"\caption{$\leq$ 2 $\times$ 3 $\rightarrow$ $-$1 $\approx$ $\geq$}" in latex(
+        "\u2264 2 \u00d7 3 \u2192 \u22121 \u2248 \u2265", [["x"], ["1"]]
+    )
     assert r"\caption{$\gamma$=1, -{}-data.watch, $\Omega$}" in latex("\u03b3=1, --data.watch, \u03a9", [["x"], ["1"]])
 
 
