@@ -159,7 +159,7 @@ JOBS: dict[str, tuple[object, ...]] = {
     "cifar10": ("--trainer.max_epochs", 2, "--federation.participants", 5, "--data.examples_per_participant", 100),
     "mr": ("--trainer.max_epochs", 1, "--federation.participants", 5, "--model.local_epochs", 1),
 }
-"""Short runs; who takes part is small, since what one sends hardly hangs on how many there are."""
+"""Short runs; who takes part is small, since what one sends hardly depends on how many there are."""
 
 
 UNMEASURED = ("--trainer.limit_val_batches", 1, "--trainer.limit_test_batches", 1)

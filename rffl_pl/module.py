@@ -448,7 +448,7 @@ class FederatedModule(Configured, LightningModule):
     def _mean_of_honest(self, hosted: Tensor) -> float:
         """The same for any number of ranks, and where as many examples are right: who watches it asks what is more.
 
-        Added up in single precision, rank by rank, it would hang on who hosts whom, and so would the end of training.
+        Added up in single precision, rank by rank, it would depend on who hosts whom, and so would the end of training.
 
         Args:
             hosted: Of every hosted participant, ``[n]``.

@@ -140,7 +140,7 @@ def test_a_quota_is_so_many_of_the_largest(sizes: list[int], seed: int, one: flo
 @law
 @given(st.integers(1, 9), st.integers(1, 120), seeds, st.integers(1, 40))
 def test_blocks_are_the_whole(m: int, dimension: int, seed: int, entries: int) -> None:
-    """A sum over coordinates, or a rule on each, hangs on how they are cut into blocks."""
+    """A sum over coordinates, or a rule on each, depends on how they are cut into blocks."""
     rows, weights = vector(m * dimension, seed).view(m, dimension), vector(m, seed + 1).double()
     whole, width = rows.double(), blocks._ENTRIES
     try:
@@ -312,5 +312,5 @@ def test_numbers_decide_nothing(name: str, order: list[int], sent: list[Kind | N
             values = getattr(one, field)
             expected = values[order] if isinstance(values, Tensor) else tuple(sorted(order.index(i) for i in values))
             assert str(getattr(other, field)) == str(expected)
-        if not isinstance(servers[0], RFFL | CGSV | CFFL | FoolsGold):  # whose cuts and logits hang on last bits
+        if not isinstance(servers[0], RFFL | CGSV | CFFL | FoolsGold):  # whose cuts and logits depend on last bits
             torch.testing.assert_close(other.download(0), one.download(0), rtol=1e-4, atol=1e-6)

@@ -183,7 +183,7 @@ class Cast:
         return _sent(attack, upload, situation)
 
     def _drawing(self, purpose: str, situation: Situation) -> AbstractContextManager[None]:
-        """What an attack draws beside its own streams hangs on no rank either."""
+        """What an attack draws beside its own streams depends on no rank either."""
         seed = self.federation.seed_for(purpose, situation.participant, situation.round)
         return random_stream(seed, situation.update.device)
 

@@ -46,7 +46,7 @@ def named_alike(folder: RunFolder, trainer: Trainer) -> RunFolder:
 
 
 def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -> None:
-    """Compare what ranks start from: results would hang on which rank hosts whom, and nobody would notice.
+    """Compare what ranks start from: results would depend on which rank hosts whom, and nobody would notice.
 
     Raises:
         UserError: On every rank, with the first difference there is.

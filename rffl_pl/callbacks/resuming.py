@@ -15,7 +15,7 @@ from rffl_pl.servers import Server
 
 
 def training_settings(trainer: Trainer, server: Server) -> Settings:
-    """How this run trains, and with which torch: bits may hang on it, and states of optimizers do."""
+    """How this run trains, and with which torch: bits may depend on it, and states of optimizers do."""
     module = trainer.lightning_module
     assert isinstance(module, FederatedModule)
     settings = settings_of(

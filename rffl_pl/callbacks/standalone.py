@@ -206,7 +206,7 @@ def _of_steps(trainer: Trainer, module: FederatedModule) -> list[str]:
     """The losses of some steps of training on participant 0's examples, in three digits; the same on every rank.
 
     What a dropout, a loss or an optimizer goes by may come from outside, and then no option and no file says it. Losses
-    alone: weights that they hardly hang on, as a bias before BatchNorm, go where rounding has them go.
+    alone: weights that they hardly depend on, as a bias before BatchNorm, go where rounding has them go.
     """
     device = module.exchange.device
     with random_stream(0, device):  # a dataset may draw at random
@@ -242,7 +242,7 @@ def _logits(network: nn.Module, x: Tensor) -> Tensor:
 
 
 def _augmented(module: FederatedModule, inputs: list[Tensor]) -> list[Tensor]:
-    """What an augmentation, if there is one, makes of inputs: that may hang on what no option says."""
+    """What an augmentation, if there is one, makes of inputs: that may depend on what no option says."""
     augment = module.data.augment
     return [] if augment is None else [changed(augment, x.clone()) for x in inputs]
 

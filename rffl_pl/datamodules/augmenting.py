@@ -155,7 +155,7 @@ def check_augment(augment: Augmentation, x: Tensor) -> None:
     if not torch.equal(once, again):
         raise UserError(
             f"Expected {called} to draw from the streams around it, torch's, NumPy's or Python's own, but it makes "
-            "something else of the same inputs where these are the same: results would hang on who shares a process; "
+            "something else of the same inputs where these are the same: results would depend on who shares a process; "
             "leave generators of its own out."
         )
     if found.is_floating_point() and not found.isfinite().all():

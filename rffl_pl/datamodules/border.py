@@ -59,7 +59,7 @@ class Part:
         self._check_labels(everything, self.labels)
         if tensors is not None:
             self._check_inputs(everything, tensors[0])
-        with Stream(0):  # a dataset may draw at random: what is drawn elsewhere hangs on no participant that is hosted
+        with Stream(0):  # a dataset may draw at random: draws elsewhere must not depend on who is hosted
             first = collected(dataset, [0])
         self.check(everything[:1], first)
 

@@ -168,7 +168,7 @@ class Columns:
 
     @property
     def digest(self) -> str:
-        """Of all that inputs hang on beside their rows."""
+        """Of all that inputs depend on beside their rows."""
         return hashlib.sha256(repr(self.columns).encode()).hexdigest()[:16]
 
     def encode(self, rows: Sequence[Row], warn: Callable[[str], None]) -> Tensor:
@@ -277,7 +277,7 @@ def _column(name: str, values: Sequence[str], rows: Sequence[Row], category: boo
 def _numbers(name: str, values: Sequence[float]) -> Numbers:
     """A column with these numbers, NaN in gaps.
 
-    Sums are exact and then rounded, so that they do not hang on the number of threads.
+    Sums are exact and then rounded, so that they do not depend on the number of threads.
     """
     there = [value for value in values if not math.isnan(value)]
     _, power = math.frexp(max(map(abs, there)))  # beside which squares neither overflow nor vanish

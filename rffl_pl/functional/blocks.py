@@ -1,7 +1,7 @@
 r"""Uploads read block of coordinates after block: what adds up over coordinates, and what works on each one alone.
 
 Shapes: m = rows at hand, all of them sound; D = entries of each. ``rows`` is a sequence of m vectors ``[D]``, views of
-whatever they lie in: they are never stacked whole. A block is ``[m, c]``, where c hangs on m alone, and blocks are
+whatever they lie in: they are never stacked whole. A block is ``[m, c]``, where c depends on m alone, and blocks are
 added up in the order of coordinates: the bits do not depend on where the rows lie, nor on how many ranks share the
 coordinates (`rffl_pl.sharded`). Sums over D are float64 on the CPU.
 """
@@ -104,7 +104,7 @@ def zero(rows: Rows, term: Term, beside: Tensor | None) -> Tensor:
 def squared_norm(row: Tensor, memory: Tensor | None = None) -> Tensor:
     r""":math:`\|u\|^2` of a vector ``[D]``, float64 on its device; NaN or infinity where it has one.
 
-    Of one row alone: a participant's bits must not hang on how many others share its process. ``memory`` is what one
+    Of one row alone: a participant's bits must not depend on how many others share its process. ``memory`` is what one
     call leaves to the next: taking it anew for every row fragments the heap.
     """
     total = row.new_zeros((), dtype=torch.float64)

@@ -52,7 +52,7 @@ def stays(what: str, one: object, remedy: str) -> Iterator[None]:
         remedy: Where to keep what belongs to a participant.
 
     Raises:
-        UserError: If it changes itself: results would hang on who shares a process, and on interruptions.
+        UserError: If it changes itself: results would depend on who shares a process, and on interruptions.
     """
     before = fingerprints(one)
     yield

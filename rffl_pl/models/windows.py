@@ -57,7 +57,7 @@ class _PooledConvolution(torch.autograd.Function):
             (2, 2, len(x), rows, columns, channels, *size),
             (down, right, image, 2 * down, 2 * right, channel, down, right),
         ).reshape(-1, weight[0].numel())
-        kernel = weight.flatten(1).t().contiguous()  # a product's bits may hang on where its factors lie
+        kernel = weight.flatten(1).t().contiguous()  # a product's bits may depend on where its factors lie
         products = (windows @ kernel).view(4, -1, kernels)
         largest = torch.maximum(products[0], products[1])
         for i in (2, 3):

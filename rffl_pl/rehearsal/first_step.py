@@ -68,7 +68,7 @@ def check_step(
     if changed := changes(kept, _kept_beside(optimizer)):
         rank_zero_warn(
             f"{changed[0]} of --model.optimizer {type(optimizer).__name__} changes while it trains, and no checkpoint "
-            "keeps it: if results hang on it, they hang on interruptions; have it be in its state or a param_group."
+            "keeps it: if results depend on it, they depend on interruptions; have it be in its state or a param_group."
         )
     return copied
 
@@ -173,7 +173,7 @@ def _tried(loss: nn.Module, logits: Tensor, y: Tensor) -> Tensor:
 
     Raises:
         UserError: If it is no loss: parameters of its own would be trained by nobody, and what it keeps from batch to
-            batch would hang on who shares a process.
+            batch would depend on who shares a process.
     """
     name = type(loss).__name__
     with ones_own(
@@ -226,9 +226,9 @@ def check_objective(
         loss: The criterion that the objective is given.
 
     Raises:
-        UserError: If it fails, gives more than a number or one that hangs on no parameter, gives parameters other
+        UserError: If it fails, gives more than a number or one that depends on no parameter, gives parameters other
             tensors or has others train, keeps anything but tensors of a participant, or changes itself: results would
-            hang on who shares a process.
+            depend on who shares a process.
     """
     name, memory = type(objective).__name__, dict[str, Tensor]()
     remedy = "have it keep tensors as .detach() gives them, and no locks or open files"
@@ -311,13 +311,13 @@ def check_training_mode(network: nn.Module, x: Tensor) -> None:
     if changed := changes(before, counts(copied)):
         rank_zero_warn(
             f"{changed[0]} of --model.network {name} changes while it trains, and no checkpoint keeps it: if results "
-            "hang on it, they hang on interruptions and on the number of ranks; have it be a buffer."
+            "depend on it, they depend on interruptions and on the number of ranks; have it be a buffer."
         )
     elif lost:
         what = next(iter(changes(hidden, _hidden(copied))), "something")
         rank_zero_warn(
-            f"What --model.network {name} gives hangs on {what}, which changes while it trains, and no checkpoint "
-            "keeps it: results hang on interruptions and on the number of ranks; have it be a buffer that is kept."
+            f"What --model.network {name} gives depends on {what}, which changes while it trains, and no checkpoint "
+            "keeps it: results depend on interruptions and on the number of ranks; have it be a buffer that is kept."
         )
 
 

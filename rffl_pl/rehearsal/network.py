@@ -241,7 +241,7 @@ def warn_of_probabilities(network: nn.Module, logits: Tensor, loss: nn.Module | 
 
 
 def warn_of_padding(network: nn.Module, x: Tensor, logits: Tensor) -> None:
-    """Tell of a network that reads what fills sentences up to the longest of a batch: measures hang on the others.
+    """Tell of a network that reads what fills sentences up to the longest of a batch: measures depend on the others.
 
     Args:
         network: It is left as it is.
@@ -256,7 +256,7 @@ def warn_of_padding(network: nn.Module, x: Tensor, logits: Tensor) -> None:
     if not close(longer.float(), logits):
         rank_zero_warn(
             f"--model.network {type(network).__name__} gives a sentence other logits with more padding, zeros, behind "
-            "it, so that accuracies and predictions hang on which others are in its batch, and on "
+            "it, so that accuracies and predictions depend on which others are in its batch, and on "
             "--data.eval_batch_size; leave padding out of what it computes."
         )
 

@@ -21,7 +21,7 @@ _TRAINED = "training examples"
 _OWN = "own training examples"
 _OWN_MEASURED = ("own test examples", "own validation examples")
 _ALL = ("shards", "inputs", "own inputs", "validation", "token ids", *_OWN_MEASURED)
-"""Of data, what hangs on all examples, and not on those that models are trained on alone."""
+"""Of data, what depends on all examples, and not on those that models are trained on alone."""
 _LATER = ("inputs", "own inputs", "training inputs", "validation", "shard sizes", _TRAINED, _OWN, *_OWN_MEASURED)
 """Of data, what checkpoints of earlier versions do not have."""
 

@@ -59,7 +59,7 @@ class Objective(Configured, ABC):
 
     @abstractmethod
     def loss(self, network: nn.Module, x: Tensor, y: Tensor, local: LocalRound) -> Tensor:
-        """What a step lowers: one number, which hangs on the network's parameters.
+        """What a step lowers: one number, which depends on the network's parameters.
 
         Args:
             network: The participant's, in training mode; a call of it gives logits ``[B, C]``.
@@ -97,11 +97,11 @@ def not_trainable(found: Any, by: str) -> str | None:
 
     Args:
         found: What it gave for a batch.
-        by: What the number should hang on.
+        by: What the number should depend on.
     """
     if not isinstance(found, Tensor) or found.dim():
         return described(found)
-    return None if found.requires_grad else f"one that hangs on no {by}"
+    return None if found.requires_grad else f"one that depends on no {by}"
 
 
 def check_remembered(objective: Objective, memory: Mapping[str, Any]) -> None:

@@ -398,7 +398,7 @@ def test_takes_and_leaves_later(attack: Adversary, dtype: torch.dtype) -> None:
 
 @every_attack
 def test_same_seed_same_upload(attack: Adversary) -> None:
-    """An upload hangs on more than the update and the given stream."""
+    """An upload depends on more than the update and the given stream."""
     first = attacked(attack, honest())
     torch.manual_seed(99)
     assert torch.equal(attacked(attack, honest()), first)
@@ -418,7 +418,7 @@ def test_draws_from_the_given_stream(attack: Adversary) -> None:
 
 @still
 def test_draws_nothing_of_its_own(attack: Adversary) -> None:
-    """An upload hangs on the adversary's own stream where its formula has nothing random, or the global one moves."""
+    """An upload depends on the adversary's own stream where its formula has nothing random, or the global one moves."""
     before = torch.get_rng_state()
     assert torch.equal(attack.upload(second(honest())), attack.upload(second(honest(), seed=6)))
     assert torch.equal(torch.get_rng_state(), before)

@@ -59,7 +59,7 @@ def test_poison(share: float, count: int, poisoned: int, size: int, value: float
 
 
 def test_the_same_every_time() -> None:
-    """What is poisoned hangs on a random stream, or moves one."""
+    """What is poisoned depends on a random stream, or moves one."""
     before = torch.get_rng_state()
     first, again = (Backdoor().poison(*batch(9)) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))

@@ -185,7 +185,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_that_does_not_fit(rffl: Run, here: Path, attack: str) -> None:
-    """It is found in training, in a line of ours, or never: bits hang on ranks, or success is everybody's accuracy."""
+    """Found in training, in a line of ours, or never: bits depend on ranks, or success is everybody's accuracy."""
     assert_refused(rffl(*ATTACKED, f"[{HERE}.{attack}]"), ATTACKS[attack])
     assert below(here) == set()
 

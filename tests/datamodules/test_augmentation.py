@@ -198,7 +198,7 @@ def test_the_reference_is_trained_so_too(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """What is drawn hangs neither on who else is hosted nor on how a run began."""
+    """What is drawn depends neither on who else is hosted nor on how a run began."""
     checkpoint = assert_goes_on(rffl, RUN, tmp_path)
     other = rffl(*RUN, "--data.augment.padding", 2, "--ckpt_path", checkpoint, "--run.root", tmp_path / "other")
     assert other.code == 0

@@ -178,7 +178,7 @@ def test_setup_happens_once() -> None:
 def test_options_that_change_when_shards_are_cut(whose: str, name: str, value: Any, told: str) -> None:
     """Nothing was cut anew, and runs of three seeds, say, had one split without a word."""
     data = ready(InMemory(Federation(participants=3, seed=1), split=DIR(alpha=0.5), examples_per_participant=20))
-    data.split, data.batch_size = DIR(alpha=0.5), 4  # the same again, and what no shard hangs on
+    data.split, data.batch_size = DIR(alpha=0.5), 4  # the same again, and what no shard depends on
     data.setup("fit")
     setattr({"data": data, "split": data.split}[whose], name, value)
     with pytest.raises(UserError, match=f"but {told} is another now; make a data module of its own for every run"):

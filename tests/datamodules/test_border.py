@@ -93,7 +93,7 @@ def test_targets_save_reading_every_example() -> None:
 
 
 def test_labels_that_are_read_leave_the_runs_own_streams_alone() -> None:
-    """Where each rank reads whom it hosts, what is drawn later would hang on who that is."""
+    """Where each rank reads whom it hosts, what is drawn later would depend on who that is."""
 
     def drawn(read: bool) -> tuple[float, float, float]:
         torch.manual_seed(1)

@@ -145,7 +145,7 @@ def test_what_was_taken_is_over_each_ones_own_start(
 
 @pytest.mark.slow
 def test_a_reference_of_other_examples(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """Somebody's other examples are not seen, and a reference is that of others; or it hangs on the number of ranks."""
+    """Somebody's other examples are not seen, and a reference is that of others, or depends on the number of ranks."""
     reference = ("--standalone.enabled", "true", "--standalone.cache_dir", tmp_path / "kept")
     run = measured_apart(tmp_path / "seen", *QUICK, *reference, "--trainer.max_epochs", 1)
     assert rffl(*run, "--run.root", tmp_path / "one").code == 0

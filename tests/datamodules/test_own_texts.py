@@ -107,7 +107,7 @@ def test_everybody_numbers_the_words_alike(folder: Path) -> None:
 
 
 NUMBERED = {"token ids", "training examples", "own inputs", "training inputs", "own training examples"}
-"""Facts of an identity that hang on the numbers of words."""
+"""Facts of an identity that depend on the numbers of words."""
 
 
 def test_what_ranks_compare(folder: Path) -> None:

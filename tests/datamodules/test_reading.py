@@ -143,7 +143,7 @@ class Transformed(FederatedDataModule):
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_what_is_measured_is_drawn_alike_in_every_pass(num_workers: int) -> None:
-    """Accuracies would hang on how often models were measured before, and with that on an interruption."""
+    """Accuracies would depend on how often models were measured before, and with that on an interruption."""
     data = Transformed(
         Federation(participants=2), batch_size=8, validation=0.3, num_workers=num_workers, eval_batch_size=16
     )

@@ -133,7 +133,7 @@ def test_smallest_takes_the_first_of_equals() -> None:
 
 
 def test_krum_laws() -> None:
-    """Scores hang on the order of rows or on a common shift, or do not grow with the square of the scale."""
+    """Scores depend on the order of rows or on a common shift, or do not grow with the square of the scale."""
     for seed, rows in random_inputs():
         f = (len(rows) - 3) // 2
         scores, order = krum_scores(rows, f), permuted(len(rows), seed)
@@ -186,7 +186,7 @@ def test_foolsgold_golden() -> None:
 
 
 def test_foolsgold_laws() -> None:
-    """Weights leave [0, 1], hang on the order of rows, or on their lengths."""
+    """Weights leave [0, 1], depend on the order of rows, or on their lengths."""
     for seed, history in random_inputs():
         weights, order = defined_weights(history), permuted(len(history), seed)
         assert ((weights >= 0) & (weights <= 1)).all()
@@ -297,7 +297,7 @@ def test_q_fair_weights_of_what_diverged() -> None:
 
 @pytest.mark.parametrize("q", [0.1, 1, 5])
 def test_q_fair_laws(q: float) -> None:
-    """The weights hang on the order of rows, on units, or on whether a participant counts twice or has a twin."""
+    """The weights depend on the order of rows, on units, or on whether a participant counts twice or has a twin."""
     for seed, rows in random_inputs():
         m, order = len(rows), permuted(len(rows), seed)
         losses, norms, shares = random_losses(m, seed), squared_norms(rows), torch.arange(1, m + 1).double()
@@ -354,7 +354,7 @@ def test_majority_vote_golden() -> None:
 
 
 def test_majority_vote_laws() -> None:
-    """The vote hangs on the order of rows or on lengths, is not odd, or a tie moves something."""
+    """The vote depends on the order of rows or on lengths, is not odd, or a tie moves something."""
     for seed, rows in random_inputs():
         vote = majority_vote(rows)
         assert torch.equal(majority_vote(rows[permuted(len(rows), seed)]), vote)

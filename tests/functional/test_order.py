@@ -37,7 +37,7 @@ def test_median_of_many(m: int) -> None:
 
 
 def test_median_laws() -> None:
-    """The median hangs on the order of rows, does not move or scale with them, or leaves the range of the majority."""
+    """It depends on the order of rows, does not move or scale with them, or leaves the range of the majority."""
     for seed, m in enumerate((3, 4, 7, 12)):
         rows = uploads(m, 7, seed)
         median = coordinate_median(rows)

@@ -81,7 +81,7 @@ def test_logits_and_gradients_are_torchs(name: str, layout: str, went: list[bool
 @pytest.mark.usefixtures("kind_of_cpu")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_same_bits_twice_and_in_any_memory(name: str) -> None:
-    """Wherever weights and images lie: a participant's bits must not hang on its row."""
+    """Wherever weights and images lie: a participant's bits must not depend on its row."""
     network, _, x = made(name)
     found, expected = [], gradients(network, x)
     for shift in range(1, 4):

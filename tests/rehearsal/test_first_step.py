@@ -299,15 +299,15 @@ def test_recurrent_layers_stay_in_their_row(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("kind", ["buffer", "unused"])
 def test_what_is_kept(kind: str, recwarn: pytest.WarningsRecorder) -> None:
-    """A buffer is in every checkpoint, and what nothing hangs on may change."""
+    """A buffer is in every checkpoint, and what nothing depends on may change."""
     tried(Remembering(kind))
     assert not recwarn.list
 
 
 @pytest.mark.parametrize("kind", ["buffer that is not persistent", "list", "tensor"])
 def test_what_no_checkpoint_keeps(kind: str) -> None:
-    """Results would hang on an interruption; the run says so."""
-    with pytest.warns(UserWarning, match=r"What --model\.network Remembering gives hangs on seen, which changes"):
+    """Results would depend on an interruption; the run says so."""
+    with pytest.warns(UserWarning, match=r"What --model\.network Remembering gives depends on seen, which changes"):
         tried(Remembering(kind))
 
 

@@ -33,7 +33,7 @@ class Sampling(nn.Module):
 
 
 def test_what_is_drawn_in_evaluation() -> None:
-    """Equal models are measured once on a rank: accuracies hung on who shares one, and on what was measured before."""
+    """Equal models are measured once a rank: accuracies depended on who shares one and on what was measured before."""
     module = federate(FedAvg(), network=Sampling)
     cohort = module.new_cohort()
     x = torch.randn(7, 1, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -60,7 +60,7 @@ def test_what_is_drawn_of_some_batches_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_accuracies_on_several_ranks(rffl: Run, tmp_path: Path) -> None:
-    """Those of a network that draws hung on their number, and with them when a run ends early."""
+    """Those of a network that draws depended on their number, and with them when a run ends early."""
     network = ("--model.network", f"{__name__}.Sampling")
     line = ("fit", "--config", "configs/digits.yaml", *QUICK, *network, "--trainer.max_epochs", 2)
     assert rffl(*line, "--run.root", tmp_path / "one").code == 0

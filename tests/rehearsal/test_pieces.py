@@ -143,7 +143,7 @@ FINE: dict[str, Callable[[], Server]] = {
 @pytest.mark.parametrize("kind", FINE)
 @pytest.mark.parametrize("others", [{}, {"participation": 0.6}], ids=["everybody", "some"])
 def test_a_rule_by_coordinate_is_not(kind: str, others: dict[str, Any]) -> None:
-    """A rule that is right is refused, or what is drawn in a run hangs on whether it was tried."""
+    """A rule that is right is refused, or what is drawn in a run depends on whether it was tried."""
     server, before = FINE[kind](), drawn_so_far(torch.device("cpu"))
     told = dict(vars(server))
     check_pieces(server, task(shards(P), [D], **others))
@@ -232,7 +232,7 @@ def test_whole_vectors_are_not_sharded(rffl: Callable[..., Ended], server: tuple
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_ranks_do_not_matter(tmp_path: Path) -> None:
-    """A rule on whole vectors hangs on who hosts whom, or on an interruption; by weights, on who serves what."""
+    """A rule on whole vectors depends on who hosts whom, or on an interruption; by weights, on who serves what."""
     federation = "--federation.participants 5 --federation.adversaries 1 --adversaries [FreeRider]"
     blocks_of_few = "--trainer.callbacks+=tests.distributed.probe.SmallBlocks"
     usual = f"fit --config configs/digits.yaml {' '.join(map(str, QUICK))} {federation} {blocks_of_few}"

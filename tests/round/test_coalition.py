@@ -49,7 +49,7 @@ def test_the_model_is_theirs_alone() -> None:
 
 
 def test_what_they_send_is_what_they_send_among_all() -> None:
-    """Their shards and their random streams hang on nobody else: in the first round the uploads are the same bits."""
+    """Their shards and their random streams depend on nobody else: in the first round the uploads are the same bits."""
     among_all, alone = RecordedFedAvg(), RecordedFedAvg()
     federate(among_all, [], rounds=1)
     federate(alone, [], rounds=1, coalition=[1, 4])

@@ -110,7 +110,7 @@ def test_rounds_are_the_reference(participants: int, settings: dict[str, Any]) -
         assert verdict.set_aside == ()
         assert verdict.similarities.isnan().all()
         for i, quota in enumerate(verdict.quotas.tolist()):
-            # With the server's own quota: beside a whole number of entries it would hang on its last bit.
+            # With the server's own quota: beside a whole number of entries it would depend on its last bit.
             count, whole = int(quota * D), expected.aggregate
             part = verdict.download(i).double().numpy() + reference.subtracted(i, expected, uploaded)
             if server.selection == "largest":

@@ -188,7 +188,7 @@ def test_uploads_are_the_updates(rule: Callable[[], Server]) -> None:
 
 @every_size
 def test_median(m: int, entries: int, seed: int) -> None:
-    """The step is not the coordinates' median, or hangs on shard sizes."""
+    """The step is not the coordinates' median, or depends on shard sizes."""
     rows = uploads(m, entries, seed)
     verdict = one_round(Median(), rows)
     close(step_of(verdict), reference_median(rows.tolist()))
@@ -208,7 +208,7 @@ def test_order_of_participants(rule: Callable[[], Server]) -> None:
 
 
 def test_order_of_participants_who_are_all_drawn() -> None:
-    """With a sampling ratio of 1 q-FFL's step hangs on the numbering, or on shard sizes."""
+    """With a sampling ratio of 1 q-FFL's step depends on the numbering, or on shard sizes."""
     for seed, m in enumerate((5, 8, 12)):
         rows, order = uploads(m, 53, seed), permuted(m, seed)
         verdict = one_round(QFFL(q=1, weights="sampled", sampling_ratio=1), rows)

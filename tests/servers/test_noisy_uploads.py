@@ -36,7 +36,7 @@ class Drawing(Callback):
 
 
 def test_noise_is_the_participants_own() -> None:
-    """It hangs on who shares the process, or is the same for all, or in every round."""
+    """It depends on who shares the process, or is the same for all, or in every round."""
     plain, disturbed = Noisy(), Noisy()
     federate(plain, rounds=2)
     federate(disturbed, (), Drawing(), rounds=2)

@@ -67,7 +67,7 @@ def test_noise(bound: float | None) -> None:
 
 
 def test_noise_is_a_seeds_and_a_rounds() -> None:
-    """It hangs on the order of uploads or on how long the server has been there, or no seed changes it."""
+    """It depends on the order of uploads or on how long the server has been there, or no seed changes it."""
     rows = uploads(5, 53, 3)
     one, other = (started(NormBound(noise=1.0), shards(5), 53) for _ in range(2))
     for now in range(3):

@@ -156,7 +156,7 @@ class Disturbing(Callback):
 
 @pytest.mark.parametrize("where", ["kept", "pack", "unpack"])
 def test_what_is_drawn_around_a_rule_of_the_package(where: str) -> None:
-    """It hangs on who shares a process: on two ranks it is another run than on one."""
+    """It depends on who shares a process: on two ranks it is another run than on one."""
     alone, beside = (federate(Drawing(where=where), [], *also).cohort.weights for also in ([], [Disturbing()]))
     assert torch.equal(alone, beside)
 

@@ -141,7 +141,7 @@ def test_twice_is_double(q: float) -> None:
 
 @pytest.mark.parametrize("q", [0.1, 1, 5])
 def test_units(q: float) -> None:
-    """The step hangs on the unit of losses, with the learning rate in it, or on that of weights."""
+    """The step depends on the unit of losses, with the learning rate in it, or on that of weights."""
     rows, losses = uploads(5, 53, seed=4), random_losses(5, seed=4)
     step = started(shards(5), 53, q=q).step(rows, range(5), losses).download(0)
     rescaled = started(shards(5), 53, q=q, rate=RATE / 16).step(rows, range(5), 16 * losses)

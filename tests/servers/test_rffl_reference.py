@@ -55,7 +55,7 @@ def assert_same(
     close(verdict.reputations, expected.reputations)
     close(verdict.quotas, expected.quotas)
     for i, quota in enumerate(verdict.quotas.tolist()):
-        # With the server's own quota: beside a whole number of entries, rounding would hang on the last bit of it.
+        # With the server's own quota: beside a whole number of entries, rounding would depend on the last bit of it.
         close(verdict.download(i), reference.download(expected, i, uploads.get(i), quota))
 
 

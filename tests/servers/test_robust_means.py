@@ -20,7 +20,7 @@ from tests.servers.test_consensus import every_size, one_round, started, step_of
 
 @every_size
 def test_trimmed_mean(m: int, entries: int, seed: int) -> None:
-    """The step is not the coordinates' trimmed mean, or hangs on shard sizes."""
+    """The step is not the coordinates' trimmed mean, or depends on shard sizes."""
     rows = uploads(m, entries, seed)
     for trim in (0.0, 0.1, 0.2, 0.25, 0.34, 0.49):
         verdict = one_round(TrimmedMean(trim=trim), rows)

@@ -124,7 +124,7 @@ def test_who_ended_early_is_told_where_it_is_shown(tmp_path: Path, made: tuple[P
 
 @pytest.mark.parametrize(("measure", "told"), [("accuracy", True), ("loss", True), ("reputation", False)])
 def test_rounds_say_on_which_examples(measure: str, told: bool) -> None:
-    """Reputations pass for something that hangs on held-out examples, or accuracies of rounds for those of the end."""
+    """Reputations pass for what depends on held-out examples, or accuracies of rounds for those of the end."""
     entries = {("1", measure): Estimate(0.5, 0.1, 3, 5)}
     one = tables.Table(measure=measure, rest={}, rows=["1"], columns=[measure], entries=entries, by_round=True)
     assert ("in every round of 5, of held-out examples unless --data.watch is test" in one.caption()) == told

@@ -139,7 +139,7 @@ def test_everybody_takes_as_many(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> None:
-    """Other bits on two ranks, or what a round goes through hangs on how it began."""
+    """Other bits on two ranks, or what a round goes through depends on how it began."""
     checkpoint = assert_goes_on(rffl, RUN, tmp_path)
     other = rffl(*RUN, "--model.local_steps", 5, "--ckpt_path", checkpoint, "--run.root", tmp_path / "other")
     assert other.code == 0

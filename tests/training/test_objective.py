@@ -219,7 +219,7 @@ class Learning(Plain):
 
 
 class Dropping(Perceptron):
-    """What it gives hangs on its mode."""
+    """What it gives depends on its mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -384,7 +384,7 @@ REFUSED = {
     Sharing: "but its losses changes",
     Locked: "Locked to be copied, but TypeError: cannot pickle '_thread.lock' object",
     EachExample: r"to be one number for a batch, which the network can be trained by, but got shape \[8\]",
-    Detached: "but got one that hangs on no parameter",
+    Detached: "but got one that depends on no parameter",
     Named: "to remember tensors, which a checkpoint keeps, but its memory has phase of type str; give torch.tensor",
     Wrong: rf"Expected --model.objective {HERE}.Wrong to train a participant, but KeyError: 'teacher' \(test_objective",
 }
@@ -445,7 +445,7 @@ def test_runs(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     [
         ("word", "to remember tensors, which a checkpoint keeps, but its memory has phase of type str; give torch."),
         ("vector", "to be one number for a batch, which the network can be trained by, but got shape [8, 3]"),
-        ("detached", "but got one that hangs on no parameter"),
+        ("detached", "but got one that depends on no parameter"),
         ("number", "but got float"),
         ("backward", "Late to train participant 4 in round 3, but RuntimeError: Trying to backward through the graph"),
     ],

@@ -111,7 +111,7 @@ class Moody(LabelFlip):
 
 
 def test_the_shared_models_do_not_hear_of_it() -> None:
-    """What is uploaded hangs on whether somebody has a model of its own, or an adversary trains one too."""
+    """What is uploaded depends on whether somebody has a model of its own, or an adversary trains one too."""
     without, module = (federate(RFFL(), [Moody()], rounds=3, personal=pull) for pull in (0.0, PULL))
     assert torch.equal(module.cohort.weights, without.cohort.weights)
     assert module.losses == without.losses

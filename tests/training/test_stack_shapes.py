@@ -56,7 +56,7 @@ class Mean(nn.Module):
 )
 @pytest.mark.parametrize("listed", [(), (1, 2), (0, 1, 2, 3)], ids=["in memory", "some", "none in memory"])
 def test_inputs_of_unlike_shape(shapes: list[tuple[int, ...]], listed: tuple[int, ...]) -> None:
-    """Zeros behind the shorter ones would count in a mean, and results hang on who shares a process."""
+    """Zeros behind the shorter ones would count in a mean, and results depend on who shares a process."""
     sets = [series(count, *shape) for count, shape in zip((20, 33, 7, 12), shapes, strict=True)]
     examples: dict[int, Examples] = {
         i: Shard(Reader(Listed(each) if i in listed else each), torch.arange(len(each)), 8)

@@ -213,7 +213,7 @@ def _drawn(stack: Stack, weights: dict[str, Tensor], x: Tensor, count: int | Non
 
 
 def _check_loss(stack: Stack, classes: int, device: torch.device) -> None:
-    """See that a batch's loss is the mean over its examples, whose number here hangs on the participant."""
+    """See that a batch's loss is the mean over its examples, whose number here depends on the participant."""
     if stack.loss is cross_entropy:
         return
     # More than a mini-batch, since some losses go by so many of its examples; of very many classes not all.
