@@ -187,4 +187,4 @@ def check_federation(given: object) -> None:
         UserError: If it is none, the class itself for instance.
     """
     if not isinstance(given, Federation):
-        raise UserError(f"Expected the federation to be one that is made, Federation(), but got {given}.")
+        raise UserError(f"Expected the federation to be an instance, Federation(), but got {given}.")

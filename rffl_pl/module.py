@@ -140,13 +140,13 @@ class FederatedModule(Configured, LightningModule):
         super().__init__()
         check_federation(federation)
         if not isinstance(measures or [], list) or not all(isinstance(measure, Metric) for measure in measures or []):
-            raise UserError(f"Expected measures to be a list of metrics that are made, but got {measures}.")
+            raise UserError(f"Expected measures to be a list of instances of metrics, but got {measures}.")
         if not isinstance(network, nn.Module):
-            raise UserError(f"Expected the network to be a torch.nn.Module that is made, but got {network}.")
+            raise UserError(f"Expected the network to be an instance of torch.nn.Module, but got {network}.")
         if not isinstance(loss, nn.Module | None):
-            raise UserError(f"Expected the loss to be a torch.nn.Module that is made, but got {loss}.")
+            raise UserError(f"Expected the loss to be an instance of torch.nn.Module, but got {loss}.")
         if not isinstance(objective, Objective | None):
-            raise UserError(f"Expected the objective to be an rffl_pl.Objective that is made, but got {objective}.")
+            raise UserError(f"Expected the objective to be an instance of rffl_pl.Objective, but got {objective}.")
         self.automatic_optimization = False
         self.federation = federation
         self.network = network

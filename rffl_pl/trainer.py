@@ -139,7 +139,7 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
     kept: set[str] = set()
     for callback in callbacks:
         if not isinstance(callback, Callback):
-            raise UserError(f"Expected callbacks that are made, as EarlyStopping(...), but got {callback}.")
+            raise UserError(f"Expected callbacks to be instances, such as EarlyStopping(...), but got {callback}.")
         if is_overridden("state_dict", callback, Callback):
             _check_key(callback.state_key, kept)
         if isinstance(callback, UNFIT):
@@ -321,7 +321,7 @@ def of_torchrun(strategy: FederatedStrategy) -> dict[str, Any]:
 
 def _check_kinds(server: object, folder: object, exchange: object, options: Mapping[str, Any]) -> None:
     if not isinstance(server, Server):
-        raise UserError(f"Expected the server to be one that is made, as RFFL(), but got {server}.")
+        raise UserError(f"Expected the server to be an instance, such as RFFL(), but got {server}.")
     if not isinstance(folder, RunFolder):
         raise UserError(f"Expected the folder to be a RunFolder, as RunFolder.make('{folder}'), but got {folder!r}.")
     if exchange not in ("central", "sharded"):
@@ -374,7 +374,7 @@ def federated_trainer(
     watch_measured_rounds(own, options)
     logger = options.pop("logger", None)
     if isinstance(logger, str):
-        raise UserError(f"Expected logger to be one that is made, as CSVLogger(...), but got {logger}.")
+        raise UserError(f"Expected logger to be an instance, such as CSVLogger(...), but got {logger}.")
     given = [] if logger in (None, True, False) else [*logger] if isinstance(logger, Iterable) else [logger]
     check_loggers(given)
     by_torchrun = of_torchrun(FederatedStrategy(options.pop("accelerator", None) or "auto", exchange=exchange))

@@ -130,7 +130,7 @@ def check_made(augment: object) -> None:
     """
     if augment is not None and not isinstance(augment, Augmentation):
         raise UserError(
-            f"Expected {OPTION} to be an Augmentation that is made, CropFlip() or one of your own, but got {augment}."
+            f"Expected {OPTION} to be an instance of Augmentation, CropFlip() or one of your own, but got {augment}."
         )
 
 

@@ -33,7 +33,8 @@ class Around(Consensus):
         if not isinstance(rule, Consensus):
             given = type(rule).__name__ if isinstance(rule, Server) else repr(rule)
             raise UserError(
-                f"Expected --server.rule to be a Consensus that is made, as Median(), but got {given}; take another."
+                f"Expected --server.rule to be an instance of Consensus, such as Median(), but got {given}; take "
+                "another."
             )
         self.inner = rule
         super().__init__()

@@ -241,7 +241,7 @@ def test_refused_before_training(augment: Any, expected: str) -> None:
 def test_what_is_none(given: Any) -> None:
     """A class, a name or a function is told so when the data is made, for a test too."""
     with pytest.raises(
-        UserError, match=r"--data.augment to be an Augmentation that is made, CropFlip\(\) or one of you"
+        UserError, match=r"--data.augment to be an instance of Augmentation, CropFlip\(\) or one of you"
     ):
         Digits(Federation(participants=2), augment=given)
 

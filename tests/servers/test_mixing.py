@@ -465,6 +465,6 @@ def test_a_warning_names_the_option_as_it_was_typed() -> None:
 @pytest.mark.parametrize("made", [NNM, ARC, Bucketing, FedOpt])
 @pytest.mark.parametrize("rule", ["Median", Median, CFFL()])
 def test_what_is_no_rule(made: Callable[..., object], rule: object) -> None:
-    """A name, a class that nobody made, or a server that decides more than a step."""
+    """A name, a class in place of an instance, or a server that decides more than a step."""
     name = "CFFL" if isinstance(rule, CFFL) else "Median"
-    assert_refused(lambda: made(rule=rule), "--server.rule to be a Consensus that is made, as Median(), but got", name)
+    assert_refused(lambda: made(rule=rule), "to be an instance of Consensus, such as Median(), but got", name)

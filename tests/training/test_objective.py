@@ -533,8 +533,8 @@ def test_a_stack_that_is_asked_for(rffl: Callable[..., Ended], tmp_path: Path) -
 
 
 def test_in_python() -> None:
-    """A class that is not made is told of."""
+    """A class in place of an instance is told of."""
     made = functools.partial(FederatedModule, Federation(participants=2), Perceptron(64, 8, 10))
-    with pytest.raises(UserError, match="that is made, but got <class"):
+    with pytest.raises(UserError, match=r"an instance of rffl_pl\.Objective, but got <class"):
         made(objective=FedDyn)  # type: ignore[arg-type]
     assert made(objective=FedDyn(alpha=0.2)).objective is not None

@@ -34,7 +34,7 @@ def named(split: Split | str) -> Split:
     if split not in known:
         raise UserError(
             f"Expected --data.split to be one of {', '.join(known)}, or a class of your own as my_package.MySplit "
-            f"(in Python MySplit(), one that is made), but got {split}."
+            f"(in Python an instance, MySplit()), but got {split}."
         )
     made: Split = known[split]()
     return made
