@@ -1,4 +1,4 @@
-"""Options that follow others: the parser takes them from a configuration, and nothing goes by them."""
+"""Options that follow others: the parser takes them from a configuration, without effect."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _refuse(options: Sequence[str], where: str = "") -> None:
             if known == name or known.startswith(f"{name}."):
                 typed = option if where else f"--{option}"
                 raise UserError(
-                    f"Expected {first} alone to say what {name} is, but got {typed}{where}, which nothing goes by; "
+                    f"Expected {first} alone to say what {name} is, but got {typed}{where}, which has no effect; "
                     "leave that out."
                 )
 

@@ -175,5 +175,5 @@ def _check_no_cadence(run: Run) -> None:
         if getattr(run, name) != default:
             raise UserError(
                 f"Expected --run.{name} without a ModelCheckpoint of your own and with --trainer.enable_checkpointing, "
-                f"but got {getattr(run, name)}, which nothing would go by; leave it out."
+                f"but got {getattr(run, name)}, which would have no effect; leave it out."
             )

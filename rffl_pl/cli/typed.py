@@ -1,4 +1,4 @@
-"""What is typed: words that lack a value, and options by which nothing goes, as configurations say something else."""
+"""What is typed: words that lack a value, and options without effect, since a later class or configuration wins."""
 
 from __future__ import annotations
 
@@ -86,14 +86,12 @@ def tell_of_dropped(words: Sequence[str], config: Namespace) -> None:
         having = [one.init_args[found[2]] for one in every if found[2] in (one.get("init_args") or ())]
         names = " and ".join(one.class_path.rpartition(".")[2] for one in every)
         if every and not having:
-            stands, has = ("stands", "has") if len(every) == 1 else ("stand", "have")
-            rank_zero_warn(
-                f"Nothing goes by --{found[1]}.{found[2]}: {names}, which {stands} behind it, {has} no such option."
-            )
+            has = "has" if len(every) == 1 else "have"
+            rank_zero_warn(f"--{found[1]}.{found[2]} has no effect: {names}, given after it, {has} no such option.")
         elif found[1] == "adversaries" and _are_others(words[place:], found[3] or following, having):
             rank_zero_warn(
-                f"Nothing goes by --{found[1]}.{found[2]}: {names}, which stand behind it, are others than it was "
-                "given for; give each its own in the list."
+                f"--{found[1]}.{found[2]} has no effect: {names}, given after it, are others than it was given for; "
+                "give each its own in the list."
             )
         elif len({*map(str, having)}) > 1 and not any(word.startswith("--adversaries+") for word in words):
             rank_zero_warn(
@@ -205,7 +203,7 @@ def tell_of_overlaid(words: Sequence[str]) -> None:
         said = [one for one in later if one is not None]
         if word.startswith("--") and option not in options[place + 1 :] and said and not _alike(value, said[-1]):
             rank_zero_warn(
-                f"Nothing goes by {option} {value}: a configuration behind it says {said[-1]}; give options behind "
+                f"{option} {value} has no effect: a configuration given after it says {said[-1]}; give options after "
                 "every --config."
             )
 

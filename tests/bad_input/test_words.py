@@ -26,7 +26,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "a seed of the federation's, at once": (
         ("--federation={participants: 3, seed: 9}",),
-        "but got federation.seed in --federation={participants: 3, seed: 9}, which nothing goes by",
+        "but got federation.seed in --federation={participants: 3, seed: 9}, which has no effect",
     ),
     "an option twice, at once": (("--run={name: a, name: b}",), "every key of --run {name: a, name: b} once"),
     "help of nothing": (("--server.help",), "a class behind --server.help, but got none; give one of AFL, ARC,"),
@@ -218,7 +218,7 @@ OPTIONS: dict[str, Row] = {
     "impatient": (("--run.patience", 4), "--run.patience to be at least 5, but got 4.0"),
     "a federation for the data": (
         ("--data.federation.participants", 9),
-        "--federation alone to say what data.federation is, but got --data.federation.participants, which nothing goes",
+        "--federation alone to say what data.federation is, but got --data.federation.participants, which has no",
     ),
     "adversaries for the model": (("--model.adversaries", "[Mimic]"), "--adversaries alone to say what model.adver"),
     "a seed for the federation": (("--federation.seed", 4), "--seed_everything alone to say what federation.seed is"),
@@ -280,11 +280,11 @@ def test_an_option_that_cannot_be(rffl: Run, here: Path, mistake: str) -> None:
     ],
 )
 def test_a_configuration_of_what_follows(rffl: Run, here: Path, text: str) -> None:
-    """The parser takes it, nothing goes by it, and another experiment is run than was written."""
+    """The parser takes it, it has no effect, and another experiment is run than was written."""
     own = here / "own.yaml"
     own.write_text(text)
     for given in (("--config", own), (f"--config={own}",), (f"-c{own}",), (f"-c={own}",)):
-        assert_refused(rffl(*FIT, *given), f"in {own}, which nothing goes by; leave that out.")
+        assert_refused(rffl(*FIT, *given), f"in {own}, which has no effect; leave that out.")
     own.write_text("federation: {seed: null}")
     assert "max_epochs" in rffl(*FIT, "--config", own, "--print_config").out
 

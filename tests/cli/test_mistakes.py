@@ -77,7 +77,7 @@ def test_what_is_watched_and_never_measured(
 
 
 def test_every_option_that_follows_another_is_known() -> None:
-    """One that is linked anew is taken from a configuration, and nothing goes by it."""
+    """One that is linked anew is taken from a configuration, and has no effect."""
     parser = made(OnlyParsed, ["fit", "--config", "configs/digits.yaml"])._parser("fit")
     linked = [group for group in parser._action_groups if group.title == "Linked arguments"]
     assert {action.dest.replace("init_args.", "") for action in linked[0]._group_actions} == FOLLOWS.keys()
