@@ -70,7 +70,7 @@ def _check_more(kind: str, more: Any, option: str) -> None:
     arguments = [argument for made in own for argument in inspect.signature(made).parameters.values()]
     if of_package(kind) or not any(argument.kind is argument.VAR_KEYWORD for argument in arguments):
         raise UserError(
-            f"Expected {option} {kind.rpartition('.')[2]} to have every option that is given, but got "
+            f"Expected an option of {option} {kind.rpartition('.')[2]}, but got "
             f"{option}.dict_kwargs.{next(iter(more.keys()))}; leave it out."
         )
 

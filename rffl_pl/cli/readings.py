@@ -270,14 +270,11 @@ def _no_such_option(message: str) -> str | None:
         alike = [f"--{key}.{one}" for one in known if nearest(option[1], [one])]
         near = nearest(f"--{key}.{option[1]}", alike, likeness=0.85)
         rest = near or f"; {_help_of(key, package, name)}."
-        return f"Expected --{key} {name} to have every option that is given, but got --{key}.{option[1]}{rest}"
+        return f"Expected an option of --{key} {name}, but got --{key}.{option[1]}{rest}"
     if classes and (nested := _of_a_group(message)):
         package, name = classes[-1]
         key = _key(message)
-        return (
-            f"Expected --{key} {name} to have every option that is given, but got --{key}.{nested}; "
-            f"{_help_of(key, package, name)}."
-        )
+        return f"Expected an option of --{key} {name}, but got --{key}.{nested}; {_help_of(key, package, name)}."
     alone = re.search(r"(?:unrecognized arguments: |does not accept option ')((?:-*(\w+)\.\w+)?[^']*)", message, re.I)
     if alone is None:
         return None

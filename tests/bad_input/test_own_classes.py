@@ -126,11 +126,11 @@ CLASSES: Mapping[str, Row] = {
     "beginning": (("--server", f"{OWN}.Beginning"), "start of --server Beginning to call super().start(task), but it"),
     "an option of no group": (
         ("--server", f"{OWN}.Grouped", "--server.lengths.moast", 2),
-        f"have every option that is given, but got --server.lengths.moast; see `rffl fit --server.help {OWN}.Grouped`.",
+        f"an option of --server Grouped, but got --server.lengths.moast; see `rffl fit --server.help {OWN}.Grouped`.",
     ),
     "the beginning of an option of a group": (
         ("--server", f"{OWN}.Grouped", "--server.lengths.mos", 2),
-        "have every option that is given, but got --server.lengths.mos; see `rffl fit",
+        "an option of --server Grouped, but got --server.lengths.mos; see `rffl fit",
     ),
     "a word for a group": (
         ("--server", f"{OWN}.Grouped", "--server.lengths", "abc"),
@@ -224,7 +224,7 @@ def test_an_option_of_no_group_in_a_file(rffl: Run, here: Path, tmp_path: Path) 
     file = tmp_path / "own.yaml"
     file.write_text(f"server: {{class_path: {OWN}.Grouped, init_args: {{lengths: {{moast: 2}}}}}}")
     ended = rffl(*FIT, "--config", file)
-    assert_refused(ended, "--server Grouped to have every option that is given, but got --server.lengths.moast; see")
+    assert_refused(ended, "an option of --server Grouped, but got --server.lengths.moast; see")
 
 
 def test_a_loss_that_mixes_up_examples_and_classes(rffl: Run, here: Path) -> None:

@@ -51,11 +51,11 @@ OPTIONS: dict[str, Row] = {
     ),
     "an option that no class names": (
         ("--server.dict_kwargs.x", 1),
-        "--server RFFL to have every option that is given, but got --server.dict_kwargs.x; leave it out.",
+        "an option of --server RFFL, but got --server.dict_kwargs.x; leave it out.",
     ),
     "an option that no attack names": (
         ("--adversaries", "[SignRandom]", "--adversaries.dict_kwargs.x", 1),
-        "--adversaries SignRandom to have every option that is given, but got --adversaries.dict_kwargs.x; leave it",
+        "an option of --adversaries SignRandom, but got --adversaries.dict_kwargs.x; leave it",
     ),
     "what is added to a number": (("--server.gamma+=3",), "got --server.gamma+; did you mean --server.gamma?"),
     "another way to print": (
@@ -69,11 +69,11 @@ OPTIONS: dict[str, Row] = {
     "unknown key of an optimizer": (("--model.optimizer.momentun", 1), "did you mean --model.optimizer.momentum?"),
     "a key of another optimizer": (
         ("--model.optimizer.betas", 3),
-        "--model.optimizer SGD to have every option that is given, but got --model.optimizer.betas; see `rffl fit",
+        "an option of --model.optimizer SGD, but got --model.optimizer.betas; see `rffl fit",
     ),
     "what an optimizer is given by the run": (
         ("--model.optimizer.params", 3),
-        "--model.optimizer SGD to have every option that is given, but got --model.optimizer.params; see `rffl fit",
+        "an option of --model.optimizer SGD, but got --model.optimizer.params; see `rffl fit",
     ),
     "unknown key of an attack": (("--adversaries.scal", 1), "did you mean --adversaries.scale?"),
     "participants in words": (("--federation.participants", "many"), "--federation.participants to be a whole number"),
@@ -119,7 +119,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "an option that the data set's base lacks": (
         ("--data", "MNIST", "--data.dict_kwargs.foo", 3),
-        "--data MNIST to have every option that is given, but got --data.dict_kwargs.foo; leave it out.",
+        "an option of --data MNIST, but got --data.dict_kwargs.foo; leave it out.",
     ),
     "an option of a number": (
         ("--model.optimizer.lr.b", "3"),
@@ -149,7 +149,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "unknown option of a rule": (
         ("--server", "NNM", "--server.rule", "TrimmedMean", "--server.rule.trimm", "0.1"),
-        "Expected --server.rule TrimmedMean to have every option that is given, but got --server.rule.trimm; did you",
+        "Expected an option of --server.rule TrimmedMean, but got --server.rule.trimm; did you",
     ),
     "a server near one": (("--server", "fedavg"), "but got fedavg; did you mean FedAvg?"),
     "a server of another module": (("--server", "nowhere.Server"), "--server to be a class, but got nowhere.Server"),

@@ -97,7 +97,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "no such option of a callback": (
         ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "a", "--trainer.callbacks.patienc", 3),
-        "EarlyStopping to have every option that is given, but got --trainer.callbacks.patienc; did you mean --trainer",
+        "EarlyStopping, but got --trainer.callbacks.patienc; did you mean --trainer",
     ),
     "an option of no callback": (
         ("--trainer.callbacks.monitor", "a"),
@@ -109,7 +109,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "no such option of a logger": (
         ("--trainer.logger", "CSVLogger", "--trainer.logger.save_dr", "x"),
-        "--trainer.logger CSVLogger to have every option that is given, but got --trainer.logger.save_dr; did you mean",
+        "an option of --trainer.logger CSVLogger, but got --trainer.logger.save_dr; did you mean",
     ),
     "no such logger": (("--trainer.logger", "CSVLoger"), "but got CSVLoger; did you mean CSVLogger?"),
     "the worst accuracy": (
