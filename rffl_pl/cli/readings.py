@@ -284,7 +284,7 @@ def _no_such_option(message: str) -> str | None:
     near = nearest(given.partition(" ")[0], known, likeness=0.85) or "; `rffl fit --help` lists them."
     if given.endswith((".yaml", ".yml")):
         near = f"; give --config {given.split()[-1]}."
-    return f"Expected options that there are, but got {given or 'an empty word'}{near}"
+    return f"Expected a known option, but got {given or 'an empty word'}{near}"
 
 
 def _no_group(message: str) -> str | None:
@@ -332,7 +332,7 @@ def _of_another_type(message: str) -> str | None:
         return None
     key = _key(message)
     help = _help_of(key.rpartition(".")[0], *classes[-1])
-    return f"Expected --{key} to be of its type, but got {_given(inner)}; {help}."
+    return f"Expected --{key} to be of the type that its class declares, but got {_given(inner)}; {help}."
 
 
 def _key(message: str) -> str:

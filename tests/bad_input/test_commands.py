@@ -99,7 +99,7 @@ STUDIES: dict[str, tuple[str | bytes, str]] = {
     "a quotation mark": (STUDY.replace("--server RFFL", "--server 'RFFL"), "words of a command line, but got"),
     "a name outside": ("name: ../../x\n" + STUDY[12:], "name to be letters, digits, dots and dashes"),
     "a negative seed": (STUDY.replace("[1]", "[-1]"), "seeds to be different whole numbers in 0 .. 4294967295"),
-    "an unknown option": (STUDY.replace("--server RFFL", "--server RFFL --foo 3"), "options that there are, but got"),
+    "an unknown option": (STUDY.replace("--server RFFL", "--server RFFL --foo 3"), "a known option, but got"),
 }
 
 RUNS: dict[str, tuple[dict[str, bytes], str]] = {

@@ -41,7 +41,7 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
     ),
     "code": ("server: !!python/object/apply:os.system ['true']", "--config my.yaml to be YAML, but"),
     "a section as a number": ("federation: 3", "federation in --config my.yaml to have a name and a value each, but"),
-    "unknown section": ("federatio: {participants: 3}", "options that there are, but got --federatio.participants"),
+    "unknown section": ("federatio: {participants: 3}", "a known option, but got --federatio.participants"),
     "unknown option": ("federation: {participantz: 3}", "--federation.participantz; did you mean --federation.part"),
     "a word for a number": ("federation: {participants: three}", "--federation.participants to be a whole number"),
     "an unknown option of a class": (

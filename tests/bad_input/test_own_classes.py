@@ -171,7 +171,10 @@ OPTIONS: dict[str, Row] = {
     "a function of no module": (("act", "relu"), f"--server.act {_NAMED} relu, which names no module."),
     "a type": (("dtype", "float64"), f"--server.dtype {_NAMED} float64, which names no module."),
     "a type by half": (("dtype", "torch.flot64"), f"--server.dtype {_NAMED} torch.flot64, and torch has no flot64"),
-    "a file": (("note", "[1]"), f"to be of its type, but got [1]; see `rffl fit --server.help {OWN}.Elaborate`."),
+    "a file": (
+        ("note", "[1]"),
+        f"to be of the type that its class declares, but got [1]; see `rffl fit --server.help {OWN}.Elaborate`.",
+    ),
 }
 
 MEASURES: dict[str, Row] = {

@@ -17,9 +17,9 @@ BEYOND = 10**30
 
 OPTIONS: dict[str, Row] = {
     "unknown option": (("--federation.participantz", 3), "--federation.participantz 3; did you mean --federation.part"),
-    "unknown option of nothing": (("--foo", 3), "options that there are, but got --foo 3"),
-    "a stray word": (("stray",), "options that there are, but got stray"),
-    "a file of options": (("mine.yaml",), "options that there are, but got mine.yaml; give --config mine.yaml."),
+    "unknown option of nothing": (("--foo", 3), "a known option, but got --foo 3"),
+    "a stray word": (("stray",), "a known option, but got stray"),
+    "a file of options": (("mine.yaml",), "a known option, but got mine.yaml; give --config mine.yaml."),
     "a seed of the federation's, whole": (
         ("--federation", "{participants: 3, seed: 9}"),
         "--seed_everything alone to say what federation.seed is, but got federation.seed in --federation {partic",
@@ -30,7 +30,7 @@ OPTIONS: dict[str, Row] = {
     ),
     "an option twice, at once": (("--run={name: a, name: b}",), "every key of --run {name: a, name: b} once"),
     "help of nothing": (("--server.help",), "a class behind --server.help, but got none; give one of AFL, ARC,"),
-    "a stray word of two lines": (("a\nb",), "options that there are, but got a b"),
+    "a stray word of two lines": (("a\nb",), "a known option, but got a b"),
     "an empty word": (("",), "but got an empty word"),
     "one dash": (("-federation.participants", 3), "but got -federation.participants 3"),
     "no value": (("--federation.participants",), "a value behind --federation.participants"),
