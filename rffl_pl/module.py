@@ -203,7 +203,7 @@ class FederatedModule(Configured, LightningModule):
         self._strategy.together(lambda: self._set_up(stage))
 
     def _set_up(self, stage: str) -> None:
-        """What a mistake on one rank ends on all."""
+        """This rank's part of `setup`, whose error ends all ranks."""
         check_trainer(self.trainer, stage)
         check_same_federation(self.federation, self.data.federation)
         layers = layer_sizes(self.network)
@@ -247,7 +247,7 @@ class FederatedModule(Configured, LightningModule):
         self._identity: Identity | None = None
 
     def _rehearse_attacks(self) -> None:
-        """Each where it is carried out: what the omniscient make of honest uploads on rank 0, all else at its host."""
+        """Try every attack before training: omniscient uploads on rank 0, which makes them, all else at its host."""
         here = self.cast.attacks.keys() & {*self.exchange.hosted}
         for i in here:
             self.cast.rehearse(i, self.data.example(i)[0], self.data.num_classes)
@@ -256,9 +256,9 @@ class FederatedModule(Configured, LightningModule):
         self.cast.rehearse_rounds(uploading, self.initial_weights().to(self.exchange.device))
 
     def _rehearse_training(self, x: Tensor, y: Tensor) -> None:
-        """One step on copies, by an objective two rounds of one, so that a misfit is told before training.
+        """Train copies for one step, with an objective for two rounds of one step, to report a misfit early.
 
-        On the device of training: what autocast makes of a network and what its optimizer needs is seen there alone.
+        On the training device: autocast and the optimizer may fail there alone.
         """
         device = self.exchange.device
         network, loss = self.network, self.loss
@@ -446,12 +446,13 @@ class FederatedModule(Configured, LightningModule):
         self.log("accuracy/mean", mean, logger=False, sync_dist=True, reduce_fx="sum")  # to nothing, of the others
 
     def _mean_of_honest(self, hosted: Tensor) -> float:
-        """The same for any number of ranks, and where as many examples are right: who watches it asks what is more.
+        """Mean over the honest, bit for bit the same on any number of ranks, since callbacks compare it between rounds.
 
-        Added up in single precision, rank by rank, it would depend on who hosts whom, and so would the end of training.
+        A single-precision sum, rank by rank, would depend on who hosts whom, and so would the end of training. Where as
+        many examples are right it is the same too.
 
         Args:
-            hosted: Of every hosted participant, ``[n]``.
+            hosted: Accuracies of the hosted participants, ``[n]``.
 
         Returns:
             The mean to six digits on rank 0, nothing elsewhere.

@@ -1,4 +1,4 @@
-"""What a server's class gives in a round, maybe a user's own: seen to be something that the round goes on with."""
+"""Checks of what a server's methods, perhaps user-written, return in a round."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def unpacked(server: Server, payload: Tensor, dimension: int, round_index: int) 
 
 
 def _left_alone(server: Server, method: str, *tensors: Tensor) -> AbstractContextManager[None]:
-    """Where a rule that may be a user's own is given updates: the package's leave them, and to look takes its time."""
+    """Context that refuses a user's rule that changes updates in place; the package's are not checked: it is slow."""
     rule = server.answerable
     if is_packaged(type(rule)):
         return nullcontext()

@@ -18,10 +18,9 @@ def shares_model(server: Server) -> TypeGuard[Consensus]:
 
 
 def own_entries(server: Server, like: Tensor) -> Tensor:
-    """Which entries of a model ``[D]`` stay with their owner, bool: those of an update that it keeps and does not send.
+    """Which entries of a model ``[D]`` never leave their owner, bool: those of an update that it keeps and never sends.
 
-    As the rule has them in the first round: where they changed on the way, a model that is handed to be measured would
-    change what a run ends with.
+    Always as in the rule's first round: otherwise handing models out to measure them could change the run's result.
 
     Args:
         server: The rule, or its participants' half; started.

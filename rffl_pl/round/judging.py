@@ -58,7 +58,7 @@ def _decides_the_same(
     heard: Tensor | None,
     round_index: int,
 ) -> bool:
-    """Whether another server comes to a verdict, and the models that it has everybody start from are the same."""
+    """Whether a restored server gives the same verdict and has everybody start from the same models."""
     try:
         again = _judged(table, restored, uploads, heard, round_index)
         return all([same_verdicts(table.exchange.asked, verdict, again), _same_models(table, restored, round_index)])

@@ -14,7 +14,7 @@ _ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
 
 def same_verdicts(asked: Iterable[int], one: Verdict, other: Verdict) -> bool:
-    """Whether two verdicts come to the same for everybody; all downloads are made, which ranks may do together.
+    """Whether two verdicts agree for everybody; all downloads are computed, which may need all ranks.
 
     Args:
         asked: Who took part in the round.

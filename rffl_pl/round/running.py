@@ -67,7 +67,7 @@ class RunningStatistics:
         self._sent = self.exchange.gather_statistics(measured, self.size)
 
     def screen(self, uploads: Mapping[int, Tensor]) -> None:
-        """Have uploads be set aside that come with something that cannot be computed with."""
+        """Set uploads aside whose running statistics are not finite: fill them with NaN."""
         for i, statistics in self._sent.items():
             if not all_finite(statistics):
                 uploads[i].fill_(torch.nan)

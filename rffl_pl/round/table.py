@@ -60,11 +60,11 @@ class Table:
         return [(row, i) for row, i in self.rows() if i in exchange.asked or not (meets and exchange.active[i])]
 
     def drawing(self, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
-        """Where a class that may be a user's own may draw at random: an interruption and other ranks change nothing."""
+        """Context in which user code may draw at random, alike after an interruption and on any number of ranks."""
         return random_stream(self.federation.seed_for(purpose, *coordinates), self.exchange.device)
 
     def drawing_ones_own(self, purpose: str, *coordinates: int) -> AbstractContextManager[None]:
-        """Likewise where the package's own rules draw nothing, and a stream for each participant takes its time."""
+        """`drawing`, but for a user's server alone: the package's draw nothing here, and seeding takes time."""
         return nullcontext() if is_packaged(type(self.server.answerable)) else self.drawing(purpose, *coordinates)
 
     @property

@@ -248,7 +248,7 @@ class Server(ParticipantSide, ABC):
     """The option that its class is given by; of a rule that others are around ``--server.rule``."""
 
     _of_every_server: ClassVar[frozenset[str]] = frozenset({"coordinates", "examples", "layers", "members", "round"})
-    """Attributes that the package's classes give values to from `start` on: an option in their place would not last."""
+    """Attribute names that `start` overwrites: an option that is stored under one of them would be lost."""
 
     def __init__(self) -> None:
         self.coordinates = Coordinates(0)
@@ -265,9 +265,9 @@ class Server(ParticipantSide, ABC):
 
     @property
     def answerable(self) -> Server:
-        """Whose mistake it is when it fails.
+        """The rule that an error is blamed on.
 
-        Of it and the rules that it is around the first that is a user's own; where all are the package's, itself.
+        The outermost user-written one of this rule and those it wraps; if all are the package's, this one.
         """
         return self
 
@@ -357,7 +357,7 @@ class Server(ParticipantSide, ABC):
         return torch.Generator().manual_seed((self._task_seed + number) % 2**63)
 
     def stream_positions(self, device: torch.device) -> bytes:
-        """Where the random streams are, if only some coordinates are here; else nothing."""
+        """Positions of the random streams if only some coordinates are here; else empty."""
         return drawn_so_far(device) if 0 < self.coordinates.size < sum(self.layers) else b""
 
     def check_nothing_drawn(self, doing: str, before: bytes, device: torch.device) -> None:
@@ -540,7 +540,7 @@ def at_work(server: Server, doing: str, remedy: str = "mend it") -> AbstractCont
 
 
 def without_validation(server: Server) -> UserError:
-    """What a server that goes by validation examples raises where there are none."""
+    """The error of a server that needs validation examples and has none."""
     return UserError(
         f"Expected validation examples for the server of {type(server).__name__}, but --data holds none out; give "
         "--data.validation 0.1, under --data.split OWN data with a validation set in common, or another --server."

@@ -151,15 +151,15 @@ class Evidence:
 
 
 def entries_of(block: Tensor, made: object, expected: str) -> Tensor:
-    """What was made of a block ``[k, c]``, ``[c]``.
+    """Check that ``made`` is the ``[c]`` of a block ``[k, c]``, and return it.
 
     Args:
         block: The block.
-        made: What was made of it.
-        expected: Who was to make it, for the message.
+        made: What a rule has made of it.
+        expected: Whose rule, for the message.
 
     Raises:
-        UserError: If it has not every entry.
+        UserError: If it is no tensor ``[c]``.
     """
     if not isinstance(made, Tensor) or made.shape != block.shape[1:]:
         raise UserError(

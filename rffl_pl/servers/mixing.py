@@ -1,4 +1,4 @@
-"""Rules that hand another rule combinations of the uploads in their place."""
+"""Rules that mix the uploads before another rule sees them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIXABLE = (
 """The package's rules that go by what mixing leaves: histories, losses and signs are not mixed."""
 
 _NOTHING = 1e-12
-"""Of what is added up so little is left where it cancels but for rounding."""
+"""A sum this small relative to its terms is 0 but for rounding."""
 
 
 class Mixing(Around):

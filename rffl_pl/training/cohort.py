@@ -186,10 +186,10 @@ class Cohort:
 
     @contextmanager
     def _minimising(self, index: int, round_index: int) -> Iterator[tuple[LossOf, Guard]]:
-        """What a participant trains by in a round: the loss of its logits, or what the objective makes of a batch.
+        """The loss function that a participant minimises in a round, and the context in which its gradient is taken.
 
-        With it goes where its gradient is taken. What the objective remembers of a participant goes back to before the
-        round where training failed, as that does.
+        With an objective it is the objective's, whose `begin` and `end` are called here too. Where training fails, the
+        objective's memory goes back to before the round, as the weights do.
         """
         objective, network = self._objective, self.networks[index]
         participant, memory = self.participants[index], self.objective_memories[index]
@@ -359,7 +359,7 @@ class Cohort:
             buffer.copy_(part.view(buffer.shape))
 
     def train_in_stack_of(self, other: Cohort) -> None:
-        """Train where another cohort with the same network does, which has the examples on the device."""
+        """Share the stack of another cohort with the same network, so that the examples lie on the device once."""
         self._stack = other._stack
 
     def take_over(self, index: int, other: Cohort) -> None:
@@ -451,7 +451,7 @@ class Cohort:
         return total / count
 
     def _add_to_gradients(self, index: int, turn: Turn, added: list[tuple[nn.Parameter, Tensor]]) -> None:
-        """Add the proximal term's gradients, and the correction, which is laid out in the first of some steps."""
+        """Add to gradients the proximal term's and the correction; ``added`` keeps the latter between steps."""
         if turn.proximal or turn.correction is not None:
             for parameter in trainable(self.networks[index]):  # of sparse embeddings, to which nothing can be added
                 if parameter.grad is not None and parameter.grad.is_sparse:

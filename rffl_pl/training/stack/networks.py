@@ -81,10 +81,10 @@ def _lowered(value: Any, dtype: torch.dtype) -> Any:
 
 
 def adapted(network: nn.Module, draws: Draws) -> nn.Module:
-    """The network with what `torch.func.vmap` does otherwise, or not at all; changed in place.
+    """Replace, in place, layers that `torch.func.vmap` gets wrong; the network, or what replaces it.
 
     Raises:
-        NotStackableError: If one of its layers only works for one model at a time.
+        NotStackableError: If a layer has no such replacement, since it only works for one model at a time.
     """
     made: dict[nn.Module, _Dropout] = {}  # one layer may stand in several places
     for module in network.modules():

@@ -43,7 +43,7 @@ class Turn:
 
 
 def repeat(turns: Sequence[Turn], others: Sequence[Turn]) -> None:
-    """Leave others, whose turns were the same, where those who were trained are."""
+    """Copy trained weights and optimizer state to turns that were identical."""
     for turn, other in zip(turns, others, strict=True):
         other.weights.copy_(turn.weights)
         (done,), (left,) = turn.optimizer.param_groups, other.optimizer.param_groups
