@@ -31,7 +31,7 @@ class UserError(ValueError):
 GO_ON = "mend it and go on with --ckpt_path last"
 """What to do where a round fails."""
 BY_ITSELF = "--config RUN/config.yaml --ckpt_path last, where RUN is the run's folder"
-"""What goes on with a run whose folder who says it does not know: ``last`` alone may find another one of its name."""
+"""How to resume a run whose folder the message cannot name: ``last`` alone may find another one of its name."""
 
 LARGEST_COUNT = 2**31 - 1
 """What no size of a run comes near, and every library can still count to."""

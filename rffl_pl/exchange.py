@@ -90,7 +90,7 @@ class Ranks:
         return sums.to(numbers.device)
 
     def in_turn(self, value: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a value becomes that goes through every rank's step, in the order of ranks; on all of them."""
+        """Pass a value through every rank's step in rank order; all get the result."""
         for rank in range(self.count):
             if rank == self.rank:
                 value = step(value)

@@ -297,9 +297,9 @@ class FederatedStrategy(DDPStrategy):
         return done
 
     def first_word(self, word: str | None) -> str | None:
-        """What the first rank says that says something, on all of them; whoever calls waits for all.
+        """The message of the first rank that has one, on all ranks; collective.
 
-        On other nodes its name stands before it, but whoever has something to say there says that.
+        On other nodes it is prefixed with that rank's name; a rank there that has a message gets its own.
         """
         found = self.ranks.first_given(None if word is None else words.spoken(word))
         if found is None:
@@ -346,12 +346,12 @@ def _watch_over(strategy: FederatedStrategy) -> None:
 
 
 def _company() -> list[Check]:
-    """Whom this rank works for and with: it ends when they are gone."""
+    """Checks that end this rank when its launcher or another rank is gone."""
     return [*([orphaned()] if launch.seen_to() else []), *_heartbeats]
 
 
 def _rest(*, failed: bool) -> None:
-    """A run has ended: until the next one this rank says that it is alive, and nothing ends what it does."""
+    """After a run: go on sending heartbeats, but give up nobody and end nothing."""
     _watch([])
     for heartbeats in _heartbeats:
         heartbeats.end(failed=failed)

@@ -45,7 +45,7 @@ class Situation:
     adversaries: int = 1
 
 
-class Adversary(Configured, ABC):  # an attack overrides what it attacks, data or upload
+class Adversary(Configured, ABC):
     """Base of all attacks. What is uploaded passes through the same clipping as everybody's.
 
     An attack of your own overrides `labels` or `poison`, or `upload`, and is given by class path:
@@ -67,7 +67,7 @@ class Adversary(Configured, ABC):  # an attack overrides what it attacks, data o
         """The option that gives an argument, and to which attack: several may have one of that name."""
         return f"{super()._option(name)} of {cls.__name__}"
 
-    def prepare(self, num_classes: int) -> None:  # most attacks fit any task
+    def prepare(self, num_classes: int) -> None:
         """Called before the first round.
 
         Raises:
@@ -115,5 +115,5 @@ class OmniscientAdversary(Adversary):
 
 
 def each_once(attacks: Iterable[Adversary]) -> Iterable[Adversary]:
-    """Each object once, by which it is: classes of one's own may have no hashes."""
+    """Each object once, by identity: a user's class may not be hashable."""
     return {id(attack): attack for attack in attacks}.values()

@@ -84,7 +84,7 @@ class Cast:
             self._rehearse_examples(attack, tried, x, num_classes)
 
     def _rehearse_examples(self, attack: Adversary, tried: Adversary, x: Tensor, num_classes: int) -> None:
-        """The copy that is tried stands for the attack.
+        """Try the copy ``tried`` of ``attack`` on examples.
 
         Raises:
             UserError: If it fails, or makes other classes.
@@ -125,7 +125,7 @@ class Cast:
                     self._rehearse_rounds(attack, tried, participant, model)
 
     def _rehearse_rounds(self, attack: Adversary, tried: Adversary, participant: int, model: Tensor) -> None:
-        """The copy that is tried stands for the attack.
+        """Try the copy ``tried`` of ``attack`` in two rounds.
 
         Raises:
             UserError: If it fails, or uploads what nobody can send.
@@ -183,7 +183,7 @@ class Cast:
         return _sent(attack, upload, situation)
 
     def _drawing(self, purpose: str, situation: Situation) -> AbstractContextManager[None]:
-        """What an attack draws beside its own streams depends on no rank either."""
+        """Seed the global streams too, so that attacks draw alike on any rank."""
         seed = self.federation.seed_for(purpose, situation.participant, situation.round)
         return random_stream(seed, situation.update.device)
 

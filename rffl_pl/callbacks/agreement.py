@@ -91,7 +91,7 @@ def _values(found: Difference) -> str:
 
 
 def _meetings(trainer: Trainer) -> dict[str, str]:
-    """What says when ranks meet, by option: one with more rounds, or that measures more often, would wait for ever."""
+    """Options that decide when ranks communicate: a rank with more rounds or measurements would wait for ever."""
     named = (
         "max_epochs", "min_epochs", "min_steps", "check_val_every_n_epoch", "val_check_interval",
         "num_sanity_val_steps", "limit_train_batches", "limit_val_batches", "limit_test_batches",

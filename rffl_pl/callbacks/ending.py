@@ -88,7 +88,7 @@ def cut_short(trainer: Trainer, module: FederatedModule) -> list[str]:
 
 
 def limits(trainer: Trainer) -> dict[str, Any]:
-    """What ends training, as the user gave it: whoever gives something else goes on training."""
+    """The user's limits on training: a run that goes on with others trains on."""
     timer = find(trainer, Timer)
     return {
         "epochs": [trainer.min_epochs, last_round(trainer.max_epochs, trainer.max_steps)],

@@ -145,7 +145,7 @@ class ReputationExchange(Callback):
     on_test_start = on_predict_start = on_validation_start
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Likewise in the end, and so it is exported."""
+        """Bring models up to date for export."""
         self._bring_up_to_date(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -172,7 +172,7 @@ class ReputationExchange(Callback):
         )
 
     def _restored(self, module: FederatedModule) -> Server | None:
-        """In few rounds a server of one's own as it is where a run goes on: made anew, with the state that was kept.
+        """In rounds `_TRIED`: a copy of a user's server, restored from its state_dict as after an interruption.
 
         Raises:
             UserError: If it does not take its state back.

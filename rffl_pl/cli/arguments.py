@@ -264,7 +264,7 @@ class FederatedCLI(LightningCLI):
         return self._changed(run) == []
 
     def _fits_elsewhere(self, run: RunFolder) -> bool:
-        """Likewise of another rank, which may have the data elsewhere: a folder in common has rank 0's options."""
+        """`_fits` on another rank: its data may lie elsewhere, and a shared folder has rank 0's options."""
         return self._changed(run, self._places()) == []
 
     def _places(self) -> Sequence[str]:

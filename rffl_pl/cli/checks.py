@@ -150,7 +150,7 @@ def check_trainer(config: Mapping[str, Any]) -> None:
 
 @contextmanager
 def naming_inner_options(option: str, given: Any) -> Iterator[None]:
-    """Around what makes an object: a class does not know that it is made for an option of another one's.
+    """Context that names options in an inner class's error as typed: the class only knows its own names.
 
     Args:
         option: What the outer class is given by, ``--server``.

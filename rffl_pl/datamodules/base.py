@@ -214,7 +214,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
             )
 
     def _cut_by(self) -> dict[str, str]:
-        """What shards depend on, by option, as it is now."""
+        """What decides the shards now, by option."""
         members = self.federation
         split = sorted(fingerprints(self.split).items()) if isinstance(self.split, Split) else self.split
         return {

@@ -147,7 +147,7 @@ def bytes_of(t: Tensor) -> Tensor:
 
 
 def raw(t: Tensor) -> bytes:
-    """Likewise for who keeps or hashes them, wherever it lies."""
+    """A tensor's bytes as Python's `bytes`, from any device."""
     return bytes_of(t.detach().cpu()).numpy().tobytes()
 
 

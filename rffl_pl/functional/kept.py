@@ -1,4 +1,4 @@
-"""What somebody keeps of tensors that others write to later: copies, wherever they lie."""
+"""Copies in place of tensors that others will write to, wherever an object holds them."""
 
 from __future__ import annotations
 

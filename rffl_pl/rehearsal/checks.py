@@ -13,7 +13,7 @@ from rffl_pl.models.sizes import memory
 
 
 def check_trainer(trainer: Trainer, stage: str) -> None:
-    """See to what the command line sees to, and who writes Python may forget.
+    """Check what the command line sets up and a Python program may forget.
 
     Args:
         trainer: Lightning's.

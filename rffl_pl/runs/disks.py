@@ -65,7 +65,7 @@ class Disks:
         self._theirs = [Path(name) for name in self._ranks.broadcast([str(folder), str(self._mine)])]
 
     def here(self, path: str | Path) -> Path:
-        """A place as this rank sees it, of which rank 0 may have said where it is."""
+        """This rank's path to a place that rank 0 may have named."""
         place = Path(path)
         inside = next((place.relative_to(folder) for folder in self._theirs if place.is_relative_to(folder)), None)
         mine = place if inside is None else self._mine / inside

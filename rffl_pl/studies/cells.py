@@ -236,7 +236,7 @@ def _matter(settings: Settings) -> Settings:
 
 
 def _settled(value: Any, published: bool, option: str = "") -> Any:
-    """The same for the same meaning: a class by its name, what is a user's own by what it contains."""
+    """Canonical form: package classes by name, a user's code and files by their content."""
     if isinstance(value, dict):
         inner = {key: _settled(item, published, f"{option}.{key}".lstrip(".")) for key, item in value.items()}
         return inner | ({"class_path": _class(value["class_path"])} if "class_path" in value else {})

@@ -80,7 +80,7 @@ class _Strand(Generic[T]):
         return self._answer
 
     def end(self, why: Stopped) -> None:
-        """Work no more than it takes to end, if it ever began."""
+        """End the run where it trains next, if it began."""
         while self.wish is not None and not self.ended:
             self.go_on(why)
         if self.ended:

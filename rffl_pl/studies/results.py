@@ -380,7 +380,7 @@ def _relabelled(
 
 
 def _values(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """What each row has in columns: of the millions that there may be, without a step of Python where several are."""
+    """Each row's values in some columns, by `itemgetter` where several: there may be millions of rows."""
     first, *others = columns
     return map(itemgetter(first, *others), rows) if others else ((row[first],) for row in rows)
 
