@@ -255,7 +255,7 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
     if unasked := [i for i in removed if i not in table.exchange.asked]:
         raise UserError(
             f"Expected {table.server.answerable.given_as} to remove those that it asks in a round, but it removes "
-            f"participant {unasked[0]}, whose rank hears of nothing in this one; have its rule go by evidence.asked."
+            f"participant {unasked[0]}, who was not asked; remove only those in evidence.asked."
         )
     for participant, step in table.exchange.scatter_downloads(download, removed):
         index = cohort.row[participant]

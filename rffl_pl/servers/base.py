@@ -281,8 +281,8 @@ class Server(ParticipantSide, ABC):
         for name in self._of_every_server & self.arguments.keys():
             if vars(self).get(name) is self.arguments[name]:
                 raise UserError(
-                    f"Expected {self.given_as} to keep its options elsewhere than what it is told, but "
-                    f"{name} is one of {', '.join(sorted(self._of_every_server))}; give it another name."
+                    f"Expected {self.given_as} to store its options under names of their own, but start "
+                    f"overwrites {name}, one of {', '.join(sorted(self._of_every_server))}; give it another name."
                 )
         self.examples = torch.tensor(task.examples, dtype=torch.float64)
         self.layers = tuple(task.layers)
@@ -374,8 +374,8 @@ class Server(ParticipantSide, ABC):
         if self.stream_positions(device) != before:
             raise UserError(
                 f"Expected {self.answerable.given_as} to {doing} without drawing at random under --exchange "
-                "sharded, where every rank would draw the same numbers for other coordinates, but it draws; give "
-                "--exchange central, or draw what is of participants before anything is combined."
+                "sharded, where every rank would draw the same numbers for other coordinates, but it draws; draw "
+                "before uploads are combined, as in weigh, or give --exchange central."
             )
 
     def _check_verdict(self, verdict: Verdict) -> None:
@@ -449,8 +449,7 @@ class Server(ParticipantSide, ABC):
             elif changes_of(step) != known[0][1]:
                 raise UserError(
                     f"Expected a download of {self.given_as} to stay as it is, but participant "
-                    f"{participant}'s is the tensor of the one before, filled anew, which that one would get; return "
-                    "a clone()."
+                    f"{participant}'s is the previous participant's tensor, overwritten; return a clone()."
                 )
             return step
 

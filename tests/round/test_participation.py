@@ -127,7 +127,7 @@ def test_who_is_not_asked_does_nothing(kind: type[Recorded]) -> None:
 
 def test_who_is_not_asked_is_not_removed() -> None:
     """Its rank is told nothing in that round: it would count on a member that is none, and read what nobody sent."""
-    expected = "Expelling to remove those that it asks in a round, but it removes participant 2, whose rank"
+    expected = "Expelling to remove those that it asks in a round, but it removes participant 2, who was"
     with pytest.raises(UserError, match=expected):
         federate(Expelling(), rounds=6, participation=0.2)
     server = Expelling()

@@ -155,7 +155,7 @@ def test_what_is_drawn_by_coordinate_on_a_part(where: str) -> None:
     if where == "weigh":
         part.step(uploads(P, D, 1)[:, :12], range(P))
     else:
-        with pytest.raises(UserError, match=r"Drawing to combine uploads without drawing .*; give --exchange central"):
+        with pytest.raises(UserError, match=r"Drawing to combine uploads without .*, or give --exchange central"):
             part.step(uploads(P, D, 1)[:, :12], range(P))
 
 
