@@ -60,13 +60,13 @@ class Evaluation:
         for name in names:
             if names.count(name) > 1 or name in attacked or name in TAKEN | _OF_RESULTS | _OF_ATTACKS:
                 raise UserError(
-                    f"Expected --model.measures to have names of their own, but {name} is what something else is "
-                    "called; leave one, or call the class otherwise."
+                    f"Expected --model.measures to have names of their own, but {name} is taken; leave one, or rename "
+                    "the class."
                 )
         for name in attacked.keys() & (TAKEN | _OF_RESULTS):
             raise UserError(
-                f"Expected the measures of --adversaries to have names of their own, but {name} is what something else "
-                f"is called; have {type(attacked[name][1]).__name__}.measures call it otherwise."
+                f"Expected the measures of --adversaries to have names of their own, but {name} is taken; rename it in "
+                f"{type(attacked[name][1]).__name__}.measures."
             )
         self.measures: dict[str, tuple[Metric, Adversary | None]] = {
             **dict(zip(names, ((measure, None) for measure in measures), strict=True)),

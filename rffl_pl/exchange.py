@@ -123,7 +123,7 @@ class Ranks:
         try:
             return json.loads(bytes(data.tolist()))
         except ValueError as error:
-            raise UserError(f"Expected rank {source} to say something in JSON, but it is none.") from error
+            raise UserError(f"Expected rank {source} to send JSON, but what arrived is not.") from error
 
     def first_given(self, value: Any) -> tuple[int, Any] | None:
         """The first rank whose value is not None, and that, on all of them; None where there is none.

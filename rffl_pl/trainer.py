@@ -187,7 +187,7 @@ def _check_checkpoints(given: lightnings.ModelCheckpoint) -> None:
     kind = type(given).__name__
     if given.save_weights_only:
         raise UserError(
-            f"Expected --trainer.callbacks whose checkpoints can be gone on from, but got {kind} with "
+            f"Expected --trainer.callbacks that write checkpoints a run can be resumed from, but got {kind} with "
             "save_weights_only; leave that out, since a run leaves its weights in weights/ anyway."
         )
     often = {

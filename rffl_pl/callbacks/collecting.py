@@ -51,8 +51,8 @@ def collected(module: FederatedModule, exchange: ReputationExchange) -> Round:
         entry.silent = list(verdict.silent)
         for name in verdict.measures.keys() & (TAKEN | measured.keys()):
             raise UserError(
-                f"Expected the measures of --server to have names of their own, but {name} is what something else is "
-                f"called; have {type(exchange.server).__name__} call it otherwise."
+                f"Expected the measures of --server to have names of their own, but {name} is taken; rename it in "
+                f"{type(exchange.server).__name__}."
             )
         of_server = verdict.measures | {
             "weight": verdict.weights,

@@ -66,10 +66,11 @@ def numbers_of(callback: RoundCallback, played: Round, measured: Iterable[str] =
     found: dict[str, float] = {}
     for key, value in given.items():
         if key in taken or not isinstance(key, str) or "/participant_" in key:
-            raise UserError(f"Expected numbers of {name} to have names of their own, but got {key}; call it otherwise.")
+            raise UserError(f"Expected numbers of {name} to have names of their own, but got {key}; rename it.")
         if not isinstance(value, Real) and not (isinstance(value, Tensor) and value.numel() == 1):
             raise UserError(
-                f"Expected numbers of {name} to be that, but {key} is of type {type(value).__name__}; give float(...)."
+                f"Expected numbers of {name} to return a number for each name, but {key} is of type "
+                f"{type(value).__name__}; give float(...)."
             )
         found[key] = float(value)
     return {key: value for key, value in found.items() if math.isfinite(value)}

@@ -45,7 +45,7 @@ class Interruption(Callback):
         if self._limits == limits(trainer):
             trainer.should_stop = True
             rank_zero_warn(
-                f"Training came to its end after round {pl_module.round} and is not gone on with; to train on, give "
+                f"Training had already ended after round {pl_module.round} and is not continued; to train on, give "
                 f"another limit: {remedies(trainer)}."
             )
 

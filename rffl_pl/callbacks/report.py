@@ -106,7 +106,7 @@ class RunReport(Callback):
             self.on_train_end(trainer, pl_module)
         elif trainer.should_stop:
             raise UserError(
-                "Expected time for a round, but a callback ends training before the first one; give a longer "
+                "Expected at least one round to be played, but a callback ends training before it; give a longer "
                 "--trainer.max_time, or leave that callback out."
             )
 

@@ -126,8 +126,8 @@ def check_split(given: Any) -> None:
     if said := not_whole("--data.split", given):
         raise UserError(said)
     raise UserError(
-        f"Expected --data.split {given} with the options that it needs and no others, but some are not given or not "
-        f"there; see `rffl fit --data Digits --data.split.help {given}`."
+        f"Expected --data.split {given} with all options that it requires and no others, but some are missing or "
+        f"unknown; see `rffl fit --data Digits --data.split.help {given}`."
     )
 
 

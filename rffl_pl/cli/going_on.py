@@ -83,8 +83,8 @@ def _trained_otherwise(run: RunFolder, rounds: int, changed: Iterable[str] | Non
     if not others:
         return None
     return (
-        f"Expected other options with more rounds or in a run of their own, but the run in {run.path} has its {rounds} "
-        f"rounds and was trained with another {others[0]}; give another --run.name, or leave out --ckpt_path."
+        f"Expected the options of the finished run in {run.path}, which has its {rounds} rounds, but got another "
+        f"{others[0]}; give more rounds, another --run.name, or leave out --ckpt_path."
     )
 
 

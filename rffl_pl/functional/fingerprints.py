@@ -58,8 +58,8 @@ def stays(what: str, one: object, remedy: str) -> Iterator[None]:
     yield
     if changed := changes(before, fingerprints(one)):
         raise UserError(
-            f"Expected {what} to stay as it is made, since it serves all participants of a process, but its "
-            f"{changed[0]} changes; {remedy}."
+            f"Expected {what} not to change itself during use, since one object serves all participants of a process, "
+            f"but its attribute {changed[0]} changes; {remedy}."
         )
 
 

@@ -360,9 +360,9 @@ def _check_apart(network: nn.Module) -> None:
         first = trains.get(tensor.data_ptr(), key) if tensor.numel() and tensor.data_ptr() else key
         if first != key:
             raise UserError(
-                f"Expected --model.network {type(network).__name__} to share a parameter as one, but {key} only lies "
-                f"where {first} does, which ends with the first copy; write b.weight = a.weight for b.weight.data = "
-                "a.weight.data, and compute in forward what a buffer would follow."
+                f"Expected --model.network {type(network).__name__} to tie weights by sharing the Parameter object, "
+                f"but {key} only shares memory with {first}, which ends with the first copy; write b.weight = a.weight "
+                "for b.weight.data = a.weight.data, and compute in forward what a buffer would follow."
             )
 
 

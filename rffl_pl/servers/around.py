@@ -82,8 +82,8 @@ class Around(Consensus):
         for method in ("rule", "model_for") if hands else ("rule",):
             if getattr(kind, method) is not getattr(Consensus, method):
                 raise UserError(
-                    f"Expected {self.inner.given_by} to decide by weigh, combine and stride, which is all that it is "
-                    f"asked for there, but {kind.__name__} has a {method} of its own; leave that out, or give --server "
+                    f"Expected {self.inner.given_by} to decide by weigh, combine and stride, since the outer rule calls "
+                    f"these and no {method}, but {kind.__name__} overrides {method}; remove that, or give --server "
                     f"{kind.__name__} alone."
                 )
 

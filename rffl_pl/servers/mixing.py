@@ -134,7 +134,7 @@ class Mixing(Around):
         if (sums.abs() <= _NOTHING * mixing.abs().sum(1, keepdim=True)).any():
             raise UserError(
                 f"Expected the rows of mixing of {self.given_as} to have sums other than 0, which BatchNorm's running "
-                f"statistics are divided by, but got {float(sums.abs().min()):g}; write its pool, or take another "
+                f"statistics are divided by, but got {float(sums.abs().min()):g}; override pool, or take another "
                 "network."
             )
         # A clipped upload's are not clipped.

@@ -168,18 +168,18 @@ class Forgetful(FedAvg):
         return super().state_dict() | {"momentum": torch.zeros(self.coordinates.size)}
 
 
-STAY = "to stay as it is made, since it serves all participants of a process,"
+STAY = "not to change itself during use, since one object serves all participants of a process,"
 ATTACKS = {
     "Shifted": "Shifted to train with a class in 0 .. 9 for every example, but got class 10; mend",
     "Halved": "Halved to train with a class in 0 .. 9 for every example, but got torch.float32 of shape [10] for 10 of",
     "Blind": "Blind to make the examples that it trains with, but KeyError: 'trigger' (test_extending.py, ",
-    "Rising": f"Rising {STAY} but its count changes; keep what belongs to a participant in situation.memory.",
-    "Colluding": f"Colluding {STAY} but its past changes; keep",
-    "Resting": f"Resting {STAY} but its turns changes; keep",
-    "Collecting": f"Collecting {STAY} but its seen changes; keep",
+    "Rising": f"Rising {STAY} but its attribute count changes; keep what belongs to a participant in situation.memory.",
+    "Colluding": f"Colluding {STAY} but its attribute past changes; keep",
+    "Resting": f"Resting {STAY} but its attribute turns changes; keep",
+    "Collecting": f"Collecting {STAY} but its attribute seen changes; keep",
     "Apart": "every measure of --adversaries Apart to give one number, but by_class gives [10]; have it average.",
     "OfThree": "every measure of --adversaries OfThree to take logits [64, 10] and classes [64], but of_three fails: ",
-    "Measured": "measures of --adversaries to have names of their own, but accuracy is what something else is called",
+    "Measured": "to have names of their own, but accuracy is taken; rename it in Measured.measures.",
 }
 
 
@@ -215,7 +215,7 @@ def test_a_memory_that_no_checkpoint_keeps(rffl: Run) -> None:
 def test_a_server_that_measures_what_is_measured(rffl: Run) -> None:
     """Its numbers stand where accuracies do."""
     ended = rffl(*FIT, "--server", f"{HERE}.Boasting")
-    assert_refused(ended, "measures of --server to have names of their own, but accuracy is what something else is")
+    assert_refused(ended, "measures of --server to have names of their own, but accuracy is taken; rename it in")
 
 
 def test_a_rule_of_ones_own_is_known_by_its_path(rffl: Run) -> None:

@@ -63,8 +63,8 @@ CLASSES: Mapping[str, Row] = {
     ),
     "a verdict that nobody asks for": (
         ("--server", "NNM", "--server.rule", f"{OWN}.Generous"),
-        "--server.rule to decide by weigh, combine and stride, which is all that it is asked for there, but Generous "
-        "has a rule of its own; leave that out, or give --server Generous alone.",
+        "--server.rule to decide by weigh, combine and stride, since the outer rule calls these and no rule, but "
+        "Generous overrides rule; remove that, or give --server Generous alone.",
     ),
     "frozen": (("--model.network", f"{OWN}.Frozen"), "parameters that train, all of them float32, but Frozen has none"),
     "double": (
@@ -186,9 +186,9 @@ MEASURES: dict[str, Row] = {
     "eleventh": ((f"{OWN}.Eleventh",), "but eleventh fails: IndexError: "),
     "unborn": ((f"{OWN}.Unborn",), "Unborn to be copied, but AttributeError: "),
     "every": ((f"{OWN}.Every",), "--model.measures to give one number, but every gives [10]; have it average."),
-    "taken": ((f"{OWN}.Reputation",), "names of their own, but reputation is what something else is called; leave"),
-    "taken in tables": ((f"{OWN}.AccuracyMean",), "names of their own, but accuracy_mean is what something else is"),
-    "taken by attacks": ((f"{OWN}.AttackSuccess",), "names of their own, but attack_success is what something else"),
+    "taken": ((f"{OWN}.Reputation",), "names of their own, but reputation is taken; leave one, or rename the class."),
+    "taken in tables": ((f"{OWN}.AccuracyMean",), "names of their own, but accuracy_mean is taken; leave one"),
+    "taken by attacks": ((f"{OWN}.AttackSuccess",), "names of their own, but attack_success is taken; leave one"),
 }
 
 CUTS = {

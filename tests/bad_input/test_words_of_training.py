@@ -137,7 +137,7 @@ OPTIONS: dict[str, Row] = {
         ("--trainer.logger", "WandbLogger", "--trainer.logger.log_model", "all"),
         "--trainer.logger.log_model to be left alone, but got all: a checkpoint of a federation is a folder",
     ),
-    "no time": (("--trainer.max_time", "00:00:00:00"), "Expected time for a round, but a callback ends"),
+    "no time": (("--trainer.max_time", "00:00:00:00"), "at least one round to be played, but a callback"),
     "no such time": (("--trainer.max_time", "soon"), "`Timer(duration='soon')` is not a valid duration"),
     "no such precision": (("--trainer.precision", 17), "precision to be 32-true or bf16-mixed, but got 17: "),
     "precision": (("--trainer.precision", "64-true"), "--trainer.precision to be 32-true or bf16-mixed, but got 64"),
@@ -152,7 +152,7 @@ OPTIONS: dict[str, Row] = {
     "a profiler of torch": (("--trainer.profiler", "pytorch"), "--trainer.profiler to be simple or advanced, but got"),
     "weights alone": (
         ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.save_weights_only", "true"),
-        "--trainer.callbacks whose checkpoints can be gone on from, but got ModelCheckpoint with save_weights_only",
+        "that write checkpoints a run can be resumed from, but got ModelCheckpoint with save_weights_only",
     ),
     "checkpoints elsewhere": (
         ("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.dirpath", "there"),

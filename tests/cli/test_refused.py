@@ -62,7 +62,7 @@ def test_a_run_that_fails_in_its_first_round_can_be_found(
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (("--trainer.max_epochs", 3, "--model.local_epochs", 1), "was trained with another --model.local_epochs"),
+        (("--trainer.max_epochs", 3, "--model.local_epochs", 1), "rounds, but got another --model.local_epochs"),
         pytest.param(
             ("--trainer.max_epochs", 2),
             "Expected --trainer.max_epochs of at least 3, the rounds that",

@@ -100,7 +100,7 @@ def test_sigterm_in_the_round_that_is_the_last_one(rffl: Run, tmp_path: Path, li
     assert "Stopped by SIGTERM after round 2" in ended.err
     again = rffl(*args, "--ckpt_path", "last")
     assert again.code == 0, again.err
-    assert "Training came to its end after round 2 and is not gone on with" in again.err
+    assert "Training had already ended after round 2 and is not continued" in again.err
     (stopped,) = (tmp_path / "runs" / "stopped").iterdir()
     assert len(rows(stopped / "metrics.csv")) == json.loads((stopped / "summary.json").read_text())["rounds"] == 2
 
@@ -326,7 +326,7 @@ def test_a_finished_run_is_left_as_it_is(rffl: Run, tmp_path: Path, monkeypatch:
     for option, value in {"--seed_everything": 7, "--server": "FedAvg", "--model.optimizer.lr": 0.5}.items():
         other = rffl(*args, "--trainer.max_epochs", 3, option, value, "--ckpt_path", "last")
         assert other.code == 2
-        assert f"has its 3 rounds and was trained with another {option}; give another --run.name, or" in other.err
+        assert f"has its 3 rounds, but got another {option}; give more rounds, another --run.name, or" in other.err
     for option in ("--data.test_share", "--data.test_file"):  # of which it depends what is left to train on
         assert _trained_otherwise(RunFolder.open(run), 3, [option]) is not None
     again = rffl(*args, "--trainer.max_epochs", 3, "--standalone.enabled", "true", "--ckpt_path", "last")
@@ -350,7 +350,7 @@ def test_a_finished_run_that_had_fewer_rounds_than_epochs(rffl: Run, tmp_path: P
     other = rffl(*args, "--server.gamma", 0.1)
     assert (other.code, contents(run) == before) == (2, True), other.err
     assert other.err.count("\n") == 1
-    assert f"the run in {run} has its 2 rounds and was trained with another --server.gamma; " in other.err
+    assert f"the finished run in {run}, which has its 2 rounds, but got another --server.gamma; " in other.err
     again = rffl(*args)
     assert (again.code, again.err, contents(run) == before) == (0, "", True)
     more = "--trainer.max_steps" if limit is STEPS else "--trainer.callbacks.patience"

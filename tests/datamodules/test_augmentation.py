@@ -220,13 +220,16 @@ def test_two_ranks_and_going_on(rffl: Callable[..., Ended], tmp_path: Path) -> N
         (Wrong(lambda x: int("a")), r"Wrong to change inputs .2, 1, 8, 8., but ValueError: invalid .*test_augment"),
         (
             Counting("calls"),
-            "Counting to stay as it is made, since it serves all participants .*, but its calls changes",
+            "Counting not to change itself during use, since one object .*, but its attribute calls changes",
         ),
         (
             Drawing(),
             "Drawing to draw from the streams around it, .* but it makes something else of the same inputs where",
         ),
-        (Counting("stream"), "to stay as it is made, .*, but its stream changes; have it draw from the surrounding"),
+        (
+            Counting("stream"),
+            "not to change itself .*, but its attribute stream changes; have it draw from the surrounding",
+        ),
     ],
 )
 def test_refused_before_training(augment: Any, expected: str) -> None:

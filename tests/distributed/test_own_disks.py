@@ -134,7 +134,7 @@ def test_a_finished_run_is_left_as_it_is(disks: Disks, whole: Path) -> None:
     assert [run.path for run in disks.folders()] == [here.path, there.path]
     other = disks.run(*DIGITS, *ROUNDS, "--ckpt_path", "last", "--server.gamma", 0.7)
     assert other.code == 2
-    assert other.err.count("has its 6 rounds and was trained with another --server.gamma; give another --run.name") == 1
+    assert other.err.count("has its 6 rounds, but got another --server.gamma; give more rounds") == 1
     assert [contents(run.path) for run in (here, there)] == before
     there.weights_file(HOSTED[1][0]).unlink()
     ended = disks.goes_on()

@@ -294,7 +294,9 @@ def test_checkpoints_for_wandb(tmp_path: Path, log_model: Any) -> None:
 def test_a_time_that_leaves_no_round(tmp_path: Path) -> None:
     """A program is told what a command line is; it had neither rounds nor a word."""
     trainer, module, data = small(RunFolder.make(tmp_path / "run"), max_time={"seconds": 0})
-    with pytest.raises(UserError, match="Expected time for a round, but a callback ends training before the first one"):
+    with pytest.raises(
+        UserError, match="Expected at least one round to be played, but a callback ends training before it"
+    ):
         trainer.fit(module, data)
     leave_process_group()
 

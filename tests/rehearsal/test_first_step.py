@@ -255,7 +255,7 @@ def tried(network: nn.Module, optimizer: OptimizerFactory = SGD) -> None:
         (Spoiling, SGD, r"test_first_step\.Spoiling to be trained, but RuntimeError: one of the variables needed for"),
         (Plain, partial(Wanting, lr=0.1), r"but a first step fails: AssertionError: needs a closure"),
         (Locked, SGD, r"test_first_step\.Locked to be copied, but TypeError: cannot pickle '_thread.lock' object"),
-        (Sharing, SGD, r"--model\.network Sharing to share a parameter as one, but seen only lies where layer\.weight"),
+        (Sharing, SGD, r"--model\.network Sharing to tie weights .*, but seen only shares memory with layer\.weight"),
         (
             partial(Buffered, how="sparse"),
             SGD,

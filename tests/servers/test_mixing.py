@@ -271,14 +271,15 @@ def test_what_nobody_asks_for(kind: Callable[..., Consensus]) -> None:
     """Whom a rule of one's own removes within another stays, and everybody starts from the model of all, in silence."""
     for rule, method in ((Removing(), "rule"), (Handing(), "model_for")):
         refused = partial(kind(rule=rule).start, task(shards(6), [4]))
-        assert_refused(refused, "--server.rule to decide by", f"but {type(rule).__name__} has a {method} of its own")
+        told = f"but {type(rule).__name__} overrides {method}; remove that"
+        assert_refused(refused, "--server.rule to decide by", told)
     refused = partial(kind(rule=ARC(rule=Handing())).start, task(shards(6), [4]))
-    assert_refused(refused, "--server.rule.rule to decide by", "Handing has a model_for of its own")
+    assert_refused(refused, "--server.rule.rule to decide by", "Handing overrides model_for")
     rule = Handing()
     rule.hands_models = False
     kind(rule=rule).start(task(shards(6), [4]))  # where nobody ever starts from a server's model
     some = partial(kind(rule=rule).start, task(shards(6), [4], participation=0.5))
-    assert_refused(some, "but Handing has a model_for of its own")
+    assert_refused(some, "but Handing overrides model_for")
 
 
 class Answering(Mixing):
