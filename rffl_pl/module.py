@@ -86,9 +86,9 @@ class FederatedModule(Configured, LightningModule):
             is the one that is measured and exported; of adversaries the shared one is. 0 is without. It takes twice
             the training.
         scaffold: SCAFFOLD (Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378): every step of local training is
-            corrected towards where the last round went, by what a participant downloaded in it,
-            which helps where examples differ from participant to participant, and sends nothing more. Under a server
-            whose steps are means of updates, by SGD without momentum; models of one's own train without.
+            corrected towards where the last round went, by what a participant downloaded in it, which helps where
+            examples differ from participant to participant, and sends nothing more. Under a server whose steps are
+            means of updates, by SGD without momentum; models of one's own train without.
         objective: What participants minimise in place of the loss of their logits alone, `rffl_pl.Objective`;
             models of one's own and standalone references train without.
         engine: How the hosted participants train: ``loop``, one after another; ``stacked``, all at once, their models

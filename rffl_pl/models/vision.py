@@ -48,10 +48,10 @@ def _layout(layers: nn.Sequential) -> list[tuple[object, ...]]:
 
 
 class MNISTCNN(_Images):
-    """The paper's network for MNIST, D = 104,242: images ``[B, 1, 32, 32]`` to logits ``[B, classes]``.
+    """The paper's network for MNIST: images ``[B, 1, 32, 32]`` to logits ``[B, classes]``.
 
     Convolution 1 to 64 (3x3), tanh, max-pool 2; convolution 64 to 16 (7x7), tanh, max-pool 2; 256 to 200, tanh; 200
-    to 10.
+    to ``classes``. With 10 classes D = 104,242.
 
     Args:
         classes: Number of classes.
@@ -80,7 +80,8 @@ class MNISTCNN(_Images):
 class CIFAR10CNN(_Images):
     """The paper's network for CIFAR-10: images ``[B, 3, 32, 32]`` to logits ``[B, classes]``.
 
-    Convolutions 3 to 32 to 64 to 64 (3x3), each with ReLU, max-pool 2 after the first two; 1024 to 64, ReLU; 64 to 10.
+    Convolutions 3 to 32 to 64 to 64 (3x3), each with ReLU, max-pool 2 after the first two; 1024 to 64, ReLU; 64 to
+    ``classes``.
 
     Args:
         classes: Number of classes.

@@ -25,10 +25,9 @@ class Round:
         set_aside: Whose upload could not be computed with.
         silent: Whose upload told nothing.
         measures: Everything measured, by name: P values each, NaN where there is none. ``accuracy`` and ``loss`` on
-            what is watched (validation by default) after the download; ``train_loss`` and
-            ``personal_loss`` of the last local epoch;
-            ``weight``, ``similarity``, ``reputation``, ``quota``, ``bytes_up`` and ``bytes_down`` of the exchange;
-            and whatever a server, an attack or a metric adds.
+            what is watched (validation by default) after the download; ``train_loss`` and ``personal_loss`` of the last
+            local epoch; ``weight``, ``similarity``, ``reputation``, ``quota``, ``bytes_up`` and ``bytes_down`` of the
+            exchange; and whatever a server, an attack or a metric adds.
         numbers: What callbacks make of these, one number each.
     """
 

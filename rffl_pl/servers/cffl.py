@@ -55,9 +55,9 @@ class CFFL(Server):
     Other than in the released code, a quota of 0 entries is nothing (there: everything), exactly k entries are
     uploaded also where some are equal, the whole model is cut at once, a mean's weights by classes add up to 1 (there:
     classes / 10), and the upload is what is scored also for :math:`\theta = 1`: the server never sees a participant's
-    model. Buffers of the network keep their initial values
-    in the server's model. An upload that is set aside scores 0; where all score 0 reputations stay. One of zeros scores
-    what the server's model does without it, which late in a run is all that anybody's can, and is no part of the mean.
+    model. Buffers of the network keep their initial values in the server's model. An upload that is set aside scores 0;
+    where all score 0 reputations stay. One of zeros scores what the server's model does without it, which late in a run
+    is all that anybody's can, and is no part of the mean.
     """
 
     steps_by_updates = False

@@ -1,4 +1,4 @@
-"""Servers that keep one model: everybody takes the same step and nothing else."""
+"""Servers under which everybody takes the same step, and so has the same model but where a rule says otherwise."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from rffl_pl.servers.evidence import Evidence, entries_of
 
 
 class Consensus(Server):
-    r"""Base of the servers under which all participants have the same model: :math:`w \leftarrow w + s`.
+    r"""Base of the servers under which all participants take the same step: :math:`w \leftarrow w + s`.
 
     The step s is what `combine` makes of every block of coordinates with the weights that `weigh` decides; by default
-    the mean. Nobody keeps its own update, nobody is removed. Uploads that are not finite are set aside before, and
-    those of zeros are no vote: the step is as if their senders had not been asked. Without any left it is 0.
+    the mean. Nobody is removed, and unless `own_models` nobody keeps its own update, so that all have the same model.
+    Uploads that are not finite are set aside before, and those of zeros are no vote: the step is as if their senders
+    had not been asked. Without any left it is 0.
 
-    Where members miss rounds, the server keeps the model, and whoever missed one starts from it.
+    Where members miss rounds, the server keeps the model, and whoever missed one starts from it, again unless
+    `own_models`.
 
     Attributes:
         model: The model ``[d]`` of everybody, of the coordinates that are here, where the server has to keep it; else
