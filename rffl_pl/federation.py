@@ -171,7 +171,7 @@ class Federation(Configured):
         return sorted(participant for participant, host in dealt if host == rank)
 
     def seed_for(self, purpose: str, *coordinates: int | str) -> int:
-        """The seed of one random stream, e.g. ``seed_for("training", participant, round)``.
+        r"""The seed of a random stream, e.g. ``seed_for("training", participant, round)``, in 0 .. :math:`2^{63} - 1`.
 
         A hash, so that streams of different purposes, participants and rounds are unrelated and none depends on how
         many ranks there are or on what was drawn before.

@@ -35,6 +35,8 @@ class FreeRider(Adversary):
 class Sybil(Adversary):
     r"""One free-rider under many names: all of them upload the same noise, and so agree with each other.
 
+    Sybils are Douceur's (IPTPS 2002), in federated learning Fung et al.'s (2020, https://arxiv.org/abs/1808.04866).
+
     Uniform in :math:`[-1, 1]` and the same for all in every round, plus noise of their own that is :math:`j` times as
     long. Two of them have a cosine of about :math:`1 / (1 + j^2)`, where unrelated noise has 0.
 

@@ -15,7 +15,8 @@ from rffl_pl.errors import check_not_negative, check_share
 class Replay(Adversary):
     """Does not train; uploads its first download in every round after it.
 
-    The first is the first that has an entry other than 0. Before it there is noise, as of a `FreeRider`.
+    The first is the first that has an entry other than 0. Before it there is noise, as of a `FreeRider`. Aimed at any
+    reward by cosine: an early aggregate is the direction in which the honest go, and a later one is not far from it.
     """
 
     trains: ClassVar[bool] = False

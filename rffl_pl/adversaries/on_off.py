@@ -13,7 +13,7 @@ from rffl_pl.errors import UserError, check_not_negative
 
 
 class OnOff(Adversary):
-    r"""Earns a reputation honestly, then rides free on it.
+    r"""Earns a reputation honestly, then rides free on it: the on-off attack (Sun, Han, Yu & Liu, INFOCOM 2006).
 
     It trains and uploads its update in the first rounds; after them it uploads something else, as a `FreeRider` does,
     except in the last round of every period, if there is one. Aimed at reputations that are a moving average: one with

@@ -214,12 +214,12 @@ def least_norm_weights(gram: Tensor, slack: float) -> Tensor:
 
 
 def smallest(scores: Tensor, count: int) -> Tensor:
-    """Indices of the ``count`` smallest scores, ties to the smaller index, ascending."""
+    """Indices ``[count]`` of the ``count`` smallest scores ``[m]``, ties to the smaller index, ascending."""
     return scores.argsort(stable=True)[:count].sort().values
 
 
 def mean_of(chosen: Tensor | slice, count: int) -> Tensor:
-    """Weights ``[count]``, of sum 1, with which uploads make the mean of those that are chosen, by index."""
+    """Weights ``[count]`` float64 of the mean of k uploads that are chosen by index: 1 / k for these, else 0."""
     weights = torch.zeros(count, dtype=torch.float64)
     weights[chosen] = 1
     return weights / weights.sum()
@@ -296,7 +296,7 @@ def majority_vote(block: Tensor) -> Tensor:
 
 
 def clip_factors(lengths: Tensor, bound: float | Tensor) -> Tensor:
-    """What vectors of some lengths are multiplied by, so that none is longer than a bound; some may be of 0."""
+    r"""Factors :math:`\min(1, b / \ell_i)` that clip vectors of lengths ``[m]`` to a bound, ``[m]``; 1 for length 0."""
     return torch.where(lengths > bound, bound / lengths, 1.0)
 
 

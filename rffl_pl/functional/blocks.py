@@ -77,7 +77,7 @@ def _panels(rows: Rows, width: int) -> Iterator[tuple[int, Tensor]]:
 
 
 def block_memory(rows: Rows, dimension: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Where a block of rows of that many entries has its place."""
+    """A vector ``[m c]``, not filled, with room for every block ``[m, c]`` of m rows ``[dimension]``."""
     return rows[0].new_empty(len(rows) * min(block_width(len(rows)), dimension), dtype=dtype)
 
 
@@ -96,7 +96,7 @@ def add_up(rows: Rows, term: Term, beside: Tensor | None = None) -> Tensor:
 
 
 def zero(rows: Rows, term: Term, beside: Tensor | None) -> Tensor:
-    """The term of no coordinates."""
+    """The term of a block ``[m, 0]``, of no coordinates: zeros in the shape of a sum of terms."""
     nothing = rows[0].new_empty(len(rows), 0, dtype=torch.float64)
     return term(nothing, None if beside is None else nothing[0])
 

@@ -43,7 +43,7 @@ def weighted_sum(block: Tensor, weights: Tensor) -> Tensor:
 
 
 def weighted_mean(block: Tensor, weights: Tensor) -> Tensor:
-    """Likewise by weights ``[m]`` divided by their sum."""
+    r"""The mean :math:`\sum_i w_i \Delta_i / \sum_i w_i` of a block ``[m, c]`` by weights ``[m]``, as ``[c]``."""
     return weighted_sum(block, weights / weights.sum())
 
 

@@ -44,5 +44,8 @@ def rounding_level(model: Tensor) -> Tensor:
 
 
 def tells_nothing(update: Tensor, model: Tensor) -> bool:
-    """Whether an update ``[D]`` of weights ``[D]`` is at the level of their rounding."""
+    r"""Whether an update u ``[D]`` is lost in the rounding of weights w ``[D]``.
+
+    .. math:: \|u\|_2 \le 16 \, \|\mathrm{ulp}(w)\|_2
+    """
     return bool(squared_norm(update).sqrt() <= MULTIPLE * rounding_level(model))

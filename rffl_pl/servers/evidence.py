@@ -25,8 +25,8 @@ class Evidence:
 
     Attributes:
         round: The round, counted from 0.
-        asked: The participants that were asked, int64; those whose upload is set aside, or zeros, among them.
-        silent: Those whose upload is zeros, int64.
+        asked: The a participants that were asked, ``[a]`` int64; those whose upload is set aside, or zeros, among them.
+        silent: The s of them whose upload is zeros, ``[s]`` int64.
         senders: The participant behind every upload, ``[m]`` int64, ascending.
         examples: Their numbers of training examples, ``[m]`` float64.
         squared_norms: :math:`\|u_i\|^2`, ``[m]`` float64.

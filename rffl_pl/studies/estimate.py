@@ -13,14 +13,15 @@ from rffl_pl.studies.results import Row
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds.
+    r"""A mean over seeds.
 
     Attributes:
         mean: The mean; infinite if one value is, NaN if some are in either direction.
         half: Half the width of its 95 % interval; None of one seed, or without a bound.
         seeds: How many.
         rounds: How many each run had.
-        effect: Of differences: Cohen's d_z, their mean over their standard deviation.
+        effect: Of differences :math:`d_k`: Cohen's :math:`d_z = \bar d / s_d`, their mean over their standard deviation
+            (with n - 1); None where all are the same, as of one seed, or one is infinite.
         infinite: How many values are.
     """
 
@@ -64,11 +65,11 @@ def student_t(count: int) -> float:
 
 
 def mean_difference(first: Mapping[str, Sequence[Row]], second: Mapping[str, Sequence[Row]]) -> Estimate:
-    """How much the first is above the second, seed by seed.
+    r"""The mean over seeds k of differences :math:`d_k = x_k - y_k`, with its interval and :math:`d_z = \bar d / s_d`.
 
     Args:
-        first: A measure's rows by seed.
-        second: Likewise of the same seeds; of no seed may both be infinite.
+        first: A measure's rows by seed, :math:`x`.
+        second: Another's of the same seeds, :math:`y`; of no seed may both be infinite.
 
     Raises:
         UserError: If runs differ in length.
