@@ -51,7 +51,7 @@ class LabelFlip(Adversary):
     def measures(self, num_classes: int) -> dict[str, Metric]:
         """Target accuracy, and attack success: how much of class `source` is read as what it is, and as `target`.
 
-        Likewise of all classes that are mirrored.
+        Where classes are mirrored, both of every class and its mirror image.
         """
         called = {self.source: self.target}
         if self.classes == "mirrored":

@@ -75,12 +75,12 @@ def check_agreement(trainer: Trainer, module: FederatedModule, server: Server) -
 
 
 def _told(option: str, value: str) -> str:
-    """What others are told of an option: of one that says where data comes from, with a password maybe, a digest."""
+    """An option's value for other ranks: a digest if it says where data comes from, which may contain a password."""
     return hashlib.sha256(value.encode()).hexdigest() if option.startswith(_PRIVATE) else value
 
 
 def _values(found: Difference) -> str:
-    """What both have, where people can read it."""
+    """Both ranks' values in brackets, for messages; empty where people could not read them or should not."""
     if (
         found.name in ("the data", "the initial weights")
         or found.name.startswith(_PRIVATE)

@@ -85,7 +85,7 @@ class RoundCheckpoint(ModelCheckpoint):
 
 @contextmanager
 def rounds_kept(trainer: Trainer) -> Iterator[None]:
-    """Where models are measured after the last round: whatever is wrong then, who mends it need not train again.
+    """Context of measuring after the last round, whose errors say that training is kept and how to go on from it.
 
     Args:
         trainer: Whose callbacks write checkpoints.

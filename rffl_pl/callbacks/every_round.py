@@ -14,9 +14,9 @@ from rffl_pl.errors import UserError
 from rffl_pl.runs import Round, Summary
 
 _LOGGERS = ("step", "epoch", "trainer/global_step")
-"""What Lightning's loggers put beside the numbers that they are given."""
+"""Names that Lightning's loggers add themselves."""
 _RESULT = ("result", *(field.name for field in fields(Summary)))
-"""What W&B's summary of a run has in the end, where the last number of a name would stand."""
+"""Names that a run's result has in W&B's summary, which otherwise shows the last number logged under a name."""
 
 
 class RoundCallback(Callback):

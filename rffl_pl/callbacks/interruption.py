@@ -50,7 +50,7 @@ class Interruption(Callback):
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep it in mind from now on; not as Lightning does, whose handler waits for other ranks."""
+        """Defer SIGTERM until the round has ended, and take it back from Lightning, whose handler waits for ranks."""
         STOP.listen()
         STOP.deferred = True
 
@@ -98,7 +98,7 @@ class Interruption(Callback):
     on_test_start = on_predict_start = on_validation_start
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """No round is waited for any more."""
+        """Let SIGTERM end the process at once again: no round will end that it could wait for."""
         STOP.deferred = False
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

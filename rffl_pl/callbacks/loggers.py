@@ -81,7 +81,7 @@ def log(loggers: Iterable[Logger], entry: Round, kept: int) -> None:
 
 
 def _log(logger: Logger, entry: Round) -> None:
-    """To W&B without a step: whoever else logs to the same run advances its own, and it drops what comes with less."""
+    """Log a round to one logger; to W&B without a step, since it drops a lower one than others have logged there."""
     if isinstance(logger, WandbLogger):
         values = entry.digest() if len(entry.members) > MOST_LINES else entry.metrics()
         logger.experiment.log({**values, "trainer/global_step": entry.number})

@@ -27,7 +27,7 @@ class MetricsFile(CSVLogger):
         self._rows: _Rows | None = None
 
     def begin(self) -> None:
-        """Rows from now on are those of a fit of its own, in a file of its own."""
+        """Begin a new fit, whose rows go into a new file."""
         self._rows = None
 
     @property
@@ -40,14 +40,14 @@ class MetricsFile(CSVLogger):
 
 
 class _Rows(ExperimentWriter):
-    """Lightning's, which would remove the file that is there as soon as it is made.
+    """Lightning's writer, which would remove an existing file as soon as it is constructed: this one waits for a row.
 
     A new column has the whole file written anew. So everybody has a column for whatever anybody has: who takes part for
     the first time brings none.
     """
 
     def _check_log_dir_exists(self) -> None:
-        """Later."""
+        """Nothing: `save` removes the earlier file, not the constructor."""
 
     def save(self) -> None:
         """Write the rows that are new, the first of them into a file of their own.

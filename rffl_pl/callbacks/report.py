@@ -294,7 +294,7 @@ class RunReport(Callback):
 
 
 def _asked_to_end(exception: BaseException) -> str | None:
-    """How a rank that ends by an exception was asked to, it or one that is gone; None if something failed.
+    """By what this rank, or another that is gone, was asked to end: ``Stopped by SIGTERM``; None if something failed.
 
     A rank that was asked alone ends, and its launcher has the others end: these find it gone a little earlier.
     """

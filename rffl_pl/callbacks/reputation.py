@@ -149,7 +149,7 @@ class ReputationExchange(Callback):
         self._bring_up_to_date(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """The server's part; what is measured from a checkpoint is what is measured in the run."""
+        """Add the server's state; models are first brought up to date, so that they measure as they do in the run."""
         self._bring_up_to_date(trainer, pl_module)
         checkpoint.setdefault("server", {}).update(
             name=_named(self.server), rule=self.server.whole_state(), colluders=_copied(self._colluders, "cpu")
@@ -187,7 +187,7 @@ class ReputationExchange(Callback):
         return restored
 
     def _bring_up_to_date(self, trainer: Trainer, module: LightningModule) -> None:
-        """Once after a round that this process has played."""
+        """Give whoever missed the last round the model that all share, once after each round that was played here."""
         assert isinstance(module, FederatedModule)
         if self._behind:
             bring_up_to_date(self._table(trainer, module))

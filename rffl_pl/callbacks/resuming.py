@@ -41,7 +41,7 @@ SINCE = dict.fromkeys(
     ("--model.loss", "--model.objective", "--model.local_steps", "--federation.coalition", "--federation.tolerated",
      "--data.augment"), "None",
 ) | {"--data.white": "65535"}  # fmt: skip
-"""What checkpoints and configurations have not always said, since there was no choice."""
+"""By option the value of runs whose checkpoints and configurations, from before it existed, do not name it."""
 
 
 def warn_of_changes(saved: Settings, here: Settings, elsewhere: Collection[str] = ()) -> None:

@@ -36,10 +36,10 @@ _FEW = 4
 """Examples of a data set that the network is known again by."""
 
 _TRIED = 8
-"""Examples that it is trained on for a few steps, by which its training is known again."""
+"""Examples that the network is trained on for a few steps, whose losses tell one way of training from others."""
 
 _STEEP = (1.0, 1e3)
-"""Times the loss: bounds on gradients, say, may be met by the larger ones alone."""
+"""Factors on the loss in these steps: a bound on gradients, say, may only act on the larger one."""
 
 Known = tuple[Tensor, Tensor]
 """Test accuracies of the initial network and of whoever trains alone, ``[P]`` each."""
@@ -191,7 +191,7 @@ class StandaloneReference(Callback):
 
 
 def _alone(schedule: Schedule) -> Schedule:
-    """That of who trains alone: there is no shared model to be drawn to."""
+    """The schedule of participants who train alone: without the proximal term, for want of a shared model."""
     return replace(schedule, proximal=0.0)
 
 
