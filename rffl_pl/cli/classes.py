@@ -40,11 +40,11 @@ CLASSES: dict[str, Callable[[], Iterable[str]]] = {
     "trainer.callbacks": lambda: _public(lightning.pytorch.callbacks),
     "trainer.logger": lambda: _public(lightning.pytorch.loggers),
 }
-"""Their names, by the option."""
+"""The names of the classes that an option takes, by the option."""
 
 
 def constructors(kind: Any) -> list[Any]:
-    """Those of a class and of its bases, from its own on, without `object`'s; of a function itself."""
+    """The ``__init__`` of a class and of its bases, its own first, without `object`'s; of a function itself."""
     if not isinstance(kind, type):
         return [kind]
     return [vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)]

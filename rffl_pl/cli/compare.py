@@ -61,7 +61,7 @@ def answer(words: Sequence[str]) -> str:
 
 
 def _terminal() -> int | None:
-    """How wide it is; None where the table goes elsewhere."""
+    """The terminal's width in columns; None where the table goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

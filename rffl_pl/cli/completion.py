@@ -93,7 +93,7 @@ def script(run: RunWords) -> str:
 
 
 def _said(run: RunWords, *words: str) -> str:
-    """A help text."""
+    """What ``run`` prints for these words: a help text."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
         run([*words])

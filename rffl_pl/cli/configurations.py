@@ -13,9 +13,9 @@ from rffl_pl.cli.help import TRAINING
 from rffl_pl.errors import UserError, check_keys, nearest
 
 GROUPS = ("federation", "model", "run", "standalone", "trainer")
-"""What a configuration has several options of, and that is no class to be chosen."""
+"""Sections of a configuration that have options of their own, without a class to choose."""
 _CHOSEN = ("adversaries", "data", "server")
-"""And what is chosen."""
+"""Sections of a configuration that choose a class."""
 _MOST_NODES = 1_000_000
 """Values of a configuration, written out."""
 

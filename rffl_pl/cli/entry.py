@@ -146,7 +146,7 @@ def run(args: list[str], ranks: int = 1) -> None:
 
 
 def _end_without(lost: Exception) -> NoReturn:
-    """End a process whose connection to another rank broke, with what that one had to say."""
+    """End a process whose connection to another rank broke, with the message that this rank left, if it left one."""
     from rffl_pl.launch.stopping import STOP
     from rffl_pl.strategy import end
 

@@ -25,11 +25,11 @@ from rffl_pl.strategy import FederatedStrategy, leave_process_group
 _TRAINED = (
     "--seed_everything", "--federation", "--data", "--model", "--server", "--adversaries", "--trainer.precision",
 )  # fmt: skip
-"""How options begin that say what is trained."""
+"""Beginnings of the options that decide what is trained."""
 _MEASURED = (
     "--data.watch", "--data.measurements", "--data.own_test", "--data.predict", "--model.measures", "--model.engine",
 )  # fmt: skip
-"""And some of them that say what is measured, or how it is computed."""
+"""Those of them that do not: they decide what is measured, or how it is computed."""
 
 
 def is_cell(folder: Path) -> bool:
@@ -95,7 +95,7 @@ def leave_if_complete_on_every_disk(
     strategy: FederatedStrategy,
     changed: Callable[[RunFolder], Sequence[str] | None],
 ) -> None:
-    """Likewise where no disk has all of the run: all ranks leave, or none, once they have met.
+    """`leave_if_complete` where no disk has all of the run: all ranks leave, or none, once they have met.
 
     By then it is known what ends training early, and so whether it has ended.
 
@@ -114,7 +114,7 @@ def leave_if_complete_on_every_disk(
 
 
 def _rounds_of(run: RunFolder, trainer: Trainer) -> int:
-    """How many rounds a run has in the end: those that it had when something else ended it that still would."""
+    """How many rounds a run has when it is finished: those it had if limits ended it that are still the same."""
     with suppress(UserError), sound(run.checkpoints):  # who is to go on from it tells what is wrong with it
         last = header(run.checkpoints)
         if last["ended"] == limits(trainer):

@@ -39,7 +39,7 @@ class ConfigKeeper(SaveConfigCallback):
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Not yet where there is training: the checkpoint has not been read.
+        """Keep the configuration; where there is training not yet, since the checkpoint has not been read.
 
         Raises:
             UserError: On every rank, if some have a checkpoint to go on from and others have none.

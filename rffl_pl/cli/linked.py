@@ -69,7 +69,7 @@ def _options_in(given: str, prefix: str = "") -> tuple[str, ...]:
 
 @functools.cache
 def _options_of(text: str, prefix: str) -> tuple[str, ...]:
-    """Likewise of a text, which many cells of a study have in common."""
+    """The options that a text gives, dotted; cached, since many cells of a study have the same text."""
     return tuple(_dotted(yaml.safe_load(text), prefix))
 
 

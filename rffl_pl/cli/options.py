@@ -51,7 +51,7 @@ _SAID = {
     "trainer.enable_progress_bar": "Whether to show how far a run is; null is true.",
     "trainer.enable_model_summary": "Whether to list the network's layers at the start.",
 }
-"""What Lightning says in words of its own, or nobody does."""
+"""Help for options that Lightning explains in its own words, or nobody explains."""
 _REFUSED = {
     f"--trainer.{name}"
     for name in {*RANKS, *WHOLE_ROUNDS, *NOT_OF_ONE_MODEL, "default_root_dir", "use_distributed_sampler"}
@@ -64,9 +64,9 @@ OUTER = {
     "server.rule": "--server NNM ",
     "server.optimizer": "--server FedOpt ",
 }
-"""What takes a class that is an option of another one's."""
+"""By option whose class is chosen inside another class: an example of that other class, as it is typed before it."""
 _INNER = {key.rpartition(".")[2]: key for key in OUTER}
-"""The options of such a class begin so where the parser shows its help, as if they were nobody's."""
+"""The same options by their last name, with which the parser's help of an inner class begins its options."""
 _SYMBOLS = {
     "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "leftarrow": "←", "cdot": "·", "sum": "Σ", "|": "‖",
 }  # fmt: skip

@@ -43,7 +43,7 @@ class Outlasting:
             return len(text)
 
     def flush(self) -> None:
-        """Likewise."""
+        """Flush, whether anybody reads it or not."""
         try:
             self._stream.flush()
         except OSError:

@@ -60,10 +60,10 @@ GIVEN = (
 
 
 _ANOTHER = "another"
-"""Where it does not repeat it."""
+"""Stands for what was given where the parser does not repeat it."""
 
 NAMED = r"(?:given class_path '|Import path )([\w.]+)"
-"""Likewise of the elements of a list."""
+"""Where the parser names the class that was given in a list."""
 
 # What the parser calls a kind of value, and a user does.
 KINDS = {

@@ -116,7 +116,7 @@ class Run:
 
 
 def _last_written(run: RunFolder) -> Path | None:
-    """The file since which a run can be gone on with as it is now; None where it cannot."""
+    """The newest file that a run can be continued from, whose time says how recent it is; None without any."""
     checkpoint = run.newest_checkpoint()
     if checkpoint is not None:
         return checkpoint / RUN
@@ -125,7 +125,7 @@ def _last_written(run: RunFolder) -> Path | None:
 
 
 def _named(folder: Path) -> tuple[bool, str]:
-    """Of two folders of one moment a copy or a link, with a name that somebody gave it, is less than its run."""
+    """Sort key of folders written at one moment: a copy or a link, named by somebody, is less than its run's own."""
     return re.fullmatch(r"[\d_-]+", folder.name) is not None, folder.name
 
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from rffl_pl.studies.play import Outcomes
 
 _SHARE = 20
-"""Of the time that writing a study's results took, so many times goes by before they are written again."""
+"""A study's results are written again after so many times as long as writing them took."""
 _MANY = 200
-"""Combinations of labels whose options take so long to read that it is said."""
+"""So many combinations of labels have options that take long enough to read for a line that says so."""
 _GPU = re.compile(r"\d{1,4}|(GPU|MIG)-[\w/-]+", re.ASCII)
 
 

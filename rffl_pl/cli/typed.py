@@ -219,7 +219,7 @@ def _said(content: Any, option: str) -> Any:
 
 
 def _alike(typed: str, said: Any) -> bool:
-    """Whether a word is what a configuration says: a value, or a class or several, by the ends of their names."""
+    """Whether a typed word means what a configuration says: a value, or one or several classes by their last names."""
     if isinstance(said, list):
         listed = yaml.safe_load(typed) if typed.startswith("[") else [typed]
         return [*map(_named, listed)] == said
@@ -229,7 +229,7 @@ def _alike(typed: str, said: Any) -> bool:
 
 
 def _named(item: Any) -> Any:
-    """An element of a list, of which a class goes by the end of its name."""
+    """An element of a list, a class by its last name."""
     name = item.get("class_path") if isinstance(item, dict) else item
     return name.rpartition(".")[2] if isinstance(name, str) else name
 
