@@ -102,7 +102,7 @@ _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 @functools.cache
 def _plain(cls: type) -> dict[str, _Plain]:
-    """The arguments of the package's own constructors that are plain values; a subclass passes them on to its base."""
+    """Arguments that the package's own constructors declare as plain values; a subclass may pass them on to these."""
     hints: dict[str, Any] = {}
     for kind in reversed(cls.__mro__):
         constructor = vars(kind).get("__init__")
@@ -114,7 +114,7 @@ def _plain(cls: type) -> dict[str, _Plain]:
 
 
 def _of(hint: Any) -> _Plain | None:
-    """What a type says, where it is of plain values alone."""
+    """Which plain values a type hint allows; None where it allows anything else."""
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = tuple(part for part in parts if part in (*_NAMES, type(None)))
     choices = [part for part in parts if get_origin(part) is Literal]
@@ -178,5 +178,5 @@ def _plainer(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def short(text: str) -> str:
-    """A long one by its beginning, and what tells it from others that begin so."""
+    """A text; a long one by its beginning and a digest, which tells it from others that begin so."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}... {sha256(text.encode()).hexdigest()[:8]}"

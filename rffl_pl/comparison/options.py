@@ -15,7 +15,7 @@ _ASIDE = (
 )  # fmt: skip
 """Options that change no result."""
 _WHERE = "--data.data_dir"
-"""Likewise of the package's own data sets; a class of a user's own may mean by it which data it is."""
+"""Changes no result of the package's own data sets; a user's own class may choose by it which data it reads."""
 _LIMITS = ("--trainer.limit_val_batches", "--trainer.limit_test_batches")
 _ALL_OR_NONE = ("None", "1.0", "0", "0.0")
 _PRECISIONS = {"None": "32-true", "32": "32-true", "bf16": "bf16-mixed"}

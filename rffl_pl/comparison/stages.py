@@ -12,7 +12,7 @@ from rffl_pl.runs import RunFolder
 from rffl_pl.runs.facts import LIMITS
 
 _ROUNDS = [f"--trainer.{name}" for name in LIMITS]
-"""More of them alone are the same run."""
+"""Options that say how many rounds: a run that goes on with these alone changed is the same run."""
 _FROM = "--ckpt_path"
 Options = Mapping[str, str]
 

@@ -63,13 +63,13 @@ class TextCNN(nn.Module):
         return strongest + bias
 
     def _of_windows(self, x: Tensor, weight: Tensor, outside: Tensor) -> Tensor:
-        """Likewise without bias, by one matrix product over all windows."""
+        """`_strongest` without bias, by one matrix product over all windows."""
         windows = self.embedding(x).unfold(1, _WINDOW, 1).flatten(2)
         responses = linear(windows, weight.flatten(1))
         return responses.masked_fill(outside.unsqueeze(2), -torch.inf).amax(1)
 
     def _of_words(self, x: Tensor, weight: Tensor, outside: Tensor) -> Tensor:
-        """The same, by one matrix product over the different words of a batch, and windows as sums of three rows of it.
+        """`_strongest` without bias, by one matrix product over a batch's different words, of which windows add three.
 
         Only the strongest window passes a gradient on. On the CPU a step takes less than half as long.
         """

@@ -41,7 +41,7 @@ class Kept:
         return _longest(self._read(study, self.file(study), results.COLUMNS, place))
 
     def curves(self, study: str, place: Mapping[str, str]) -> list[Row]:
-        """Likewise of every round."""
+        """All rows of every round at a place of a study, of the longest runs that there are."""
         return _longest(self._read(study, results.curves_beside(self.file(study)), CURVE_COLUMNS, place))
 
     def _read(self, name: str, file: Path, columns: Sequence[str], place: Mapping[str, str]) -> list[Row]:
