@@ -94,11 +94,11 @@ class Augmented(Batches):
 
     @property
     def tensors(self) -> None:
-        """None."""
+        """None, since no tensor holds the inputs as they are trained on."""
 
     @property
     def prepare(self) -> None:
-        """None."""
+        """None, as there are no `tensors` to prepare."""
 
     def __iter__(self) -> Iterator[Batch]:
         return ((changed(self.augment, x), y) for x, y in super().__iter__())

@@ -376,7 +376,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
 
     @property
     def watched_sample(self) -> tuple[int, int]:
-        """Likewise of the examples that are watched during training."""
+        """On how many of the examples that are watched during training everybody is measured, of how many."""
         return self._measuring.sample(self._sizes(self.watch), part=2)
 
     @property
@@ -385,7 +385,7 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         return None
 
     def _read_once(self, place: T | None, read: Callable[[T], Dataset[Any]]) -> Reader | None:
-        """As `asked`, of what a user names for it, which is read when it is first asked for."""
+        """The reader of examples at a place that a user names for `asked`, made once; None without a place."""
         if place is None:
             return None
         if place not in self._asked:

@@ -45,7 +45,7 @@ class ClassFolders(TorchvisionImageFolder):  # type: ignore[misc]  # torchvision
     """
 
     exact_targets = True
-    """None need be decoded to see it, of each of many participants."""
+    """Classes are surely those of the examples, so that no image has to be decoded to check them."""
 
     def __init__(self, folder: Path, classes: Sequence[str] | None, whose: str, base: Path, **options: Any) -> None:
         self._given, self._whose, self._base = classes, whose, str(base)

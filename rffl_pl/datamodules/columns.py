@@ -168,7 +168,7 @@ class Columns:
 
     @property
     def digest(self) -> str:
-        """Of all that inputs depend on beside their rows."""
+        """A digest of all that inputs depend on beside their rows: categories, means and deviations."""
         return hashlib.sha256(repr(self.columns).encode()).hexdigest()[:16]
 
     def encode(self, rows: Sequence[Row], warn: Callable[[str], None]) -> Tensor:

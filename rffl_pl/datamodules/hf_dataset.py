@@ -186,7 +186,7 @@ class Images(Dataset[tuple[Tensor, int]]):
     """
 
     exact_targets = True
-    """None need be decoded to see it."""
+    """Classes are surely those of the examples, so that no image has to be decoded to check them."""
 
     def __init__(self, part: Labelled, column: str, pixels: Pixels, option: str) -> None:
         decoded = replace(part.rows.features[column], decode=True)

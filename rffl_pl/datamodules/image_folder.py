@@ -112,7 +112,7 @@ class ImageFolder(FederatedDataModule):
             )
 
     def _warn(self, message: str) -> None:
-        """Once; of its own files a rank alone knows."""
+        """Warn on rank 0 alone, but under ``OWN`` on each rank, which alone knows its participants' files."""
         warn = warnings.warn if isinstance(self.split, OWN) else rank_zero_warn
         warn(message, stacklevel=3)
 
@@ -162,7 +162,7 @@ class ImageFolder(FederatedDataModule):
                 )
 
     def _places_of(self, part: str, own: bool) -> dict[str, None]:
-        """Where its folders lie, or everybody's, and the class folders in them, without links."""
+        """Real paths of a part's folder, or of everybody's if ``own``, and of the class folders in it."""
         folders = [self.folder / part / str(i) for i in range(self.federation.total)] if own else [self.folder / part]
         return dict.fromkeys(os.path.realpath(place) for folder in folders for place in (folder, *_folders_in(folder)))
 
@@ -190,7 +190,7 @@ class ImageFolder(FederatedDataModule):
                 )
 
     def _own_images(self, part: str, participant: int) -> ClassFolders:
-        """Those of a participant's own."""
+        """A participant's own images of a part."""
         images = self._read(f"{part}/{participant}", self.class_names)
         if part == "train":
             self._warn_if_dark(images)
@@ -202,7 +202,7 @@ class ImageFolder(FederatedDataModule):
             self._warn(dark)
 
     def _classes_of(self, first: ClassFolders, *others: ClassFolders) -> tuple[str, ...]:
-        """Those of the first folder, which the others have too."""
+        """The classes of the first folder, once it is seen that the others have the same."""
         if len(first.classes) < 2:
             raise UserError(
                 f"Expected at least two class folders in {first.root} of --data.folder, but there is "
@@ -247,7 +247,7 @@ class ImageFolder(FederatedDataModule):
 
     @property
     def _whose_classes(self) -> str:
-        """Where classes come from that some folders may lack."""
+        """Where the list of classes comes from, for messages on a folder that lacks some."""
         return "--data.classes" if self.given_classes else "those of test, without --data.own_test true"
 
     @staticmethod
@@ -266,7 +266,7 @@ _WATCHED = ("val", "valid", "validation", "dev")
 
 
 def _folders_in(folder: Path) -> list[Path]:
-    """Those in a folder; none of one that cannot be read, as whoever needs it says."""
+    """The folders in a folder; none if it cannot be read, of which whoever needs it says so."""
     try:
         return [place for place in folder.iterdir() if place.is_dir()]
     except OSError:
@@ -274,13 +274,13 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _links_in_all(folders: Mapping[str, None]) -> dict[str, None]:
-    """Where the images in folders lie, and below them, that are links."""
+    """Real paths of all images in or below folders that are links."""
     outermost = (folder for folder in folders if os.path.dirname(folder) not in folders)
     return dict.fromkeys(image for folder in outermost for image in _links_in(folder))
 
 
 def _links_in(folder: str) -> Iterator[str]:
-    """Likewise of one; none of one that cannot be read, as above."""
+    """Real paths of the images in or below one folder that are links; none if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):

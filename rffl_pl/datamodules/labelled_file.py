@@ -164,13 +164,13 @@ class LabelledFile(FederatedDataModule):
             )
 
     def _places_of(self, file: str) -> dict[object, str]:
-        """Where it lies, or each participant's of that name, however it is written, by what tells it from others."""
+        """The real path of a file, or with a number in its name everybody's, by what tells a file from others."""
         everybodys = range(self.federation.total) if NUMBER in file else range(1)
         places = [_place(file.replace(NUMBER, str(i))) for i in everybodys]
         return {_itself(place): place for place in places}
 
     def _parts_apart(self) -> tuple[OwnRows, Labelled | OwnRows]:
-        """Of each participant the training rows when they are asked for; test rows likewise or at once."""
+        """What reads a participant's training rows when asked to, and what reads its test rows, or everybody's."""
         if self.test_file is None or NUMBER not in self.train_file:
             raise UserError(
                 f"Expected --data.train_file with {NUMBER} in its name and --data.test_file with --data.split OWN, but "

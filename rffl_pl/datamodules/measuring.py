@@ -28,7 +28,7 @@ class Measuring:
     batch_size: int
 
     def room(self, pairs: int, part: int) -> int:
-        """A number of examples that each is measured on no more of.
+        """The number of examples beyond which no participant is measured.
 
         Args:
             pairs: How many pairs of a participant and an example there are.
@@ -48,7 +48,7 @@ class Measuring:
         return min(max(sizes), self.room(sum(sizes), part)), max(sizes)
 
     def common(self, reader: Reader, indices: Tensor, which: str, part: int = 1) -> Batches:
-        """Those of examples that everybody is measured on.
+        """Batches of the common examples that everybody is measured on: all, or as many as there is room for.
 
         Args:
             reader: Reads them.
@@ -60,7 +60,7 @@ class Measuring:
         return reader.batches(reader.bucketed(some), self.batch_size, self._seed(which))
 
     def apart(self, readers: Mapping[int, Reader], sizes: Sequence[int], which: str, part: int = 1) -> Joint:
-        """Those of their own that the hosted participants are measured on.
+        """Batches of their own examples that the hosted participants are measured on.
 
         Args:
             readers: Read those of the hosted.
@@ -89,7 +89,7 @@ class Measuring:
         return self.federation.seed_for("reading", which)
 
     def _drawn(self, indices: Tensor, count: int, *names: str | int) -> Tensor:
-        """So many of them, in their order."""
+        """``count`` of the indices, drawn at random, in their order; all where there are no more."""
         if len(indices) <= count:
             return indices
         generator = torch.Generator().manual_seed(self.federation.seed_for("measured", *names))
