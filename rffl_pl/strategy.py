@@ -64,13 +64,13 @@ class LaunchEnvironment(ClusterEnvironment):
         return launch.world_size()
 
     def set_world_size(self, size: int) -> None:
-        """The launcher has."""
+        """Nothing: the launcher has set it."""
 
     def global_rank(self) -> int:
         return launch.rank()
 
     def set_global_rank(self, rank: int) -> None:
-        """The launcher has."""
+        """Nothing: the launcher has set it."""
 
     def local_rank(self) -> int:
         return launch.local_rank()
@@ -104,13 +104,13 @@ class Closing(threading.Thread):
             self._done.set()
 
     def done(self, within: float) -> bool:
-        """Have them closed; whether they were within so many seconds."""
+        """Have the connections closed; whether they were within so many seconds."""
         self._asked.set()
         return self._done.wait(within)
 
 
 class _Started(_SubprocessScriptLauncher):
-    """Starts no process: there are all of them, so that a notebook or a shell can be the only one."""
+    """Lightning's launcher of processes, which starts none here: all run already, be it a notebook alone."""
 
     @property
     def is_interactive_compatible(self) -> bool:
@@ -253,7 +253,7 @@ class FederatedStrategy(DDPStrategy):
         return store
 
     def plays(self, number: int) -> None:
-        """Have it known which round this rank plays."""
+        """Tell the other ranks, by heartbeats, which round this one plays."""
         for heartbeats in _heartbeats:
             heartbeats.round = number
 
@@ -329,7 +329,7 @@ _under_way: set[FederatedStrategy] = set()  # those that have a run
 
 
 def _watch(checks: Sequence[Check]) -> None:
-    """Watch for this instead of what was watched for before."""
+    """Replace the checks that this process is watched by; none for no watching."""
     while _watching:
         _watching.pop().stop()
     if checks:
@@ -452,7 +452,7 @@ def leave_process_group() -> None:
 
 
 def _part() -> None:
-    """This rank and the others need each other no more."""
+    """Stop watching and heartbeats, since this rank and the others need each other no more."""
     _watch([])
     _heartbeats.clear()
     meeting.left()

@@ -70,7 +70,7 @@ class _Copies:
             self._change(self.left.pop())
 
     def of(self, value: Any) -> Any:
-        """What is to be kept for a value: itself, if nothing of it lies there or it can be changed in place."""
+        """What to keep for a value: a copy, or itself if it has none of these tensors or its copies are put into it."""
         if type(value) in _PLAIN:
             return value
         if id(value) not in self.met:
@@ -111,7 +111,7 @@ class _Copies:
                 holder[key] = own
 
     def _change_parameters(self, module: nn.Module) -> None:
-        """They stay the module's parameters."""
+        """Replace the data of a module's parameters by copies; the parameters stay the same objects."""
         for parameter in module._parameters.values():
             if parameter is not None and _storage(parameter) in self.storages:
                 parameter.data = parameter.detach().clone()

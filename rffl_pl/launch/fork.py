@@ -131,7 +131,7 @@ def _be(rank: int, common: dict[str, str], folder: Path) -> None:
 
 
 def _see_through(ranks: dict[int, int], listener: socket.socket, serve: Callable[[socket.socket], object]) -> int:
-    """Serve the ranks' store until all have ended; the exit code of the first that failed, or 0."""
+    """Serve the ranks' store until all have ended, and return the exit code of the first that failed, or 0."""
     store = serve(listener)  # noqa: F841  # while it lives
     failed = 0
     while ranks:

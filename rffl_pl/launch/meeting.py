@@ -22,7 +22,7 @@ _ABSENT = "why one does not come"
 
 
 class Store(watch.Store, Protocol):
-    """The launcher's, of which more is asked than to keep watch."""
+    """The launcher's store, with what ranks need of it to meet, beside what `rffl_pl.launch.watch` needs."""
 
     def get(self, key: str, /) -> bytes:
         """The value of a name, once there is one."""
@@ -126,12 +126,16 @@ _stores: list[Callable[[], Store]] = []
 
 
 def met(connect: Callable[[], Store]) -> None:
-    """All ranks are here, and have a part of the store that no other launch has."""
+    """Ranks have met: this one may leave words for the others from now on.
+
+    Args:
+        connect: Gives a connection to a part of the store that no other launch has.
+    """
     _stores[:] = [connect]
 
 
 def left() -> None:
-    """They go apart."""
+    """Ranks part: this one forgets the store where they leave words for one another."""
     _stores.clear()
 
 

@@ -38,7 +38,7 @@ def near(said: str) -> bool:
 
 
 def _about(said: str) -> dict[str, Any]:
-    """What lies in it; nothing where it is none, as of a rank that is another's."""
+    """The fields of a message that `spoken` made; none of anything else, as what a stranger's process may send."""
     try:
         return dict(json.loads(said))
     except (ValueError, TypeError):
@@ -51,6 +51,6 @@ def _printable(said: object) -> str:
 
 
 def _node() -> Any:
-    """The same for all ranks of a node: they share torchrun's folder; without one each rank is by itself."""
+    """What tells this node from others: torchrun's folder, which its ranks share; without one the rank's number."""
     folder = launch.node_folder()
     return launch.rank() if folder is None else str(folder.parent)
