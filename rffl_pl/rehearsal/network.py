@@ -179,7 +179,7 @@ def _measured_alone(network: nn.Module) -> Iterator[None]:
 
 
 def _state_of(tensor: Tensor) -> tuple[int, int]:
-    """What changes with a tensor; what is filled anew with the same is another."""
+    """Numbers that change whenever a tensor is written to, even with the values that it had."""
     return tensor._version, checksum(tensor.detach())
 
 
@@ -207,7 +207,7 @@ def warn_of_modes(network: nn.Module) -> None:
 
 
 def _is_kept(layer: nn.Module) -> bool:
-    """Whether it is frozen, and does something else in evaluation mode, as far as anybody can tell."""
+    """Whether a layer is frozen and does something else in evaluation mode: it drops, or keeps running statistics."""
     parameters = [*layer.parameters()]
     drops = any(isinstance(part, _DropoutNd) and part.p > 0 for part in layer.modules())
     differs = drops or len(running_statistics(layer)) > 0

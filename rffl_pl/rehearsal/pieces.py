@@ -19,11 +19,11 @@ from rffl_pl.servers.around import surrounded
 from rffl_pl.servers.coordinates import Coordinates
 
 _ENTRIES = 512
-"""So many coordinates made uploads have, or one of each layer."""
+"""Coordinates of the uploads that a rule is tried with, or one of each layer where these are more."""
 _PIECES = 8
-"""Who picks one of m uploads picks the same in each of them by chance once in m ** 7 times."""
+"""So many pieces: a rule that picks one of m uploads picks the same in all by chance once in m ** 7 times."""
 _SCALES = (0.01, 1.0, 100.0)
-"""How large their entries are, round after round: what a rule does to long uploads alone is seen, too."""
+"""Scales of the entries of these uploads, a round each, to see also what a rule does to long uploads alone."""
 _CPU = torch.device("cpu")
 
 

@@ -34,7 +34,7 @@ def checked_model(server: Server, model: object, round_index: int) -> Tensor:
 
 
 def keeping(server: Server, round_index: int) -> AbstractContextManager[None]:
-    """Where a server says what of an update is a participant's own."""
+    """Context in which a server's ``kept`` is called, whose failure is one sentence."""
     return of_server(server, "keep what is a participant's own of its update", round_index)
 
 

@@ -1,4 +1,4 @@
-"""The server's judgement of a round's uploads, and whether all who are to come to the same do."""
+"""The server's judgement of a round's uploads, and whether all ranks and a restored server come to the same."""
 
 from __future__ import annotations
 

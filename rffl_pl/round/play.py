@@ -148,7 +148,7 @@ def _train(table: Table, examples: Mapping[int, Examples], round_index: int) -> 
 def _train_personal(
     table: Table, personal: Cohort, examples: Mapping[int, Examples], round_index: int
 ) -> dict[int, float]:
-    """The honest likewise, models of their own, drawn to the shared ones as these are before they train."""
+    """Train the honest's personal models, drawn to the shared ones as these are before they train; their losses."""
     training = {index: i for index, i in table.rows_in_round() if i not in table.cast.attacks}
     anchors = {index: table.cohort.weights[index] for index in training}
     schedule = replace(table.schedule, proximal=table.pull)
@@ -164,7 +164,7 @@ def _trained(
     round_index: int,
     anchors: Mapping[int, Tensor] | None = None,
 ) -> dict[int, float]:
-    """The losses, by participant, of those who train, given by row."""
+    """Train participants, given by row; their losses by participant."""
     seeds = {index: table.federation.seed_for("training", i, round_index) for index, i in training.items()}
     theirs = {index: examples[i] for index, i in training.items()}
     with torch.enable_grad(), table.precision.train_step_context():
@@ -270,12 +270,12 @@ def _integrate(table: Table, verdict: Verdict | None) -> None:
 
 
 def _hand_over(table: Table) -> None:
-    """Have adversaries' models of their own be the shared ones: those are what they take home."""
+    """Set adversaries' personal models to the shared ones, which are what they take home."""
     for index, participant in table.rows():
         if table.personal is not None and participant in table.cast.attacks:
             table.personal.take_over(index, table.cohort)
 
 
 def _spent(participant: int) -> Tensor:
-    """Stands for a verdict's download after the round: to keep that would keep all uploads alive."""
+    """Replaces a verdict's ``download`` after the round, since keeping that would keep all uploads alive."""
     raise RuntimeError("The round is over and its uploads are gone; a verdict gives downloads during its round alone.")

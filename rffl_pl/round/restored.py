@@ -1,4 +1,4 @@
-"""Whether a server's state_dict is all that it decides by: what one that is made anew of it comes to."""
+"""Whether a server's state_dict holds all that it decides by: a server that is restored from it must decide alike."""
 
 from __future__ import annotations
 

@@ -52,13 +52,13 @@ class RunningStatistics:
         return 4 * self.size
 
     def begin(self) -> None:
-        """Take note of what those who were asked begin with."""
+        """Note the running statistics that the participants asked in this round begin with."""
         if self.size:
             asked = [i for i in self.exchange.hosted if i in self.exchange.asked]
             self._before = {i: self.cohort.statistics(self.cohort.row[i]) for i in asked}
 
     def upload(self) -> None:
-        """Bring what training has made of them to those who serve; participants go back to what they began with."""
+        """Send the statistics after training to the ranks that serve, and give participants those they began with."""
         if not self.size:
             return
         measured = {i: self.cohort.statistics(self.cohort.row[i]) for i in self._before}
@@ -73,7 +73,7 @@ class RunningStatistics:
                 uploads[i].fill_(torch.nan)
 
     def share(self, verdict: Verdict | None) -> None:
-        """Bring everybody what the server makes of them."""
+        """Give every member the statistics that the server has pooled."""
         if not self.size:
             return
         pooled = self._pooled(verdict) if verdict is not None and self.exchange.rank == 0 else None

@@ -244,7 +244,7 @@ def _at_rest(target: Path, what: Callable[[Path], T]) -> T:
 
 
 def _which(target: Path) -> tuple[int, int] | None:
-    """What tells the files in a folder from those of a newer checkpoint of its name; None between the two."""
+    """What changes when a newer checkpoint takes a folder's place; None in between, when there is none of them."""
     try:
         found = (target / RUN).stat()
     except OSError:
@@ -413,7 +413,7 @@ def _existing(target: Path) -> Path:
 
 
 def _of_a_file(path: Path) -> str:
-    """What is wrong with a checkpoint that is a file."""
+    """The message on a checkpoint that is a file and no folder."""
     content = _read_file(path)
     if isinstance(content, dict) and "federation" in content:
         return (

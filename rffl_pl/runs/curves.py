@@ -24,7 +24,7 @@ FEW = 12
 """So many honest participants, and so many adversaries, have a line each."""
 
 Entry = tuple[Any, str]
-"""Of the legend: one thing drawn or several upon each other, and what it says."""
+"""A legend's entry: one artist or several upon each other, and its text."""
 
 _LINE_HEIGHT = 11.0  # of a label, in points
 # Neighbours differ in lightness, so that they differ in grey as well.

@@ -78,7 +78,7 @@ class Disks:
         return not self._theirs or any(".." not in part.parts for part in inside)
 
     def known(self, folder: Path) -> Disk | None:
-        """As `at`, if that was asked before."""
+        """The answer of `at`, if it was called for this folder before; else None."""
         return self._known.get(folder.resolve())
 
     def at(self, folder: Path) -> Disk:

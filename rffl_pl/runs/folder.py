@@ -114,7 +114,7 @@ class RunFolder:
 
     @property
     def _place(self) -> Path:
-        """The folder by the name that it has whoever asks: Lightning writes paths its own way."""
+        """The folder's real path, the same whichever way a path to it is written."""
         return self.path.resolve()
 
     @staticmethod
@@ -168,7 +168,7 @@ class RunFolder:
         return self.path / "starts.jsonl"
 
     def starts(self) -> list[dict[str, Any]]:
-        """By name what it holds, but of lines that were cut off; nothing of earlier releases' runs, or from Python."""
+        """The lines of `starts_file`, a dict each, but for those cut off; none of runs from Python or old releases."""
         found = []
         lines = self.starts_file.read_text("utf-8", "replace").splitlines() if self.starts_file.is_file() else []
         for line in lines:
@@ -457,7 +457,7 @@ def _round(
 
 @functools.cache
 def _kinds() -> dict[str, Any]:
-    """Of what kind everything in a result is: to resolve that takes as long as to read one."""
+    """The types of a result's fields, cached: to resolve them takes as long as to read a result."""
     return get_type_hints(Summary)
 
 

@@ -21,12 +21,12 @@ _TRAINED = "training examples"
 _OWN = "own training examples"
 _OWN_MEASURED = ("own test examples", "own validation examples")
 _ALL = ("shards", "inputs", "own inputs", "validation", "token ids", *_OWN_MEASURED)
-"""Of data, what depends on all examples, and not on those that models are trained on alone."""
+"""Facts of data that depend on all examples, not only on those that models are trained on."""
 _LATER = ("inputs", "own inputs", "training inputs", "validation", "shard sizes", _TRAINED, _OWN, *_OWN_MEASURED)
-"""Of data, what checkpoints of earlier versions do not have."""
+"""Facts of data that checkpoints of earlier versions lack."""
 
 _FROZEN_ALONE = re.compile(r"model: \S+ is (\S+) frozen \w+ there and \1 frozen \w+ here")
-"""A difference in the values alone of what does not train, a backbone that is read from a file say."""
+"""Matches a difference in the values alone of a frozen parameter, as of a backbone that is read from a file."""
 
 
 def identity(network: nn.Module, federation: Federation, data: dict[str, str], optimizer: Optimizer) -> Identity:
@@ -117,5 +117,5 @@ def _shared(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
 
 
 def _either(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """The facts to compare: of some checkpoints of earlier versions tell nothing."""
+    """The names of the facts to compare; those that earlier versions lack only where both have them."""
     return [key for key in {**here, **there} if key not in _LATER or (key in here and key in there)]

@@ -25,9 +25,9 @@ _NO_MATTER = ("--data.data_dir", "--data.num_workers", "--data.eval_batch_size")
 _DECIDED = ("--federation.participants",)  # None, or the number that it stands for; the identity has it
 
 _DEEPEST = 4
-"""Of what lies in one another so much is told."""
+"""Levels of nested objects that are told."""
 _FEW = 1000
-"""So many numbers are written out."""
+"""Tensors and arrays with no more numbers are written out."""
 
 EVERY_MODULES = frozenset(vars(nn.Module()))
 """What a module without anything of its own has."""
@@ -138,7 +138,7 @@ def _told_in_short(values: Tensor | np.ndarray[Any, Any]) -> str:
 
 
 def _told_in_parts(value: object, depth: int) -> str | None:
-    """What is made of values: a sequence if all can be told, of what has names those that can."""
+    """A collection in words: a sequence or set if all items can be told, a mapping or record with those that can."""
     if isinstance(value, partial):
         return _told((value.func, value.args, value.keywords), depth + 1)
     if isinstance(value, list | tuple | set | frozenset):
