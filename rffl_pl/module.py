@@ -106,7 +106,7 @@ class FederatedModule(Configured, LightningModule):
         cohort: The hosted participants; from the first `setup` on.
         round: Rounds completed.
         losses: Mean training losses of the last round, by hosted participant.
-        personal_losses: Likewise of the models of their own.
+        personal_losses: Mean training losses of the personal models in the last round, by hosted participant.
         watched: What the last evaluation has measured of the hosted participants, ``[n]`` by name.
         stacked: Whether the hosted participants train at once; from `setup` on.
     """

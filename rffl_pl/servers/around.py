@@ -73,7 +73,7 @@ class Around(Consensus):
         """
 
     def _check_methods(self, task: Task) -> None:
-        """See that the rule, which may be a user's own, has nothing that nobody would ask it for.
+        """See that the rule, which may be a user's own, overrides no method that the outer rule never calls.
 
         Raises:
             UserError: If it has.
@@ -154,7 +154,7 @@ def innermost(server: Server) -> Server:
 
 @contextmanager
 def _named_as_typed(rule: Server) -> Iterator[None]:
-    """Where a rule names an option of its own as ``--server.trim``, it is named as typed, ``--server.rule.trim``."""
+    """Context in which an inner rule's error names its options as typed: ``--server.rule.`` for ``--server.``."""
     try:
         yield
     except UserError as error:

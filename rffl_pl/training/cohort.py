@@ -70,8 +70,8 @@ class Cohort:
         networks: The n networks.
         optimizers: The n optimizers; their state stays with the participant over the rounds.
         memories: What else a participant keeps over the rounds: one dictionary each, the server's class fills it.
-        attack_memories: Likewise for what its attack remembers; empty for the honest.
-        objective_memories: Likewise for what the objective does of it.
+        attack_memories: One dictionary each for what the participant's attack remembers; empty for the honest.
+        objective_memories: One dictionary each for what the objective remembers of a participant.
         corrections: What is added to their gradients; None without ``scaffold``.
     """
 
@@ -493,7 +493,7 @@ def _laid_out(parameter: nn.Parameter, part: Tensor) -> tuple[nn.Parameter, Tens
 
 
 def _restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Restore what an optimizer's ``state_dict`` gave: tensors in their own dtype, for which torch takes another."""
+    """Restore what an optimizer's ``state_dict`` gave, in the dtypes that it had: torch casts to the parameters'."""
     optimizer.load_state_dict(state)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, kept in state["state"].items():

@@ -162,7 +162,7 @@ def _alike(one: Any, other: Any, seen: set[tuple[int, int]]) -> bool:
 
 
 class _Embedding(nn.Embedding):
-    """Without a gradient for the padding, of which vmap's rule knows nothing."""
+    """An embedding without a gradient for its padding, which torch's own has under `torch.func.vmap`."""
 
     def forward(self, x: Tensor) -> Tensor:
         assert self.padding_idx is not None
@@ -171,7 +171,7 @@ class _Embedding(nn.Embedding):
 
 
 class _Dropout(nn.Module):
-    """Draws from every participant's own stream."""
+    """A dropout that draws each participant's mask from the participant's own stream."""
 
     def __init__(self, p: float, draws: Draws) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class _Dropout(nn.Module):
 
 
 class _Mask(torch.autograd.Function):
-    """The one place where a function of one model has to know that there are several."""
+    """The mask of a dropout, which vmap has drawn for all models at once, each from its participant's stream."""
 
     @staticmethod
     def forward(x: Tensor, share: float, draws: Draws) -> Tensor:

@@ -120,7 +120,7 @@ class Stack:
         return same_vectors and same_steps and alike(self.network, other.network)
 
     def same(self, turns: Sequence[Turn], others: Sequence[Turn]) -> bool:
-        """Whether turns are the very same, of participants who differ in nothing: one training serves both.
+        """Whether participants' turns are identical pair by pair, so that training one of each pair serves both.
 
         Seeds are looked at first, then weights: few that differ come further.
         """
