@@ -203,7 +203,7 @@ def packed(cells: Sequence[Cell], most: int, jobs: int = 1) -> list[list[Cell]]:
 
 
 def _mates(settings: Settings) -> str:
-    """`Cell.mates`: network, schedule, data set and trainer, less what rows of a stack have each of their own.
+    """`Cell.mates`, a digest of network, schedule, data set and trainer, less what rows of a stack may differ in.
 
     Loggers of one's own, W&B's too, often know one run in a process.
     """

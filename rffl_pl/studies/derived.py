@@ -34,5 +34,5 @@ def by_label(rows: Iterable[Row], columns: Sequence[str], axis: str) -> dict[tup
 
 
 def and_more(several: Sequence[object]) -> str:
-    """Behind the first of several, how many there are beside it; nothing if it is the only one."""
+    """The words `` and 2 more`` behind the first of three, say; empty behind the only one."""
     return f" and {len(several) - 1} more" if len(several) > 1 else ""

@@ -227,7 +227,7 @@ def _code_in(*folders: str) -> str:
 
 
 def _and(own: str, *others: Mapping[str, str]) -> str:
-    """A digest of files and of others; without others it is their own, as results have it that were kept before."""
+    """A digest joined with those of other files; without others itself, as older results have it."""
     return digest_of(own, *others) if any(others) else own
 
 

@@ -215,7 +215,7 @@ class _Trainers:
         return {number: answers[known] for number, known in first.items()}
 
     def _same(self, stack: Stack, one: _Wish, other: _Wish) -> bool:
-        """Whether wishes are the same; cohorts that once parted do not meet again, though others of their runs may."""
+        """Whether two runs want the same trained; cohorts that once differed are remembered, and not compared again."""
         first, second = one.turns[0].optimizer, other.turns[0].optimizer
         apart = self._apart.setdefault(first, WeakSet())
         if second not in apart and not stack.same(one.turns, other.turns):

@@ -52,7 +52,7 @@ class Outcome:
     memory: int = 0
 
     def final(self) -> Outcome:
-        """The same, where it is not tried again."""
+        """The outcome of a cell that is not tried again: ``failed`` where it was ``killed``."""
         return replace(self, state="failed") if self.state == "killed" else self
 
 
@@ -124,9 +124,9 @@ def play_all(pack: Pack, root: Path, run: RunWords, patience: float) -> Outcomes
 
 
 def _of_what_it_named(cell: Cell, folder: CellFolder, run: RunWords, words: list[str]) -> str | None:
-    """As `_sentence`; a run of other files or code than the cell was known by, as they may change for hours, is none.
+    """`_sentence` of a run that read the files and code that the cell's digest names; else its folder is set aside.
 
-    That costs no more than the run's own reading of them.
+    They may change in the hours before a cell's turn. To look costs no more than the run's own reading of them.
     """
     before = folder.runs()
     if sentence := _changed(cell):

@@ -23,11 +23,11 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of the results beside ``study`` and one for every axis."""
 CURVE_COLUMNS = ("seed", "rounds", "round", "participant", "role", "measure", "value", "settings", "cell")
-"""Likewise of the results of every round."""
+"""Columns of the results of every round, beside ``study`` and one for every axis."""
 TABLE_COLUMNS = ("measure", "mean", "half_width_95_student_t", "seeds", "rounds", "d_z")
-"""Likewise of a table in CSV, beside one for every axis."""
+"""Columns of a table in CSV, beside one for every axis."""
 TUNED = "tuned"
-"""A column that it has besides where labels are chosen."""
+"""One more column of a table in CSV where labels are chosen."""
 _TAKEN = ("study", *COLUMNS, *CURVE_COLUMNS, *TABLE_COLUMNS, TUNED)
 """Names that no axis can have."""
 OURS = ("--run.name", "--run.root", "--seed_everything", "--ckpt_path")

@@ -45,7 +45,7 @@ class Surroundings:
 
 
 def kernels() -> tuple[bool, bool, bool]:
-    """By what torch chooses its kernels: the options of a trainer set that for the process, and nobody takes it back.
+    """The settings by which torch chooses kernels, which a trainer's options set for the process and nobody takes back.
 
     Returns:
         Whether deterministic ones alone will do, whether others are but warned of, and whether cuDNN tries which is

@@ -20,20 +20,19 @@ _SHARES = (
     "accuracy_validation", "standalone", "initial", "quota", "precision", "recall",
     "target_accuracy", "attack_success", "backdoor_success", "adversary_final", "adversary_standalone", "taken_share",
 )  # fmt: skip
-"""They are shown in %; whatever else is measured, users' own metrics too, as it is."""
+"""Measures that are shown in %; all others, users' own metrics too, are shown as they are."""
 
 _DIFFERENCES = (
     "accuracy_spread", "gain", "gain_spread", "adversary_gain", "adversary_over_initial", "taken", "taken_most",
     "smallest_gain",
 )  # fmt: skip
-"""Of shares: they are shown in percentage points, as are what participants add to a share and one column less another.
-"""
+"""Differences of shares, shown in percentage points, as are contributions to a share and one column less another."""
 
 _COUNTED = ("honest_removed", "first_removal", "last_removal", "removed_in_round")
-"""Of whole participants and rounds: their means are shown to a tenth, and one that all seeds have as it is."""
+"""Counts of participants or rounds: means are shown to a tenth, and a value that all seeds share as it is."""
 
 _WATCHED = ("accuracy", "loss", "target_accuracy", "attack_success", "backdoor_success")
-"""They are of test examples after the last round, and of others in every round."""
+"""Measures of test examples after the last round, and in every round of those that are watched."""
 
 OF = " of "
 """Between what participants add and the measure that they add it to."""
@@ -65,9 +64,9 @@ class Table:
     unpaired: int = 0
     """Of differences: how many values were left out whose seed the other column lacks."""
     tuned: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Where each lies on an axis that is tuned."""
+    """The chosen label of each entry, on the axis that is tuned."""
     tuning: str = ""
-    """Which axis that is, by what, and all these labels."""
+    """In words the axis that is tuned, by which measure, and all labels that were chosen."""
 
     @property
     def unit(self) -> str | None:

@@ -11,9 +11,9 @@ from rffl_pl.studies.study import Study
 
 PARTICIPANT, ROUND = "participant", "round"
 WITHIN = (PARTICIPANT, ROUND)
-"""No study has axes of these names, since the results have columns of them."""
+"""The axes within a run; no study has axes of its own with these names, since the results have such columns."""
 ADVERSARY = ", adversary"
-"""Behind the number of a participant that is one."""
+"""Follows the number of a participant that is an adversary."""
 
 
 def widened(study: Study, rows: Sequence[Row], axes: Sequence[str], measure: str) -> tuple[Study, list[Row]]:

@@ -80,7 +80,7 @@ def markdown(caption: str, grid: Sequence[Sequence[str]]) -> str:
 
 
 def latex(caption: str, grid: Sequence[Sequence[str]]) -> str:
-    """Likewise in LaTeX, as it compiles without packages."""
+    """A table in LaTeX that compiles without packages."""
     head, *body = (_line(line) for line in grid)
     return "\n".join(
         [
