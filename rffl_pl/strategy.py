@@ -138,7 +138,7 @@ class FederatedStrategy(DDPStrategy):
 
     Attributes:
         disks: What the ranks see of the run's folder; from `setup_distributed` on.
-        checkpoints: The run's; likewise.
+        checkpoints: What writes and reads the run's checkpoints; from `setup_distributed` on.
     """
 
     def __init__(
@@ -323,8 +323,8 @@ class FederatedStrategy(DDPStrategy):
 
 
 _watching: list[Watch] = []  # this process's, at most one
-_heartbeats: list[Heartbeats] = []  # likewise, from the first meeting of several ranks until they go apart
-_closing: list[Closing] = []  # likewise, while there is a process group
+_heartbeats: list[Heartbeats] = []  # at most one, from the first meeting of several ranks until they go apart
+_closing: list[Closing] = []  # at most one, while there is a process group
 _under_way: set[FederatedStrategy] = set()  # those that have a run
 
 

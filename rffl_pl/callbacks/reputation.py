@@ -50,7 +50,7 @@ class ReputationExchange(Callback):
     Attributes:
         plays: Tells what looks at a trainer before a run that somebody plays the rounds.
         verdict: The server's answer to the last round; None on other ranks and without communication.
-        traffic: The bytes of the last round; likewise.
+        traffic: The bytes of the last round; None on other ranks and without communication.
     """
 
     plays: ClassVar[bool] = True

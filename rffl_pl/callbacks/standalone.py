@@ -59,8 +59,8 @@ class StandaloneReference(Callback):
 
     Attributes:
         accuracies: Test accuracies of all participants, ``[P]``, on rank 0 after training; else None.
-        initial: Test accuracies of the network that everybody starts from, likewise: the same where all are measured
-            on the same examples.
+        initial: Test accuracies ``[P]`` of the network that everybody starts from, on rank 0 after training, else None;
+            the same for all that are measured on the same examples.
     """
 
     def __init__(self, enabled: bool = True, cache_dir: str | None = None) -> None:

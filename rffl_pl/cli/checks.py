@@ -178,7 +178,7 @@ def constructed(config: Namespace, kind: type, /, *args: Any, **kwargs: Any) -> 
         config: The configuration, which says by which option.
         kind: The class.
         *args: What it is given.
-        **kwargs: Likewise.
+        **kwargs: What it is given by name.
 
     Raises:
         UserError: If it is another's class and refuses what it is given; this package's say what they expect.

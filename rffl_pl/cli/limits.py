@@ -17,8 +17,8 @@ class LimitedTrainer(Trainer):
         limit_val_batches: How much of the validation examples is evaluated: a share of the batches, or their number;
             the first ones, so of sentences the shortest, and of images in folders by class those of the first classes.
             ``--data.measurements`` draws some of all.
-        limit_test_batches: Likewise of the test examples.
-        limit_predict_batches: Likewise of what is predicted.
+        limit_test_batches: How much of the test examples is evaluated, as of the validation examples.
+        limit_predict_batches: How much is predicted of what classes are asked for, as of the validation examples.
         kwargs: See Lightning's ``Trainer``.
     """
 

@@ -40,7 +40,7 @@ class Standardise:
 
     Attributes:
         mean: :math:`\mu_c`, ``[channels, 1, 1]``.
-        deviation: :math:`\sigma_c`, with n - 1; likewise.
+        deviation: :math:`\sigma_c`, with n - 1, ``[channels, 1, 1]``.
     """
 
     def __init__(self, pixels: Tensor, frame: int = 0) -> None:

@@ -28,9 +28,9 @@ class Outcome:
 
     Attributes:
         losses: Mean training loss of the last local epoch of every hosted participant that trained.
-        personal_losses: Likewise of the models of their own; without the pull.
+        personal_losses: Mean training loss, without the pull, of the personal model of each that trains one.
         verdict: The server's answer, on rank 0; None where nobody communicates.
-        traffic: The bytes of the round; likewise.
+        traffic: The bytes of the round, on rank 0; None where nobody communicates.
     """
 
     losses: dict[int, float]

@@ -186,7 +186,7 @@ def label_dots(axes: Axes, x: np.ndarray, y: np.ndarray, radii: np.ndarray) -> N
     Args:
         axes: Where; its limits stay as they are from now on.
         x: Of the dots, ``[P]``.
-        y: Likewise.
+        y: Of the dots, ``[P]``.
         radii: In points.
     """
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]

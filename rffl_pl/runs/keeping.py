@@ -63,7 +63,7 @@ class Keeper:
 
         Raises:
             CheckpointNotWrittenError: On every rank, if one of them could not.
-            UserError: Likewise, if what one of a user's own classes gives could not be read back.
+            UserError: On every rank, if what one of a user's own classes gives could not be read back.
         """
         disk, target = self.disk_of(Path(path).parent), self._disks.here(path)
         found = unreadable(checkpoint, optimizers=not self._writes)

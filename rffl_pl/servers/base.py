@@ -47,7 +47,7 @@ class Task:
         seed: Seed of the server's own random streams.
         initial: The weights that every participant starts from, ``[d]``: those of the coordinates that are here.
         accuracy: Accuracy of weights ``[D]`` on the server's validation examples; None where there are none.
-        root: What the server learns from them itself; likewise.
+        root: What the server learns from validation examples itself; None where there are none.
         participation: Share of the participants that are asked in every round, in [0, 1].
         coordinates: Those that are here; None for all.
         uploads: How many uploads a rule is given in a round, where they are not those of the members that are asked.
@@ -143,8 +143,8 @@ class Verdict:
             said to have been removed by the rule.
         removed: Participants removed in this round, with no way back; `Server.step` fills it in.
         set_aside: Participants whose upload could not be computed with (NaN, infinity, overflow) and was ignored;
-            likewise.
-        silent: Participants whose upload was zeros and was no vote; likewise.
+            `Server.step` fills it in.
+        silent: Participants whose upload was zeros and was no vote; `Server.step` fills it in.
     """
 
     weights: Tensor

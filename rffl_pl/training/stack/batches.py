@@ -154,7 +154,7 @@ def beside(
         one: Batches of some.
         rows: Which row is the first of those, the second, ...
         other: Batches of others.
-        others: Likewise of those.
+        others: Which row is the first of these others, the second, ...
     """
     for both in zip_longest(one, other):
         found = [(part, names) for part, names in zip(both, (rows, others), strict=True) if part is not None]
