@@ -82,9 +82,9 @@ class Around(Consensus):
         for method in ("rule", "model_for") if hands else ("rule",):
             if getattr(kind, method) is not getattr(Consensus, method):
                 raise UserError(
-                    f"Expected {self.inner.given_by} to decide by weigh, combine and stride, since the outer rule calls "
-                    f"these and no {method}, but {kind.__name__} overrides {method}; remove that, or give --server "
-                    f"{kind.__name__} alone."
+                    f"Expected {self.inner.given_by} to decide by weigh, combine and stride, since the outer rule "
+                    f"calls these and no {method}, but {kind.__name__} overrides {method}; remove that, or give "
+                    f"--server {kind.__name__} alone."
                 )
 
     def told(self, task: Task) -> Task:

@@ -122,7 +122,7 @@ def test_a_number_that_has_a_name(rffl: Run) -> None:
     # In the column of `step` Lightning puts the round, and W&B's summary has the result's fairness in the end.
     for name in ("accuracy/mean", "loss/honest_median", "step", "fairness", "result"):
         ended = rffl(*words, "--trainer.callbacks.name", name)
-        assert_refused(ended, f"Expected numbers of Renaming to have names of their own, but got {name}; call it")
+        assert_refused(ended, f"Expected numbers of Renaming to have names of their own, but got {name}; rename it")
 
 
 def test_a_number_that_has_a_name_of_later_rounds(rffl: Run, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_number_that_has_a_name_of_later_rounds(rffl: Run, tmp_path: Path) -> 
     words = (*DIGITS, *later, *own, "--trainer.callbacks+=tests.callbacks.own.Renaming", "--trainer.callbacks.name")
     for name in ("accuracy/max", "multiclass_auroc/mean"):
         ended = rffl(*words, name)
-        assert_refused(ended, f"Expected numbers of Renaming to have names of their own, but got {name}; call it")
+        assert_refused(ended, f"Expected numbers of Renaming to have names of their own, but got {name}; rename it")
     assert not [*(tmp_path / "runs").rglob("last.ckpt")]
 
 
