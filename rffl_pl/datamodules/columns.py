@@ -204,9 +204,9 @@ def number_of(text: str) -> float | None:
 
 
 def gaps_among(names: Sequence[str]) -> tuple[list[str], bool]:
-    """Those of different names that stand for nothing, and whether there are others, all of them numbers."""
+    """Those of different names that stand for nothing; where there are any, whether all others are numbers."""
     gaps = [name for name in names if name.lower() in GAPS]
-    return gaps, len(gaps) < len(names) and all(number_of(name) is not None for name in names)
+    return gaps, 0 < len(gaps) < len(names) and all(number_of(name) is not None for name in names)
 
 
 def numbers_of(texts: Sequence[str]) -> Sequence[float | None]:

@@ -147,7 +147,7 @@ def check_side(unstarted: Server, task: Task) -> None:
         task: What it is told.
 
     Raises:
-        UserError: If it changes itself: results would hang on who shares a process, and on interruptions.
+        UserError: If it changes itself: results would depend on who shares a process, and on interruptions.
     """
     tried = copy.deepcopy(unstarted)
     rule, memories = tried.answerable, (dict[str, Tensor](), dict[str, Tensor]())

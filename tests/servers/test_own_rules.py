@@ -295,7 +295,7 @@ def test_downloads_in_one_tensor() -> None:
     verdict = server.step(uploads(2, 40, 0), range(2))
     verdict.download(0)
     with pytest.raises(
-        UserError, match=r"but participant 1's is the tensor of the one before, .* return a clone\(\)\."
+        UserError, match=r"but participant 1's is the previous participant's tensor, .* return a clone\(\)\."
     ):
         verdict.download(1)
 
