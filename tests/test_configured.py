@@ -73,7 +73,7 @@ def test_an_option_in_whose_place_the_package_has_its_own() -> None:
     """The number that was given counts for nothing, and the run's configuration says that it does."""
     with pytest.raises(UserError, match=r"--server Capped to store its options .*, but start overwrites examples, one"):
         Capped(examples=torch.ones(2)).start(task([1, 2], [4]))
-    with pytest.raises(UserError, match=r"Expected --server\.rule Capped to keep"):
+    with pytest.raises(UserError, match=r"Expected --server\.rule Capped to store"):
         NNM(rule=Capped(examples=torch.ones(2))).start(task([1, 2, 3], [4]))
 
 

@@ -295,14 +295,16 @@ class Own(servers.FedAvg):
     """One's own, which a test gives the name of the package's: in a module it would be a second `--server FedAvg`."""
 
 
-def test_a_server_of_ones_own_with_the_name_of_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_of_ones_own_with_the_name_of_the_packages(tmp_path: Path) -> None:
     """It went on from the other's state, and nobody was told; what checkpoints have not always said is its path."""
     run = RunFolder(tmp_path / "run")
     trainer, module, data = small(run)
     trainer.fit(module, data)
-    monkeypatch.setattr(Own, "__name__", "FedAvg")
-    monkeypatch.setattr(Own, "__qualname__", "FedAvg")
     trainer, module, data = small(run, max_epochs=3, server=Own())
     told = rf"Expected --server to be the checkpoint's, FedAvg, but got {__name__}\.FedAvg; give --server FedAvg\."
-    with pytest.raises(UserError, match=told):
-        trainer.fit(module, data, ckpt_path=run.checkpoints)
+    Own.__name__ = Own.__qualname__ = "FedAvg"
+    try:
+        with pytest.raises(UserError, match=told):
+            trainer.fit(module, data, ckpt_path=run.checkpoints)
+    finally:
+        Own.__name__ = Own.__qualname__ = "Own"

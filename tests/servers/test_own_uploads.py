@@ -223,7 +223,7 @@ class Hoarding(FedAvg):
 def test_what_a_rule_keeps_of_a_participant_on_itself(what: str, around: bool) -> None:
     """The next one of the same process is given it, or on another rank nobody; it trains, with other results."""
     rule = Hoarding(what=what)
-    told = f"Expected --server(.rule)? Hoarding not to change itself .* its attribute {what} changes; keep .* in the memory"
+    told = f"Expected --server(.rule)? Hoarding not to change itself .* its attribute {what} changes; keep .* memory"
     with pytest.raises(UserError, match=told):
         federate(NNM(rule=rule) if around else rule)
     assert rule.seen == -1
