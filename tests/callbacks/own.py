@@ -127,7 +127,7 @@ class Adding(Callback):
 
 
 class Counted(Digits):
-    """Likewise as the state of data."""
+    """Data whose state has one."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"read": np.int64(1)}

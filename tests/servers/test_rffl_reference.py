@@ -134,7 +134,9 @@ def everything(preset: str, cast: Cast, **changes: Any) -> Tensor:
     made = [sent(server, rounds[0])]
     for verdict in (step(server, updates) for updates in rounds):
         made += [verdict.weights, verdict.quotas, verdict.members, downloads(verdict)]
-    return torch.cat([values.double().flatten() for values in made])
+    numbers = torch.cat([values.double().flatten() for values in made])
+    assert numbers.isfinite().all()
+    return numbers
 
 
 as_it_is = functools.cache(everything)
@@ -144,7 +146,8 @@ as_it_is = functools.cache(everything)
 @pytest.mark.parametrize(("preset", "changes"), GUARDED_FLIPS)
 def test_comparison_meets_every_switch(preset: str, changes: dict[str, Any]) -> None:
     """The comparisons above would be the same without a switch."""
-    met = any(not torch.allclose(as_it_is(preset, cast), everything(preset, cast, **changes)) for cast in CASTS)
+    both = ((as_it_is(preset, cast), everything(preset, cast, **changes)) for cast in CASTS)
+    met = any(not torch.allclose(one, other, rtol=1e-3, atol=1e-4) for one, other in both)  # more than rounding
     assert met == (changes != {"threshold": "participants"} or preset != "guarded")  # which goes by contributions
 
 
