@@ -52,6 +52,14 @@ class Configured:
                 raise UserError(f"Expected {cls._option(name)} to be {plain}, but got {got}{near}")
         return self
 
+    def __repr__(self) -> str:
+        """The call that makes it, but for arguments at their defaults; long ones cut."""
+        usual = inspect.signature(type(self).__init__).parameters
+        plain = {name: repr(parameter.default) for name, parameter in usual.items()}
+        given = {name: repr(value) for name, value in self.arguments.items()}
+        told = (f"{name}={short(value)}" for name, value in given.items() if plain.get(name) != value)
+        return f"{type(self).__name__}({', '.join(told)})"
+
     @classmethod
     def _option(cls, name: str) -> str:
         """The option that gives an argument, as messages name it."""

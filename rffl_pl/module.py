@@ -113,6 +113,8 @@ class FederatedModule(Configured, LightningModule):
 
     _group: ClassVar[str] = "--model"
 
+    __repr__ = nn.Module.__repr__  # which shows the network
+
     cohort: Cohort
     personal: Cohort | None = None
     """Their models of their own; None without ``personal``."""

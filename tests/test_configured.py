@@ -77,6 +77,18 @@ def test_an_option_in_whose_place_the_package_has_its_own() -> None:
         NNM(rule=Capped(examples=torch.ones(2))).start(task([1, 2, 3], [4]))
 
 
+def test_what_a_shell_shows() -> None:
+    """A notebook shows an address in memory of what it was given."""
+    federation = Federation(participants=2, seed=1)
+    assert repr(federation) == "Federation(participants=2, seed=1)"
+    assert repr(RFFL(preset="guarded", gamma=0.5)) == "RFFL(preset='guarded')"
+    assert repr(NNM(rule=MultiKrum(byzantine=2))) == "NNM(rule=MultiKrum(byzantine=2))"
+    assert repr(Special("here", size=5)) == "Special(where='here', size=5)"
+    assert repr(Several(table={}, weights=torch.arange(100.0))).startswith("Several(table={}, weights=tensor([ 0.,  1.")
+    assert len(repr(Several(table={}, weights=torch.arange(100.0)))) < 100
+    assert "Linear(in_features=4" in repr(FederatedModule(federation, Perceptron(4, 4, 2)))
+
+
 class Own(Special):
     """Somebody's own, annotated with what is imported for type checkers alone."""
 

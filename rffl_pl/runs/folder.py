@@ -67,6 +67,9 @@ class RunFolder:
     def __fspath__(self) -> str:
         return str(self.path)
 
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
     @classmethod
     def make(cls, path: str | Path) -> RunFolder:
         """Make the folder, with a number behind its name if another run has it; it is nobody else's from then on.

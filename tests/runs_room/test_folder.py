@@ -119,6 +119,7 @@ def test_a_run_is_read_back(rffl: Callable[..., Ended], tmp_path: Path) -> None:
     args = ("--trainer.max_epochs", 12, "--run.name", "read")
     assert rffl("fit", "--config", "configs/digits.yaml", *QUICK, *args).code == 0
     run = RunFolder.open(only_run(tmp_path / "runs"))
+    assert repr(run) == f"RunFolder('{run.path}')"
     assert run.config()["server"]["init_args"]["gamma"] == 0.5
     assert run.newest_checkpoint() == run.checkpoints / "last.ckpt"
     saved = kept_in(run.checkpoints / "last.ckpt")
