@@ -57,8 +57,9 @@ class RFFL(Server):
         subtract_own: Subtract :math:`r_i \Delta_i` from the download of i, which makes it dense (released: no,
             paper: yes); from that of a quota of 0 too, so that whoever the guards hold back goes against its own step.
         similarity: Cosine to the aggregate, in which one's own upload counts (``own_included``), or to the aggregate of
-            the others, :math:`\cos(\Delta_i, \Delta_g - r_i \Delta_i)` (``leave_one_out``, guarded), which is 0 for
-            noise however long or heavy it is (`rffl_pl.functional.contribution.leave_out`).
+            the others, :math:`\cos(\Delta_i, \Delta_g - r_i \Delta_i)` at the lengths at which uploads enter the
+            aggregate (``leave_one_out``, guarded), which is 0 for noise however long or heavy it is
+            (`rffl_pl.functional.contribution.leave_out`).
         duplicates: Whether uploads that repeat each other count ``each`` or together ``once`` (guarded): their weights
             are divided by their number, and with ``leave_one_out`` they are left out of each other's similarity.
         probation: Nobody downloads before so many rounds with an upload of its own, the present one among them, and
