@@ -44,6 +44,7 @@ from rffl_pl.rehearsal.network import (
     warn_of_modes,
     warn_of_own_training,
     warn_of_probabilities,
+    warn_of_unregistered,
 )
 from rffl_pl.round.root import Root
 from rffl_pl.runs.checkpoint import sound
@@ -145,6 +146,11 @@ class FederatedModule(Configured, LightningModule):
             raise UserError(f"Expected measures to be a list of instances of metrics, but got {measures}.")
         if not isinstance(network, nn.Module):
             raise UserError(f"Expected the network to be an instance of torch.nn.Module, but got {network}.")
+        if not callable(optimizer):
+            raise UserError(
+                "Expected the optimizer to be what makes one of parameters, such as SGD or partial(SGD, lr=0.1), but "
+                f"got {optimizer if isinstance(optimizer, str) else type(optimizer).__name__}."
+            )
         if not isinstance(loss, nn.Module | None):
             raise UserError(f"Expected the loss to be an instance of torch.nn.Module, but got {loss}.")
         if not isinstance(objective, Objective | None):
@@ -222,6 +228,7 @@ class FederatedModule(Configured, LightningModule):
         if stage == "fit":
             warn_of_modes(self.network)
             warn_of_own_training(self.network)
+            warn_of_unregistered(self.network)
             with random_stream(0, self.exchange.device):  # a dataset may draw at random; the run's own stream stays
                 x, y = self.data.example(self.exchange.hosted[0])
                 self._rehearse_training(torch.cat([x, x]), torch.cat([y, y]))
@@ -280,18 +287,6 @@ class FederatedModule(Configured, LightningModule):
             check_plain_steps(optimizer)
         warn_of_pulls(optimizer, {"--model.proximal": self.schedule.proximal, "--model.personal": self.pull})
 
-    def on_fit_start(self) -> None:
-        """See that there is something to train.
-
-        Raises:
-            UserError: If the trainer has played its rounds and is not to go on from a checkpoint.
-        """
-        if self.trainer.ckpt_path is None and self.trainer.fit_loop.epoch_progress.current.completed:
-            raise UserError(
-                "Expected a trainer that has played no rounds yet to begin with, but this one has played its own; make "
-                "another for another run, or give trainer.fit the ckpt_path of what it goes on from."
-            )
-
     @property
     def _strategy(self) -> FederatedStrategy:
         if not isinstance(self.trainer.strategy, FederatedStrategy):
@@ -307,7 +302,10 @@ class FederatedModule(Configured, LightningModule):
         data = getattr(self.trainer, "datamodule", None)  # Lightning sets it where mypy cannot see
         if not isinstance(data, FederatedDataModule):
             got = "none" if data is None else type(data).__name__
-            raise UserError(f"Expected the trainer to be given a FederatedDataModule as datamodule, but got {got}.")
+            raise UserError(
+                f"Expected the trainer to be given a FederatedDataModule as datamodule, but got {got}; write a "
+                "subclass whose load gives Sources(train=..., test=...)."
+            )
         return data
 
     def new_optimizer(self) -> torch.optim.Optimizer:

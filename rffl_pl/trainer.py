@@ -319,9 +319,7 @@ def of_torchrun(strategy: FederatedStrategy) -> dict[str, Any]:
     }
 
 
-def _check_kinds(server: object, folder: object, exchange: object, options: Mapping[str, Any]) -> None:
-    if not isinstance(server, Server):
-        raise UserError(f"Expected the server to be an instance, such as RFFL(), but got {server}.")
+def _check_kinds(folder: object, exchange: object, options: Mapping[str, Any]) -> None:
     if not isinstance(folder, RunFolder):
         raise UserError(f"Expected the folder to be a RunFolder, as RunFolder.make('{folder}'), but got {folder!r}.")
     if exchange not in ("central", "sharded"):
@@ -364,7 +362,7 @@ def federated_trainer(
     """
     check_options(options)
     options |= {name: int(options[name]) for name in COUNTS if options.get(name) is not None}  # of NumPy's, say
-    _check_kinds(server, folder, exchange, options)
+    _check_kinds(folder, exchange, options)
     own = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
     check_callbacks(own)
     if any(isinstance(callback, ReputationExchange) for callback in own):

@@ -32,8 +32,8 @@ from rffl_pl.runs import Round, RunFolder
 from rffl_pl.runs.checkpoint import header, sound
 from rffl_pl.runs.facts import last_round
 from rffl_pl.runs.history import History
-from rffl_pl.runs.shown import batches, fitting, percent, table_of
-from rffl_pl.runs.summarise import defined, summarise
+from rffl_pl.runs.shown import batches, table_of, table_of_scores
+from rffl_pl.runs.summarise import ELSEWHERE, defined, summarise
 from rffl_pl.strategy import FederatedStrategy
 
 _MOMENT = 2
@@ -271,23 +271,21 @@ class RunReport(Callback):
         measured = gathered(pl_module, pl_module.watched)
         if not trainer.is_global_zero or trainer.state.fn is None:
             return
-        honest = pl_module.federation.honest
-        accuracy, loss = measured["accuracy"][:honest], measured["loss"][:honest]
-        lines = ["participant  accuracy    loss"]
-        lines += [f"{i:>11}  {percent(float(accuracy[i])):>8}  {float(loss[i]):.4f}" for i in fitting(range(honest))]
-        mean, maximum = accuracy.mean().item(), accuracy.max().item()
+        scores = {name: [defined(x) for x in values.tolist()] for name, values in measured.items()}
         data, test = pl_module.data, trainer.state.fn == TrainerFn.TESTING
         sample = data.test_sample if test else data.watched_sample
         share = _share(sample, "test" if test else data.watch, data.apart("test" if test else data.watch))
         share += _limited(trainer.limit_test_batches if test else trainer.limit_val_batches)
-        print("\n".join([*lines, f"mean {percent(mean)}  maximum {percent(maximum)}", *share]), flush=True)
+        own = [name for name in scores if name not in ELSEWHERE]
+        table = table_of_scores(scores, pl_module.federation.honest, data.shard_groups, own)
+        print("\n".join([table, *share]), flush=True)
         self.folder.write_scores(
             {
                 "command": trainer.state.fn.value,
                 "checkpoint": str(Path(trainer.ckpt_path).resolve()) if trainer.ckpt_path else None,
                 "round": pl_module.round,
                 "examples": sample[0],
-                "scores": {name: [defined(x) for x in values.tolist()] for name, values in measured.items()},
+                "scores": scores,
             }
         )
         print(f"scores: {self.folder.scores_file}", flush=True)

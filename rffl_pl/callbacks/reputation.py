@@ -51,11 +51,16 @@ class ReputationExchange(Callback):
         plays: Tells what looks at a trainer before a run that somebody plays the rounds.
         verdict: The server's answer to the last round; None on other ranks and without communication.
         traffic: The bytes of the last round; None on other ranks and without communication.
+
+    Raises:
+        UserError: If the server is none.
     """
 
     plays: ClassVar[bool] = True
 
     def __init__(self, server: Server) -> None:
+        if not isinstance(server, Server):
+            raise UserError(f"Expected the server to be an instance, such as RFFL(), but got {server}.")
         self.server = server
         self.verdict: Verdict | None = None
         self.traffic: Traffic | None = None
@@ -67,9 +72,14 @@ class ReputationExchange(Callback):
         """Tell the server its task, and Lightning how many rounds there are.
 
         Raises:
-            UserError: If the server cannot work with it.
+            UserError: If the server cannot work with it, or the module hosts no participants.
         """
-        assert isinstance(pl_module, FederatedModule)
+        if not isinstance(pl_module, FederatedModule):
+            raise UserError(
+                f"Expected the trainer to be given a FederatedModule, which hosts the participants, but got "
+                f"{type(pl_module).__name__}; give FederatedModule(federation, {type(pl_module).__name__}()), which "
+                "trains its forward."
+            )
         if stage != "fit":
             return
         count_in_epochs(trainer)
@@ -108,12 +118,17 @@ class ReputationExchange(Callback):
             check_coalition(self.server, module.pull)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """See that all ranks start alike.
+        """See that there is something to train, and that all ranks start alike.
 
         Raises:
-            UserError: If one does not.
+            UserError: If the trainer has played its rounds and is not to go on from a checkpoint, or a rank does not.
         """
         assert isinstance(pl_module, FederatedModule)
+        if trainer.ckpt_path is None and trainer.fit_loop.epoch_progress.current.completed:
+            raise UserError(
+                "Expected a trainer that has played no rounds yet to begin with, but this one has played its own; make "
+                "another for another run, or give trainer.fit the ckpt_path of what it goes on from."
+            )
         check_agreement(trainer, pl_module, self.server)
 
     def on_train_batch_end(
@@ -204,9 +219,7 @@ class ReputationExchange(Callback):
             return
         with sound(trainer.ckpt_path):
             saved, here = checkpoint["server"]["name"], _named(self.server)
-            # Older checkpoints have the class's name alone, also of one's own.
-            alone = saved == type(self.server).__name__ and not hasattr(servers, saved)
-            if saved != here and not alone:
+            if saved != here and not _may_have_moved(saved, self.server):
                 raise UserError(
                     f"Expected --server to be the checkpoint's, {saved}, but got {here}; give --server {saved}."
                 )
@@ -235,6 +248,17 @@ def _named(server: Server) -> str:
     """As users type it: a rule of the package by its name, one's own by its path."""
     kind = type(server)
     return kind.__name__ if is_packaged(kind) else path_of(kind)
+
+
+def _may_have_moved(saved: str, server: Server) -> bool:
+    """Whether a checkpoint's server may be of this class of a user's own, which lies elsewhere now.
+
+    What was written in a cell or a script may have moved to a file. Older checkpoints have the class's name alone.
+    """
+    elsewhere = "__main__" in (saved.partition(".")[0], _named(server).partition(".")[0])
+    alone = "." not in saved and not hasattr(servers, saved)
+    named_alike = saved.rpartition(".")[2] == type(server).__name__
+    return named_alike and (elsewhere or alone) and not is_packaged(type(server)) and not hasattr(servers, saved)
 
 
 def _copied(memories: Memories, device: torch.device | str) -> Memories:

@@ -167,9 +167,8 @@ class FederatedCLI(LightningCLI):
         self._tell_of_idle_attacks(federation.adversaries)
         if self.subcommand == "fit":
             tell_of_overlaid(self.words)
-            tell_of_rate(self.words)
-            tell_of_dropped(self.words, self.config[self.subcommand])
-            tell_of_stages(self.words, self.config[self.subcommand])
+            for tell in (tell_of_rate, tell_of_dropped, tell_of_stages):
+                tell(self.words, self.config[self.subcommand])
             self._go_on()
 
     def _check_checkpoint(self) -> None:

@@ -26,7 +26,8 @@ from rffl_pl.trainer import check_callbacks, check_options
 def check_values(given: Any, option: str = "-") -> None:
     """See that no option is null whose class takes none, whole numbers can be counted with, and no network is made yet.
 
-    What a module of one's own makes when it is imported is drawn before any seed is set, and another in every run.
+    What a module of one's own makes when it is imported is drawn before any seed is set, and another in every run. What
+    a class needs and gives no type of, the parser leaves null where nobody gives it.
 
     Args:
         given: The configuration, or a part of it.
@@ -42,9 +43,7 @@ def check_values(given: Any, option: str = "-") -> None:
         kind, options = given.get("class_path"), given.get("init_args", given)
         if kind is not None and isinstance(options, Namespace):
             _check_more(kind, given.get("dict_kwargs"), option)
-            for name in _never_null(pkgutil.resolve_name(kind)):
-                if name in options and options[name] is None:
-                    raise UserError(f"Expected {option}.{name} to have a value, but got null; leave it out.")
+            _check_null(kind, options, option)
         for name, value in vars(options).items():
             check_values(value, _inside(option, name))
     elif isinstance(given, torch.nn.Module) and any(True for _ in given.parameters()):
@@ -75,16 +74,41 @@ def _check_more(kind: str, more: Any, option: str) -> None:
         )
 
 
-def _never_null(kind: Any) -> set[str]:
-    """The arguments of a class, and of those it passes others on to, that have a value and are not to be null."""
-    arguments = [argument for made in constructors(kind) for argument in inspect.signature(made).parameters.values()]
-    return {
-        argument.name
-        for argument in arguments
-        if argument.default not in (None, argument.empty)
+def _check_null(kind: str, options: Namespace, option: str) -> None:
+    """See that what a class needs is given, and what it has a value of is not null."""
+    made = pkgutil.resolve_name(kind)
+    if option == "--model.optimizer" and not isinstance(made, type):  # which the parser would call, with no parameters
+        raise UserError(
+            f"Expected --model.optimizer to be a class where it is given options, but got {kind}, a function; give the "
+            "function alone, or write a class."
+        )
+    for name in [name for name, value in vars(options).items() if value is None]:
+        found = [inspect.signature(one).parameters.get(name) for one in constructors(made)]
+        arguments = [argument for argument in found if argument is not None]
+        if any(map(_never_null, arguments)):
+            raise UserError(f"Expected {option}.{name} to have a value, but got null; leave it out.")
+        if arguments and _is_needed(arguments[0]) and name not in _LINKED:
+            raise UserError(
+                f"Expected {option}.{name}, which {kind} needs, but got none; give it, or give the argument a default."
+            )
+
+
+_LINKED = ("params", "federation")
+"""What an optimizer and a data module are given later."""
+
+
+def _never_null(argument: inspect.Parameter) -> bool:
+    """Whether an argument has a value and is not to be null."""
+    return (
+        argument.default not in (None, argument.empty)
         and argument.annotation is not argument.empty
         and not re.search("None|Optional|Any", str(argument.annotation))
-    }
+    )
+
+
+def _is_needed(argument: inspect.Parameter) -> bool:
+    """Whether an argument must be given, and may be anything."""
+    return argument.default is argument.empty and argument.annotation is argument.empty
 
 
 def check_checkpoint(given: str | None) -> None:

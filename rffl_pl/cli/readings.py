@@ -7,6 +7,7 @@ import itertools
 import pkgutil
 import re
 from contextlib import suppress
+from typing import Any
 
 from lightning.pytorch import Trainer
 
@@ -103,12 +104,35 @@ GROUPS: dict[str, type] = {
 def reading(message: str) -> str | None:
     """A sentence for what the parser says; None of a message that is none of its, or that nobody has met yet."""
     readings = [
-        _untyped, _abstract, _left_out, _no_group, _unknown_class, _no_choice, _wrong_kind, _too_early, _no_such_option,
-        _no_printing, _no_import, _of_another_type,
+        _ambiguous, _untyped, _abstract, _of_a_function, _left_out, _no_group, _unknown_class, _no_choice, _wrong_kind,
+        _too_early, _no_such_option, _no_printing, _no_import, _of_another_type,
     ]  # fmt: skip
     if "NestedArg(" in message and "Expected a <class 'bool'>" in message:  # of a class, which may also be true
         readings.insert(0, _no_such_option)
     return next(filter(None, (read(message) for read in readings)), None)
+
+
+def _ambiguous(message: str) -> str | None:
+    """What is said of a name that a class of a user's own has too."""
+    found = re.search(r"Multiple subclasses with name (\w+)\..*ambiguity: ([\w., ]+)\.(?:\s|$)", message)
+    if found is None:
+        return None
+    paths = " or ".join(found[2].split(", "))
+    return (
+        f"Expected --{_key(message)} to say which {found[1]}, but there are several; give {paths}, or your class "
+        "another name."
+    )
+
+
+def _of_a_function(message: str) -> str | None:
+    """What is said of options of a function, where one is taken that is called with something else."""
+    called = r"expects a function or a callable class: (?:Dict must include|.*are required: params\b).*Namespace\("
+    if not re.search(called, _innermost(message)):
+        return None
+    return (
+        f"Expected --{_key(message)} to be a class where it is given options, but got a function; give the function "
+        "alone, or write a class."
+    )
 
 
 def _left_out(message: str) -> str | None:
@@ -129,8 +153,16 @@ def _left_out(message: str) -> str | None:
 
 
 def _help_of(key: str, package: str, name: str) -> str:
-    """Where a class's options are listed, behind the one that it is an option of."""
+    """Where a class's options are listed, behind the one that it is an option of; of a function, which they are."""
+    made = pkgutil.resolve_name(f"{package}.{name}")
+    if not isinstance(made, type):
+        return f"it takes {_of_each(key, made)}"
     return f"see `rffl fit {OUTER.get(key, '')}--{key}.help {_as_typed(package, name)}`"
+
+
+def _of_each(key: str, function: Any) -> str:
+    """The options that a function's arguments are."""
+    return " and ".join(f"--{key}.{name}" for name in _options(function)) or "none"
 
 
 def _untyped(message: str) -> str | None:
@@ -172,7 +204,11 @@ def _unknown_class(message: str) -> str | None:
     if kind not in CLASSES or not NO_CLASS.search(message):
         return None
     given, known = asked[2] if asked else _given(message), list(CLASSES[kind]())
+    if kind == "model.measures" and "Expected a <class 'list'>" in message and re.fullmatch(r"[A-Za-z_][\w.]*", given):
+        return f"Expected --model.measures to be a list, but got {given}; give --model.measures+={given}."
     given = given.rpartition(".")[2] if given.startswith("rffl_pl.") else given
+    if asked and key.startswith("model.") and (told := _help_of_function(key, given)):
+        return told
     if base := re.search(r"(?:to|is not) a (?:subclass of|valid subclass of) (\w+)", message):
         return f"Expected --{key} to be a class derived from {base[1]}, but got {given}, {_why_none(given, base[1])}."
     if said := no_class(f"--{key}", given):
@@ -187,6 +223,14 @@ def _unknown_class(message: str) -> str | None:
     unfit = kind.endswith(".rule") and given in CLASSES["server"]()
     what = "a rule that another one can go around" if unfit else "a class"
     return f"Expected --{key}{'.help' if asked else ''} to be {what}, but got {given}{rest}"
+
+
+def _help_of_function(key: str, path: str) -> str | None:
+    """What is said where help is asked for of a function; None of what is none."""
+    with suppress(ImportError, AttributeError, ValueError):
+        if inspect.isfunction(made := pkgutil.resolve_name(path)):
+            return f"Expected --{key}.help of a class, but got {path}, a function, which takes {_of_each(key, made)}."
+    return None
 
 
 def _why_none(path: str, base: str) -> str:

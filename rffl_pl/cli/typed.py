@@ -106,12 +106,15 @@ def _are_others(behind: Sequence[str], typed: str, having: Sequence[Any]) -> boo
     return listed and not any(_alike("None" if typed == "null" else typed, one) for one in having)
 
 
-def tell_of_rate(words: Sequence[str]) -> None:
+def tell_of_rate(words: Sequence[str], config: Namespace) -> None:
     """Warn where an optimizer that is typed keeps the learning rate of another one, of a configuration.
 
     Args:
         words: As they were typed, with configurations as files, each behind a ``--config``.
+        config: What became of them.
     """
+    if not isinstance(config.get("model.optimizer"), Namespace):  # a function, which is given nothing of another's
+        return
     chosen = whose = ""
     rate = None
     for before, word in itertools.pairwise(["", *words]):

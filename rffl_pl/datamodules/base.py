@@ -42,6 +42,9 @@ from rffl_pl.launch import words
 Watch = Literal["validation", "test"]
 T = TypeVar("T")
 
+_OURS = ("train_dataloader", "transfer_batch_to_device", "on_before_batch_transfer", "on_after_batch_transfer")
+"""Lightning's hooks that participants' training goes without, in part or as a whole."""
+
 MOST_WORKERS = 4096
 """More processes than a machine starts."""
 
@@ -177,6 +180,12 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
                 f"Expected the constructor of {type(self).__name__} to call super().__init__(federation, **kwargs), "
                 "but it does not; have it do so first."
             )
+        for name in _OURS:
+            if getattr(type(self), name) is not getattr(FederatedDataModule, name):
+                raise UserError(
+                    f"Expected {type(self).__name__} to leave {name} as it is, which participants' training goes "
+                    "without; change examples in load, or at random with --data.augment."
+                )
         words.keep_private(isinstance(self.split, OWN))
         strategy = None if self.trainer is None else self.trainer.strategy
         # Alone, in a notebook, there is nobody else.
@@ -232,7 +241,8 @@ class FederatedDataModule(Configured, LightningDataModule, ABC):
         """The datasets that are everybody's, by kind, once they have been read."""
         if self._parts_read is None:
             raise UserError(
-                f"Expected {type(self).__name__} to have read its examples, but it has not; call setup('fit') first."
+                f"Expected {type(self).__name__} to have read its examples, but it has not; call setup('fit') first, "
+                "and super().setup(stage) in a setup of your own."
             )
         return self._parts_read
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from numbers import Integral
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from rffl_pl.datamodules.byte_images import ByteImages
 from rffl_pl.datamodules.inputs import spread
@@ -214,7 +215,7 @@ def labels_of(dataset: Dataset[Any], which: str, owner: str) -> Tensor:
             return whole_labels(labels, which, owner)
     try:
         with Stream(0):  # they may draw at random: the run's own stream stays
-            numbers = [_number(dataset[i][1]) for i in range(count)]
+            numbers = [_class_of(dataset[i], which, owner) for i in range(count)]
     except UserError:
         raise
     except Exception as error:  # whatever files and a user's own code can meet
@@ -288,6 +289,20 @@ def whole_labels(labels: Tensor, which: str, owner: str, indices: Tensor | None 
     return labels.long()
 
 
+def _class_of(example: Any, which: str, owner: str) -> int | float:
+    """The class of an example, as a number.
+
+    Raises:
+        UserError: If it is a dictionary, as Hugging Face's are.
+    """
+    if isinstance(example, Mapping):
+        raise UserError(
+            f"Expected every {which} of {owner} to be a pair (x, y) with y a class number, but got one with "
+            f"{' and '.join(map(repr, example))}; give a dataset of pairs, or take --data HFDataset."
+        )
+    return _number(example[1])
+
+
 def _number(label: Any) -> int | float:
     """A label as a number of Python's."""
     if getattr(label, "shape", None) and math.prod(label.shape) != 1:
@@ -303,9 +318,11 @@ def _length(dataset: Dataset[Any] | None, what: str) -> int:
     if dataset is None:
         raise UserError(f"Expected {what} to be a map-style dataset, but got none; give one.")
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        whole = isinstance(dataset, DataLoader)
+        mend = "give its .dataset" if whole else "read them into a list or a TensorDataset first"
         raise UserError(
             f"Expected {what} to be a map-style dataset, with __len__ and __getitem__, but got {kind}, whose examples "
-            "have no number; read them into a list or a TensorDataset first."
+            f"have no number; {mend}."
         )
     try:
         return len(dataset)  # type: ignore[arg-type]  # torch types only iterable-style datasets as unsized

@@ -43,7 +43,7 @@ def check_step(
     copied = sharing_copy(network).eval()
     row = flat_parameters(copied)
     optimizer = make_optimizer(factory, bind(copied, row))
-    kept = _kept_beside(optimizer)
+    kept, rates = _kept_beside(optimizer), _rates(optimizer)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UserError("Expected --model.optimizer to step without a closure, but got LBFGS; take SGD or Adam.")
     try:
@@ -65,12 +65,22 @@ def check_step(
             f"Expected --model.optimizer {type(optimizer).__name__} to train --model.network "
             f"{type(network).__name__}, but a first step fails: {reason(error)}."
         ) from error
-    if changed := changes(kept, _kept_beside(optimizer)):
+    if _rates(optimizer) != rates or hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        rank_zero_warn(
+            f"--model.optimizer {type(optimizer).__name__} has its learning rate changed as it steps, but every local "
+            "epoch begins anew with the first one, times what --model.lr_decay says, and no checkpoint keeps what a "
+            "scheduler counts; leave it as it is, and give --model.lr_decay."
+        )
+    elif changed := changes(kept, _kept_beside(optimizer)):
         rank_zero_warn(
             f"{changed[0]} of --model.optimizer {type(optimizer).__name__} changes while it trains, and no checkpoint "
             "keeps it: if results depend on it, they depend on interruptions; have it be in its state or a param_group."
         )
     return copied
+
+
+def _rates(optimizer: Optimizer) -> list[float]:
+    return [float(group["lr"]) for group in optimizer.param_groups]
 
 
 def check_reach(network: nn.Module, x: Tensor, y: Tensor) -> None:

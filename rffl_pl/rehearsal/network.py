@@ -20,6 +20,7 @@ from rffl_pl.errors import UserError, in_a_line, ones_own, reason
 from rffl_pl.functional.fingerprints import checksum, close, left_alone
 from rffl_pl.functional.streams import drawn_so_far, random_stream
 from rffl_pl.models import Perceptron
+from rffl_pl.runs.settings import EVERY_MODULES
 from rffl_pl.training.layout import channels_last
 from rffl_pl.training.parameters import modes_kept, running_statistics, sharing_copy
 
@@ -303,7 +304,10 @@ def check_state(network: nn.Module) -> None:
         UserError: If not.
     """
     name = type(network).__name__
-    with ones_own(network, "--model.network", "be copied", "have it keep no locks, open files or computed tensors"):
+    remedy = (
+        "have it keep no locks, open files or computed tensors, and take parametrizations.weight_norm for weight_norm"
+    )
+    with ones_own(network, "--model.network", "be copied", remedy):
         sharing_copy(network)
     if any(isinstance(layer, torch.jit.ScriptModule) for layer in network.modules()):
         raise UserError(
@@ -364,6 +368,25 @@ def _check_apart(network: nn.Module) -> None:
                 f"but {key} only shares memory with {first}, which ends with the first copy; write b.weight = a.weight "
                 "for b.weight.data = a.weight.data, and compute in forward what a buffer would follow."
             )
+
+
+def warn_of_unregistered(network: nn.Module) -> None:
+    """Tell of layers that neither train nor are kept, since they lie in a list, a tuple or a dictionary.
+
+    Args:
+        network: It is left as it is.
+    """
+    registered = {*network.modules()}
+    for name, layer in network.named_modules():
+        for key, value in vars(layer).items():
+            held = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
+            layers = [one for one in held if isinstance(one, nn.Module) and one not in registered]
+            if key not in EVERY_MODULES and any(p.requires_grad for one in layers for p in one.parameters()):
+                rank_zero_warn(
+                    f"Layers in {f'{name}.{key}'.lstrip('.')} of --model.network {type(network).__name__} neither "
+                    "train nor are kept with it, since torch does not look into a list, tuple or dictionary; take an "
+                    "nn.ModuleList or nn.ModuleDict, or freeze them."
+                )
 
 
 def warn_of_own_training(network: nn.Module) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rffl_pl.runs.records import Summary, mean
 
@@ -42,12 +42,43 @@ def table_of(summary: Summary) -> str:
     if summary.groups:
         head.append("group")
         rows = [[*row, summary.groups[i] or "-"] for row, i in zip(rows, shown, strict=True)]
-    widths = [max(len(row[c]) for row in (head, *rows)) for c in range(len(head))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines = _in_columns(head, rows)
     if len(shown) < total:
         lines.append(f"{len(shown)} of {total} participants; summary.json has all")
-    return "\n".join([*lines, _of_all(summary), *_gains(summary), *_of_adversaries(summary), *_of_ones_own(summary)])
+    own = _of_ones_own(summary.measured, summary.honest)
+    return "\n".join([*lines, _of_all(summary), *_gains(summary), *_of_adversaries(summary), *own])
+
+
+def table_of_scores(
+    scores: Mapping[str, Sequence[float | None]], honest: int, groups: Sequence[str | None], measured: Iterable[str]
+) -> str:
+    """A row per honest participant, or of some of many, then what is measured of all of them.
+
+    Args:
+        scores: ``accuracy``, ``loss`` and others of every participant.
+        honest: How many of these come first and are honest.
+        groups: What the group is called that each holds; empty without names.
+        measured: Which others are shown.
+    """
+    shown = fitting(range(honest))
+    head = ["participant", "accuracy", "loss"]
+    rows = [[str(i), percent(scores["accuracy"][i]), _number(scores["loss"][i])] for i in shown]
+    if groups:
+        head.append("group")
+        rows = [[*row, groups[i] or "-"] for row, i in zip(rows, shown, strict=True)]
+    lines = _in_columns(head, rows)
+    if len(shown) < honest:
+        lines.append(f"{len(shown)} of {honest} honest participants; scores.json has all")
+    accuracies = [value for value in scores["accuracy"][:honest] if value is not None]
+    lines.append(f"mean {percent(mean(accuracies))}  maximum {percent(max(accuracies))}")
+    return "\n".join([*lines, *_of_ones_own({name: scores[name] for name in measured}, honest)])
+
+
+def _in_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, with one of dashes below the head."""
+    widths = [max(len(row[c]) for row in (head, *rows)) for c in range(len(head))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
+    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
 
 
 def _of_all(summary: Summary) -> str:
@@ -91,11 +122,11 @@ def _of_adversaries(summary: Summary) -> Iterable[str]:
         yield f"label flips: success {percent(summary.attack_success)}  target accuracy {target}"
 
 
-def _of_ones_own(summary: Summary) -> Iterable[str]:
-    for name, values in summary.measured.items():
-        honest = [value for value in values[: summary.honest] if value is not None]
-        if honest:
-            yield f"{name}: mean {mean(honest):.4f} of the honest"
+def _of_ones_own(measured: Mapping[str, Sequence[float | None]], honest: int) -> Iterable[str]:
+    for name, values in measured.items():
+        known = [value for value in values[:honest] if value is not None]
+        if known:
+            yield f"{name}: mean {mean(known):.4f} of the honest"
 
 
 def _beside_the_smallest(summary: Summary) -> str:

@@ -58,7 +58,7 @@ def summarise(
         groups=list(groups),
         watched=watched,
         validation=defined(last.mean_accuracy) if watched == "validation" else None,
-        measured={name: _values(values, total) for name, values in final.items() if name not in _ELSEWHERE},
+        measured={name: _values(values, total) for name, values in final.items() if name not in ELSEWHERE},
         **_spread(accuracy[:honest]),
         **_detection(removed, honest, total),
         **_attack(final, honest),
@@ -67,7 +67,7 @@ def summarise(
     )
 
 
-_ELSEWHERE = ("accuracy", "loss", "target_accuracy", "attack_success")
+ELSEWHERE = ("accuracy", "loss", "target_accuracy", "attack_success")
 """Measures of final models that have a field of their own, or none."""
 
 

@@ -71,6 +71,7 @@ LOADED: dict[str, Any] = {
     "no training set": lambda: Sources(train=None, test=GOOD),  # type: ignore[arg-type]
     "no test set": lambda: Sources(train=GOOD, test=None),  # type: ignore[arg-type]
     "a stream": lambda: Sources(train=Streamed(), test=GOOD),
+    "dictionaries": lambda: Sources(train=Numbered(lambda i: {"x": X[i], "label": 0}), test=GOOD),
     "a loader": lambda: Sources(train=DataLoader(GOOD), test=GOOD),  # type: ignore[arg-type]
     "a generator": lambda: Sources(train=((x, 0) for x in X), test=GOOD),  # type: ignore[arg-type]
     "a file name": lambda: Sources(train="train.csv", test=GOOD),  # type: ignore[arg-type]
@@ -118,6 +119,20 @@ class Alone(Data):
 
     def __init__(self, federation: Any, **kwargs: Any) -> None:
         self.what = "all that is needed"
+
+
+class Begun(Data):
+    """Does in setup what it means to, and not what is to be done."""
+
+    def setup(self, stage: str) -> None:
+        self.scale = 2.0
+
+
+class Moving(Data):
+    """Changes batches where Lightning does, which is not where participants train."""
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch
 
 
 class Narrow(FederatedDataModule):

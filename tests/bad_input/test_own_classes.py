@@ -29,7 +29,8 @@ LOADED = {
     "no training set": "training examples of Data to be a map-style dataset, but got none; give one",
     "no test set": "test examples of Data to be a map-style dataset, but got none; give one",
     "a stream": "but got Streamed, whose examples have no number; read them into a list or a TensorDataset first.",
-    "a loader": "but got DataLoader, whose examples have no number",
+    "a loader": "but got DataLoader, whose examples have no number; give its .dataset.",
+    "dictionaries": "but got one with 'x' and 'label'; give a dataset of pairs, or take --data HFDataset.",
     "a generator": "but got generator, whose examples have no number",
     "a file name": "every training example of Data to be a pair (x, y) with y a class number",
     "a tensor": "labels of Data to be whole numbers",
@@ -219,6 +220,26 @@ def test_data_whose_constructor_begins_nothing(rffl: Run, here: Path) -> None:
     """An attribute of ours that is missing says nothing to whoever forgot a call."""
     ended = rffl(*DATA, "--data", f"{OWN}.Alone")
     assert_refused(ended, "the constructor of Alone to call super().__init__(federation, **kwargs), but it does not")
+    assert below(here) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (
+            "Begun",
+            "Begun to have read its examples, but it has not; call setup('fit') first, and super().setup(st",
+        ),
+        (
+            "Moving",
+            "Expected Moving to leave on_after_batch_transfer as it is, which participants' training go",
+        ),
+    ],
+)
+def test_data_with_hooks_of_lightnings(rffl: Run, here: Path, kind: str, expected: str) -> None:
+    """Whoever knows Lightning writes them; some were a riddle, others had no effect, or one in part."""
+    ended = rffl(*DATA, "--data", f"{OWN}.{kind}", "--data.what", "all that is needed")
+    assert_refused(ended, expected)
     assert below(here) == set()
 
 

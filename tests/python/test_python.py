@@ -12,7 +12,9 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Timer
+from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import CSVLogger
+from torch.optim import SGD
 from torchmetrics.classification import MulticlassAccuracy
 
 import rffl_pl
@@ -117,13 +119,15 @@ def small(folder: Any, module: dict[str, Any] | None = None, data: dict[str, Any
     return trainer, rffl_pl.FederatedModule(given.pop("federation"), given.pop("network"), **given), digits
 
 
-def test_a_trainer_that_has_played_plays_no_more(tmp_path: Path) -> None:
+def test_a_trainer_that_has_played_plays_no_more(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A second fit resets the models and trains nothing; going on, rounds are there twice."""
     run = RunFolder.make(tmp_path / "run")
     trainer, module, data = small(run)
     trainer.fit(module, data)
+    capfd.readouterr()
     with pytest.raises(UserError, match="a trainer that has played no rounds yet"):
         trainer.fit(module, data)
+    assert "going on" not in capfd.readouterr().err
     assert module.round == 2
     trainer.fit_loop.max_epochs = 4
     trainer.fit(module, data, ckpt_path="last")
@@ -264,6 +268,8 @@ def test_how_to_go_on_is_a_call(tmp_path: Path, capfd: pytest.CaptureFixture[str
         ({"callbacks": [ReputationExchange(rffl_pl.RFFL())]}, "without ReputationExchange, which comes"),
         ({"module": {"loss": torch.nn.CrossEntropyLoss}}, "the loss to be an instance of torch.nn.Module"),
         ({"module": {"loss": torch.nn.functional.cross_entropy}}, "the loss to be an instance of torch.nn.Module"),
+        ({"module": {"optimizer": "SGD"}}, "the optimizer to be what makes one of parameters, .* but got SGD"),
+        ({"module": {"optimizer": SGD([torch.ones(1)], 0.1)}}, "such as SGD or partial\\(SGD, lr=0.1\\), but got SGD"),
         ({"module": {"network": rffl_pl.Perceptron}}, "the network to be an instance of torch.nn.Module"),
         ({"module": {"federation": 3}}, "the federation to be an instance, Federation\\(\\), but got 3"),
         ({"data": {"federation": 3}}, "the federation to be an instance, Federation\\(\\), but got 3"),
@@ -283,6 +289,15 @@ def test_kinds_of_things(tmp_path: Path, more: dict[str, Any], expected: str) ->
         small(folder, **more)
 
 
+def test_a_module_of_lightnings(tmp_path: Path) -> None:
+    """The first thing that somebody tries who knows Lightning; and a server's class, where its instance is due."""
+    trainer, _, data = small(RunFolder.make(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"but got BoringModel; give FederatedModule\(federation, BoringModel\(\)\)"):
+        trainer.fit(BoringModel(), data)
+    with pytest.raises(UserError, match=r"the server to be an instance, such as RFFL\(\), but got <class"):
+        ReputationExchange(rffl_pl.RFFL)
+
+
 def test_of_one_federation(tmp_path: Path) -> None:
     """Shards of another federation are trained on, or an index is out of range after a round."""
     for other, expected in (
@@ -296,7 +311,7 @@ def test_of_one_federation(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"of one Federation, but {expected}"):
             trainer.fit(module, data)
     trainer, module, _ = small(RunFolder.make(tmp_path / "run"))
-    with pytest.raises(UserError, match="to be given a FederatedDataModule as datamodule, but got none"):
+    with pytest.raises(UserError, match="a FederatedDataModule as datamodule, but got none; write a subclass"):
         trainer.fit(module)
 
 

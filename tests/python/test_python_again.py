@@ -24,6 +24,7 @@ from rffl_pl.servers import RFFL
 from rffl_pl.strategy import leave_process_group
 from tests.conftest import ROOT
 from tests.interruption import PowerCut
+from tests.named import named
 from tests.python.test_python import small
 from tests.runs import kept_in
 
@@ -291,6 +292,19 @@ def test_a_checkpoint_for_every_run(tmp_path: Path) -> None:
         assert run.complete(2), name
 
 
+def test_a_server_that_moves_from_a_cell_to_a_file(tmp_path: Path) -> None:
+    """Nobody can give a class of a notebook from elsewhere; nor the other way round."""
+    run = RunFolder(tmp_path / "run")
+    for rounds, module_name in ((2, "__main__"), (3, __name__), (4, "__main__")):
+        with named(Own, module=module_name):
+            trainer, module, data = small(run, max_epochs=rounds, server=Own())
+            trainer.fit(module, data, ckpt_path=run.checkpoints if rounds > 2 else None)
+    assert [entry.number for entry in run.rounds()] == [1, 2, 3, 4]
+    trainer, module, data = small(run, max_epochs=5, server=servers.FedAvg())
+    with pytest.raises(UserError, match=r"Expected --server to be the checkpoint's, __main__\.Own, but got FedAvg"):
+        trainer.fit(module, data, ckpt_path=run.checkpoints)
+
+
 class Own(servers.FedAvg):
     """One's own, which a test gives the name of the package's: in a module it would be a second `--server FedAvg`."""
 
@@ -302,9 +316,5 @@ def test_a_server_of_ones_own_with_the_name_of_the_packages(tmp_path: Path) -> N
     trainer.fit(module, data)
     trainer, module, data = small(run, max_epochs=3, server=Own())
     told = rf"Expected --server to be the checkpoint's, FedAvg, but got {__name__}\.FedAvg; give --server FedAvg\."
-    Own.__name__ = Own.__qualname__ = "FedAvg"
-    try:
-        with pytest.raises(UserError, match=told):
-            trainer.fit(module, data, ckpt_path=run.checkpoints)
-    finally:
-        Own.__name__ = Own.__qualname__ = "Own"
+    with named(Own, "FedAvg"), pytest.raises(UserError, match=told):
+        trainer.fit(module, data, ckpt_path=run.checkpoints)

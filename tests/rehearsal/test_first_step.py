@@ -317,6 +317,30 @@ def test_what_an_optimizer_keeps_to_itself() -> None:
         tried(Plain(), partial(Counting, lr=0.1))
 
 
+class Annealed(torch.optim.SGD):
+    """Lowers its learning rate by itself."""
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        for group in self.param_groups:
+            group["lr"] *= 0.9
+
+
+def scheduled(parameters: Any) -> torch.optim.Optimizer:
+    """An optimizer with a scheduler, which lowers the learning rate later."""
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10)
+    optimizer.register_step_post_hook(lambda *_: scheduler.step())
+    return optimizer
+
+
+@pytest.mark.parametrize("optimizer", [partial(Annealed, lr=0.1), scheduled])
+def test_a_learning_rate_that_changes_by_itself(optimizer: OptimizerFactory) -> None:
+    """It is set anew before every local epoch, and what a scheduler counts is lost by an interruption."""
+    with pytest.warns(UserWarning, match=r"has its learning rate changed as it steps, but every local epoch begins"):
+        tried(Plain(), optimizer)
+
+
 def test_a_network_is_left_as_it_is() -> None:
     """Weights, gradients, mode and what it draws from."""
     network = Plain()
@@ -352,3 +376,24 @@ def test_a_network_with_a_training_of_its_own() -> None:
     """Its optimizer and its loss would be left out without a word."""
     with pytest.warns(UserWarning, match=r"--model\.network Lit is a LightningModule, of which participants train the"):
         federate(FedAvg(), rounds=1, network=Lit)
+
+
+class Listed(nn.Module):
+    """Has layers that torch knows nothing of."""
+
+    def __init__(self, frozen: bool) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(64, 64).requires_grad_(not frozen), nn.ReLU()]
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.layers[1](self.layers[0](x.flatten(1))))
+        return logits
+
+
+def test_layers_in_a_list(recwarn: pytest.WarningsRecorder) -> None:
+    """They would stay as they are, and no file would have them; of a teacher that is kept so nothing is said."""
+    federate(FedAvg(), rounds=1, network=partial(Listed, frozen=True))
+    assert not [one for one in recwarn if "Layers in" in str(one.message)]
+    with pytest.warns(UserWarning, match=r"Layers in layers of --model\.network Listed neither train nor are kept"):
+        federate(FedAvg(), rounds=1, network=partial(Listed, frozen=False))

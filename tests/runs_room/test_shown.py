@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rffl_pl.runs.shown import table_of
+from rffl_pl.runs.shown import table_of, table_of_scores
 from tests.runs_room.test_records import ATTACKED, SUMMARY
 
 MEASURED: dict[str, Any] = {"standalone": [0.5, 0.5], "gain": 0.125, "gain_spread": 0.0625}
@@ -152,3 +152,22 @@ def test_of_a_thousand_some_have_a_row() -> None:
     assert rows[20:] == [997, 998, 999]
     assert lines[23:25] == ["23 of 1000 participants; summary.json has all", lines[24]]
     assert lines[24].startswith("mean")
+
+
+def test_scores_of_the_honest() -> None:
+    """With their groups where there are any, and what else is measured; what is no number is a dash."""
+    scores: dict[str, list[float | None]] = {
+        "accuracy": [0.25, 0.75, 1.0],
+        "loss": [0.5, None, 9.0],
+        "calibration": [0.1, None, 0.9],
+    }
+    assert table_of_scores(scores, 2, ["A", None, None], ["calibration"]).splitlines() == [
+        "participant  accuracy    loss  group",
+        "-----------  --------  ------  -----",
+        "          0     25.0%  0.5000      A",
+        "          1     75.0%       -      -",
+        "mean 50.0%  maximum 75.0%",
+        "calibration: mean 0.1000 of the honest",
+    ]
+    lines = table_of_scores({"accuracy": [0.5] * 99, "loss": [1.0] * 99}, 90, [], []).splitlines()
+    assert (len(lines), lines[-2]) == (24, "20 of 90 honest participants; scores.json has all")
