@@ -69,7 +69,7 @@ MEASURES = {
         "Highest", "Highest test accuracy of an honest participant.", "percent", "higher", lambda s: s.maximum
     ),
     "worst_tenth": Measure(
-        "Worst tenth", "Mean of the lowest tenth of the honest's accuracies, of at least one.", "percent", "higher",
+        "Worst tenth", "Mean of the lowest tenth of the honest's accuracies, rounded up.", "percent", "higher",
         lambda s: s.worst_tenth,
     ),
     "spread": Measure(

@@ -47,7 +47,8 @@ def selected_by_krum(distances: Tensor, byzantine: int, count: int) -> Tensor:
     r"""Indices of ``count`` rows that Krum selects one after another, ascending.
 
     Each time by the `krum_scores` of the rows that are left. Of equal scores, as the two that are nearest to each other
-    have where one neighbour counts, the one with the smaller sum of all distances is selected, then the smaller index.
+    have where one neighbour counts, or all where none does, the one with the smaller sum of all distances is selected,
+    then the smaller index.
     El Mhamdi et al. 2018, https://arxiv.org/abs/1802.07927, Section 4.
 
     Args:

@@ -102,7 +102,8 @@ class Summary:
         mean: Mean final test accuracy of the honest participants.
         maximum: Highest final test accuracy of the honest participants.
         minimum: Lowest of these; None of runs that did not keep it. Likewise the next.
-        worst_tenth: Mean of the lowest tenth of them, of at least one (Li et al. 2020, https://arxiv.org/abs/1905.10497).
+        worst_tenth: Mean of the lowest tenth of them, rounded up to whole participants (Li et al. 2020,
+            https://arxiv.org/abs/1905.10497).
         best_tenth: Mean of the highest tenth.
         spread: Their standard deviation, of all honest participants: the square root of the variance that fair
             federated learning reports.

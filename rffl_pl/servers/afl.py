@@ -28,7 +28,7 @@ class AFL(Consensus):
 
     :math:`\lambda` is the mixture, at first :math:`\lambda_i = n_i / \sum_j n_j`, and :math:`\Pi_\Delta` the Euclidean
     projection onto the simplex: Algorithm 1 of the paper with the whole simplex for :math:`\Lambda`, the exact
-    gradient F for the mixture, and local training for the model's. In float64.
+    gradient F for the mixture, local training for the model's, and the last model for the mean of all. In float64.
 
     Where members miss rounds, or an upload is set aside, weights are the others' :math:`\lambda_i` over their sum; so
     they are moved and projected, and their sum stays: whoever was not heard keeps its :math:`\lambda_i`. Where the sum

@@ -44,20 +44,21 @@ class CFFL(Server):
             :math:`0.8 x \coth x` per round, :math:`x = a_t / |R|`: above x = 0.89 honest participants are removed.
         removal_share: :math:`\kappa`; the released code takes 1/3, and 1/6 for CLA.
         contribution: What :math:`s_j` counts: ``examples``, or ``classes`` for CLA.
-        summation: :math:`\omega_j`: ``mean``, :math:`s_j / \sum_i s_i` (and :math:`\omega'_j = s_j`); ``sum``, 1 (and
-            1), the released code's default, which with ten participants takes steps that are too long.
+        summation: :math:`\omega_j`: ``mean``, :math:`s_j / \sum_i s_i` over the members that sent something (and
+            :math:`\omega'_j = s_j`); ``sum``, 1 (and 1), the released code's default, which with ten participants
+            takes steps that are too long.
         selection: Which entries are downloaded: ``random``, the first ones of an order that all share; ``largest``.
 
     Raises:
         UserError: If an argument is out of range; at the start if there are no validation examples, or if members are
             to miss rounds: reputations are shares of one round's accuracies over all members.
 
-    Other than in the released code, a quota of 0 entries is nothing (there: everything), exactly k entries are
-    uploaded also where some are equal, the whole model is cut at once, a mean's weights by classes add up to 1 (there:
-    classes / 10), and the upload is what is scored also for :math:`\theta = 1`: the server never sees a participant's
-    model. Buffers of the network keep their initial values in the server's model. An upload that is set aside scores 0;
-    where all score 0 reputations stay. One of zeros scores what the server's model does without it, which late in a run
-    is all that anybody's can, and is no part of the mean.
+    Other than in the released code, a quota of 0 entries is nothing (there: everything), exactly k entries are uploaded
+    also where some are equal, the whole model is cut at once, a mean's weights add up to 1 (there: over all that there
+    ever were, free-riders as having no example; by classes: classes / 10), and the upload is what is scored also for
+    :math:`\theta = 1`: the server never sees a participant's model. Buffers of the network keep their initial values in
+    the server's model. An upload that is set aside scores 0; where all score 0 reputations stay. One of zeros scores
+    what the server's model does without it, which late in a run is all that anybody's can, and is no part of the mean.
     """
 
     steps_by_updates = False

@@ -43,8 +43,11 @@ class CGSV(Server):
         UserError: If `gamma` or `altruism_degree` is not positive and finite, or `alpha` not in [0, 1].
 
     Where members miss rounds, whoever is not asked keeps its reputation and the asked share the mass that they had
-    before; reputations start at the weights of the first round. The authors' code differs in one place: of a layer it
-    never sends more than all entries but one, and with them whatever equals the last of these.
+    before; reputations start at the weights of the first round.
+
+    Layers, rounding up, the least reputation and the weights of the first round are the authors' code; the paper cuts
+    the whole vector and rounds down. From the code this differs in one place: of a layer it never sends more than all
+    entries but one, and with them whatever equals the last of these.
     """
 
     by_coordinate: ClassVar[Sequence[str]] = ()

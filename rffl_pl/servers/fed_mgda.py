@@ -30,8 +30,8 @@ class FedMGDA(Consensus):
     averaged by the shares :math:`\lambda_i`, whatever the lengths of the uploads.
 
     Args:
-        slack: :math:`\epsilon`, how far a share may be from that of everybody. 0 is the mean of directions, 1 the
-            shortest of all combinations.
+        slack: :math:`\epsilon`, how far a share may be from :math:`1/m`, where the paper has given weights, such as
+            those of examples. 0 is the mean of directions, 1 the shortest of all combinations.
         length: :math:`\eta`, to which uploads are brought; by default the median of the round's lengths
             :math:`\|u_i\|`, of an even number the lower of the middle two, so that steps shorten as updates do. The
             paper takes a constant, lowered over the rounds.

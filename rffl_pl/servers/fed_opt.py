@@ -37,10 +37,10 @@ class FedOpt(Around):
         UserError: If the optimizer does not take its options, needs more than a gradient, or entries meet in it; before
             the first round, if the rule has steps of its own, or its own options do not fit.
 
-    torch's Adam corrects the bias of its averages, which Algorithm 2 of Reddi et al. does not, and its Adagrad adds up
-    squares from 0 (``initial_accumulator_value``), where theirs begins at :math:`\tau^2` or above. ``eps`` is their
-    :math:`\tau`, for which they take 1e-3; torch's default of 1e-8 has entries that hardly move take steps as long as
-    all others.
+    torch's Adam corrects the bias of its averages, which Algorithm 2 of Reddi et al. does not, and in it and Adagrad
+    squares begin at 0 (Adagrad's at ``initial_accumulator_value``), where theirs begin at :math:`\tau^2` or above.
+    ``eps`` is their :math:`\tau`, for which they take 1e-3; torch's default of 1e-8 has entries that hardly move take
+    steps as long as all others.
     """
 
     by_coordinate: ClassVar[Sequence[str]] = (*Around.by_coordinate, "optimizer_vectors")

@@ -22,6 +22,9 @@ class FoolsGold(Consensus):
     :math:`H_i \leftarrow H_i + u_i / \max(1, \|u_i\|)` by participant, weights
     `rffl_pl.functional.aggregation.foolsgold_weights`, and :math:`w \leftarrow w + \sum_i a_i u_i / \sum_i a_i`.
 
+    Uploads are shortened as in the authors' code. All entries count alike: the paper's Algorithm 1 weighs them by how
+    much they tell of the output.
+
     Args:
         confidence: :math:`\kappa` of the logit.
         scale: ``mean`` as above; ``sum`` leaves out the division, as the official code does: :math:`\sum_i a_i`
