@@ -195,7 +195,10 @@ class FederatedStrategy(DDPStrategy):
         _under_way.add(self)
         _watch_over(self)
         if not dist.is_initialized():
-            self._begin_process_group(self._meet() if launch.world_size() > 1 else dist.HashStore())
+            if launch.world_size() > 1:
+                self._connect(self._meet())
+            else:
+                self._begin_process_group(dist.HashStore())
             _closing[:] = [Closing(dist.destroy_process_group)]
         super().setup_distributed()
         mark = self.broadcast(os.urandom(8).hex())
@@ -218,6 +221,16 @@ class FederatedStrategy(DDPStrategy):
             module = self.lightning_module
             _rest(failed=module is None or module.trainer.state.status == TrainerStatus.INTERRUPTED)
 
+    def _connect(self, store: dist.Store) -> None:
+        """Begin the process group with all other ranks; one that cannot reach them ends them too."""
+        ours = partial(_launchers_store, timedelta(seconds=_ABSENCE))
+        _watch([stopped_late(self.grace), *_company(), meeting.absent(ours)])
+        try:
+            with meeting.told_of_waiting("connect; GLOO_SOCKET_IFNAME names the network that they use"):
+                self._begin_process_group(store)
+        except RuntimeError as error:
+            raise UserError(meeting.why_not_connected(error)) from error
+
     def _begin_process_group(self, store: dist.Store) -> None:
         try:
             dist.init_process_group(
@@ -238,8 +251,8 @@ class FederatedStrategy(DDPStrategy):
         """The launcher's store; there the ranks agree on a backend, since one that uses another waits for ever."""
         rank, ranks = launch.rank(), launch.world_size()
         try:
-            with meeting.told_of_waiting():
-                ours: dist.Store = next(dist.rendezvous("env://", timeout=meeting.ARRIVAL))[0]
+            with meeting.told_of_waiting(f"meet at {meeting.place()}"):
+                ours = _launchers_store(meeting.ARRIVAL)
                 store = dist.PrefixStore(meeting.fresh_prefix(ours, rank, ranks), ours)
                 card = card_of(self.root_device) if dist.is_nccl_available() else ""
                 store.set(f"backend of {rank}", f"{self._get_process_group_backend()} {card}")
@@ -358,6 +371,12 @@ def _rest(*, failed: bool) -> None:
     _watch([heartbeats.between_runs for heartbeats in _heartbeats])
 
 
+def _launchers_store(timeout: timedelta) -> dist.Store:
+    """A connection to the launcher's store, as all ranks have before they have met."""
+    store: dist.Store = next(dist.rendezvous("env://", timeout=timeout))[0]
+    return store
+
+
 def _own_connection(prefix: str) -> dist.Store:
     """Another connection to the launcher's store, so that whoever waits on the first one holds up nobody."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -373,8 +392,7 @@ def leave_word(sentence: str) -> None:
         meeting.leave_word(sentence)
         return
     with suppress(RuntimeError):  # nobody has a store, as where all of them fail
-        store: dist.Store = next(dist.rendezvous("env://", timeout=timedelta(seconds=_ABSENCE)))[0]
-        meeting.leave_absence(store, sentence)
+        meeting.leave_absence(_launchers_store(timedelta(seconds=_ABSENCE)), sentence)
         if launch.rank() == 0:
             time.sleep(1)  # without torchrun it is this process that has the store
 

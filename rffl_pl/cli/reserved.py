@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from rffl_pl import launch
@@ -13,6 +14,7 @@ from rffl_pl.cli.run import Run
 from rffl_pl.errors import UserError, lost_a_rank
 from rffl_pl.files import absent, remove_empty
 from rffl_pl.launch.stopping import STOP, Stopped
+from rffl_pl.launch.watch import tidied
 from rffl_pl.runs import RunFolder
 
 
@@ -45,15 +47,20 @@ class Reserved:
         Nothing half-made stays.
         """
         STOP.listen()  # the launcher ends this rank where another has made a mistake before they have met
+        tidy = partial(self._tidy, RunFolder.taken())
         try:
-            yield
+            with tidied(tidy):
+                yield
         except (Exception, SystemExit) as error:
             ended = interrupted(error) or isinstance(error, Stopped) or lost_a_rank(error)
-            if self._new and (ended or mistake_behind(error) is not None):
+            if ended or mistake_behind(error) is not None:
                 with STOP.held():  # the launcher asks this rank to end as soon as another has made the same mistake
-                    for folder in RunFolder.taken():  # by one of the ranks that see it
-                        self._take_away(folder)
+                    tidy()
             raise
+
+    def _tidy(self, taken: Callable[[], list[RunFolder]]) -> None:
+        for folder in taken() if self._new else ():  # by one of the ranks that see it
+            self._take_away(folder)
 
     def _take_away(self, folder: RunFolder) -> None:
         logged = folder.metrics_file.is_file() and folder.metrics_file.stat().st_size > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,9 +36,13 @@ class Store(watch.Store, Protocol):
 
 
 @contextlib.contextmanager
-def told_of_waiting() -> Iterator[None]:
-    """Have it said that this rank waits for others, if it does for long."""
-    waiting = threading.Timer(_LONG, _tell_of_waiting)
+def told_of_waiting(to: str) -> Iterator[None]:
+    """Have it said that this rank waits for others, if it does for long.
+
+    Args:
+        to: What they are to do.
+    """
+    waiting = threading.Timer(_LONG, launch.say, [f"Waiting for {launch.world_size()} ranks to {to}."])
     waiting.daemon = True
     waiting.start()
     try:
@@ -46,12 +51,9 @@ def told_of_waiting() -> Iterator[None]:
         waiting.cancel()
 
 
-def _place() -> str:
+def place() -> str:
+    """Where ranks meet: the launcher's store."""
     return f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-
-
-def _tell_of_waiting() -> None:
-    launch.say(f"Waiting for {launch.world_size()} ranks to meet at {_place()}.")
 
 
 def why_not_met(error: Exception) -> str:
@@ -62,8 +64,23 @@ def why_not_met(error: Exception) -> str:
             "process has it; have the launcher give another MASTER_PORT, and see that one process alone has RANK 0."
         )
     return (
-        f"Expected {launch.world_size()} ranks to meet at {_place()} within {ARRIVAL.seconds // 60} minutes, "
+        f"Expected {launch.world_size()} ranks to meet at {place()} within {ARRIVAL.seconds // 60} minutes, "
         f"but not all came ({reason(error)}); see that every node was started and reaches it."
+    )
+
+
+def why_not_connected(error: Exception) -> str:
+    """The sentence on a rank that has met the others, but cannot reach them by gloo, each by its own address."""
+    if found := re.search(r"Unable to find address for: (\S+)", str(error)):
+        return (
+            f"Expected GLOO_SOCKET_IFNAME to name a network of this machine, but got {found[1]}, which is none; "
+            "`ip address` lists them."
+        )
+    address = re.search(r"remote=\[(\S+)\]:(\d+)", str(error))
+    why = reason(error) if address is None else f"nobody answers at {address[1]}, port {address[2]}"
+    return (
+        f"Expected rank {launch.rank()} to reach the other ranks, but {why}; give every machine GLOO_SOCKET_IFNAME, "
+        "the network by which the others reach it, as eth0, and see that no firewall is between."
     )
 
 
@@ -119,6 +136,27 @@ def _wait(store: Store, until: float) -> None:
 def leave_absence(store: Store, sentence: str) -> None:
     """Leave why this rank does not come to those that wait for it; the first one that does is heard."""
     store.compare_set(_ABSENT, "", words.spoken(sentence))
+
+
+def absent(connect: Callable[[], Store]) -> watch.Check:
+    """Ends a rank that waits for connections to others, one of which has left that it does not come.
+
+    Args:
+        connect: Gives a connection of this check's own to the launcher's store.
+    """
+    stores: list[Store] = []
+
+    def check() -> watch.Ending | None:
+        try:
+            if not stores:
+                stores.append(connect())
+            if not stores[0].check([_ABSENT]):
+                return None
+            return watch.Ending(words.heard(stores[0].get(_ABSENT).decode(errors="replace")), 2)
+        except RuntimeError as error:
+            return watch.Ending(f"Expected ranks to connect, but {place()} has gone ({reason(error)}).", 1)
+
+    return check
 
 
 _stores: list[Callable[[], Store]] = []

@@ -12,7 +12,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from rffl_pl.errors import BY_ITSELF, reason
@@ -82,8 +82,23 @@ class Watch:
                     leave(ending.code)
 
 
+_tidying: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def tidied(tidy: Callable[[], None]) -> Iterator[None]:
+    """Where a process that ends at once is to tidy up before."""
+    _tidying.append(tidy)
+    try:
+        yield
+    finally:
+        _tidying.remove(tidy)
+
+
 def leave(code: int) -> None:
     """End this process now, whatever its other threads wait for."""
+    for tidy in _tidying:
+        tidy()
     flush()
     os._exit(code)
 

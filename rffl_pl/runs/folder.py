@@ -10,7 +10,7 @@ import json
 import re
 import reprlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -121,9 +121,10 @@ class RunFolder:
         return self.path.resolve()
 
     @staticmethod
-    def taken() -> list[RunFolder]:
-        """What this thread has to itself."""
-        return [RunFolder(place) for place in _taken.files]
+    def taken() -> Callable[[], list[RunFolder]]:
+        """Gives what this thread has to itself, whichever thread asks it."""
+        files = _taken.files
+        return lambda: [RunFolder(place) for place in files]
 
     @staticmethod
     def free() -> None:

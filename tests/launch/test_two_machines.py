@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ from rffl_pl import launch
 from tests.cli.folders import DIGITS, assert_same_bits, rows
 from tests.conftest import ROOT, Ended
 from tests.slurm import wait_until
+
+RESTARTED = (
+    "--max-restarts=3", "--rdzv-backend=c10d", "--rdzv-id=7", "--rdzv-endpoint=10.99.0.1:29500",
+    "--rdzv-conf=is_host={host}", "--local-addr=10.99.0.{number}",
+)  # fmt: skip
+"""How ranks meet that are started again."""
+ONCE = ("--node-rank={node}", "--master-addr=10.99.0.1", "--master-port=29500")
 
 
 class Machines:
@@ -45,15 +53,16 @@ class Machines:
                 os.kill(int(process), signal.SIGKILL)
 
     @contextlib.contextmanager
-    def torchrun(self, number: int, said: Path, *args: object) -> Iterator[subprocess.Popen[bytes]]:
+    def torchrun(
+        self, number: int, said: Path, *args: object, network: str = "cable{}", meeting: Sequence[str] = RESTARTED
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """One rank of two on a machine, which is ended whatever happens."""
+        how = [word.format(number=number, node=number - 1, host=number == 1) for word in meeting]
         command = [
             "ip", "netns", "exec", self.names[number - 1], sys.executable, "-m", "torch.distributed.run",
-            "--nnodes=2", "--nproc_per_node=1", "--max-restarts=3", "--rdzv-backend=c10d", "--rdzv-id=7",
-            "--rdzv-endpoint=10.99.0.1:29500", f"--rdzv-conf=is_host={number == 1}", f"--local-addr=10.99.0.{number}",
-            "-m", "rffl_pl", *map(str, args),
+            "--nnodes=2", "--nproc_per_node=1", *how, "-m", "rffl_pl", *map(str, args),
         ]  # fmt: skip
-        own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": f"cable{number}"}
+        own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": network.format(number)}
         with said.open("a") as file:
             process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own}, stdout=file, stderr=file)
             try:
@@ -190,6 +199,36 @@ def test_a_machine_that_is_lost(machines: Machines, whole: Path, tmp_path: Path)
 
     run.disturb(lose)
     run.went_on_as(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("networks", "expected"),
+    [
+        (
+            ("lo", "lo"),
+            r"Expected rank \d to reach the other ranks, but nobody answers at 127\.0\.0\.1, port \d+; gi",
+        ),
+        (("cable1", "eth7"), r"Expected GLOO_SOCKET_IFNAME to name a network of this machine, but got eth7, which is"),
+    ],
+)
+def test_a_network_by_which_nobody_is_reached(
+    machines: Machines, tmp_path: Path, networks: Sequence[str], expected: str
+) -> None:
+    """The rank that sees it says so, and the other does not wait for half a day."""
+    said = [tmp_path / f"machine{number}.txt" for number in (1, 2)]
+    with contextlib.ExitStack() as ended:
+        for number, network in enumerate(networks, start=1):
+            words = (*DIGITS, "--trainer.max_epochs", 1, "--run.root", tmp_path / "runs")
+            one = machines.torchrun(number, said[number - 1], *words, network=network, meeting=ONCE)
+            ended.callback(ended.enter_context(one).wait, timeout=90)
+    for file in said:
+        lines = [line for line in file.read_text().splitlines() if line.startswith("Error: ")]
+        assert len(lines) == 1, lines
+        assert re.search(expected, lines[0]), lines
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_restart_that_is_not_counted_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
