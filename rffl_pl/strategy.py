@@ -226,7 +226,7 @@ class FederatedStrategy(DDPStrategy):
         ours = partial(_launchers_store, timedelta(seconds=_ABSENCE))
         _watch([stopped_late(self.grace), *_company(), meeting.absent(ours)])
         try:
-            with meeting.told_of_waiting("connect; GLOO_SOCKET_IFNAME names the network that they use"):
+            with meeting.told_of_waiting("connect, on any port of the network that GLOO_SOCKET_IFNAME names"):
                 self._begin_process_group(store)
         except RuntimeError as error:
             raise UserError(meeting.why_not_connected(error)) from error
