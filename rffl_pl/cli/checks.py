@@ -22,6 +22,9 @@ from rffl_pl.errors import UserError, brief, check_folder, reason
 from rffl_pl.studies.own import of_package
 from rffl_pl.trainer import check_callbacks, check_options
 
+_LINKED = ("params", "federation")
+"""What an optimizer and a data module are given later."""
+
 
 def check_values(given: Any, option: str = "-") -> None:
     """See that no option is null whose class takes none, whole numbers can be counted with, and no network is made yet.
@@ -91,10 +94,6 @@ def _check_null(kind: str, options: Namespace, option: str) -> None:
             raise UserError(
                 f"Expected {option}.{name}, which {kind} needs, but got none; give it, or give the argument a default."
             )
-
-
-_LINKED = ("params", "federation")
-"""What an optimizer and a data module are given later."""
 
 
 def _never_null(argument: inspect.Parameter) -> bool:

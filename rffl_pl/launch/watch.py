@@ -98,7 +98,8 @@ def tidied(tidy: Callable[[], None]) -> Iterator[None]:
 def leave(code: int) -> None:
     """End this process now, whatever its other threads wait for."""
     for tidy in _tidying:
-        tidy()
+        with contextlib.suppress(Exception):  # whatever keeps it from that, it ends
+            tidy()
     flush()
     os._exit(code)
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from rffl_pl.launch import watch
+from rffl_pl.launch import meeting, watch
 from rffl_pl.launch.watch import Heartbeats
 
 
@@ -144,3 +144,53 @@ def test_a_store_that_is_gone_between_runs_is_not_asked_again() -> None:
     beats.end(failed=False)
     beats.between_runs()
     assert len(asked) == 3
+
+
+def test_who_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody hears of it who waits for a connection, for which there is half a day."""
+    monkeypatch.setenv("MASTER_ADDR", "first.example")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    store = dist.HashStore()
+    check = meeting.absent(lambda: store)
+    assert check() is None
+    meeting.leave_absence(store, "Expected eth7 to be there.")
+    assert check() == watch.Ending("Expected eth7 to be there.", 2)
+
+    def refused() -> dist.Store:
+        raise dist.DistNetworkError("Connection refused")
+
+    ending = meeting.absent(refused)()
+    assert ending is not None
+    assert (ending.code, "first.example:29500 has gone" in ending.sentence) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("met", "expected"),
+    [
+        ("[device.cc:84] ifa != nullptr. Unable to find address for: eth7", "GLOO_SOCKET_IFNAME to name a network"),
+        (
+            "timed out connecting: SO_ERROR: refused, remote=[127.0.0.1]:29576$0",
+            "nobody answers at 127.0.0.1, port 29576;",
+        ),
+        ("timed out connecting: SO_ERROR: refused, remote=[fe80::1]:29576$0", "nobody answers at fe80::1, port 29576;"),
+        ("Connection closed by peer", "but RuntimeError: Connection closed by peer; give every machine"),
+    ],
+)
+def test_who_reaches_nobody(met: str, expected: str) -> None:
+    """The network that its messages go by is the first thing to look at."""
+    assert expected in meeting.why_not_connected(RuntimeError(met))
+
+
+def test_what_a_process_leaves_that_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tidies up, and ends though that fails."""
+    monkeypatch.setattr(watch.os, "_exit", lambda code: done.append(code))
+    done: list[object] = []
+
+    def failing() -> None:
+        done.append("tried")
+        raise OSError
+
+    with watch.tidied(failing):
+        watch.leave(3)
+    watch.leave(4)
+    assert done == ["tried", 3, 4]
