@@ -27,7 +27,7 @@ from rffl_pl.devices import NCCL, agreed_backend, card_of, plan_devices
 from rffl_pl.errors import UserError, reason
 from rffl_pl.exchange import Exchange, Ranks
 from rffl_pl.federation import Federation
-from rffl_pl.launch import meeting, words
+from rffl_pl.launch import meeting, network, words
 from rffl_pl.launch.watch import Check, Heartbeats, Watch, leave, orphaned, stopped_late
 from rffl_pl.runs.disks import Disks
 from rffl_pl.runs.keeping import Keeper
@@ -256,6 +256,7 @@ class FederatedStrategy(DDPStrategy):
                 store = dist.PrefixStore(meeting.fresh_prefix(ours, rank, ranks), ours)
                 card = card_of(self.root_device) if dist.is_nccl_available() else ""
                 store.set(f"backend of {rank}", f"{self._get_process_group_backend()} {card}")
+                _name_network(store, rank, ranks)
                 told = [store.get(f"backend of {other}").decode().partition(" ")[::2] for other in range(ranks)]
         except (RuntimeError, TimeoutError) as error:
             raise UserError(meeting.why_not_met(error)) from error
@@ -369,6 +370,20 @@ def _rest(*, failed: bool) -> None:
     for heartbeats in _heartbeats:
         heartbeats.end(failed=failed)
     _watch([heartbeats.between_runs for heartbeats in _heartbeats])
+
+
+def _name_network(store: dist.Store, rank: int, ranks: int) -> None:
+    """Have gloo listen where other machines reach this one: where these, or this one, have met rank 0."""
+    if launch.on_one_node():
+        return
+    store.set(f"rank 0 as {rank} sees it", network.address_of(os.environ["MASTER_ADDR"]))
+    if not network.unreached():
+        return
+    seen = (store.get(f"rank 0 as {other} sees it").decode() for other in [rank, *range(ranks)])
+    first = next(filter(None, seen), None)
+    name = None if first is None else network.towards(first)
+    if name is not None:
+        os.environ[network.NAMED] = name
 
 
 def _launchers_store(timeout: timedelta) -> dist.Store:

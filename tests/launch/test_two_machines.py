@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -62,9 +64,11 @@ class Machines:
             "ip", "netns", "exec", self.names[number - 1], sys.executable, "-m", "torch.distributed.run",
             "--nnodes=2", "--nproc_per_node=1", *how, "-m", "rffl_pl", *map(str, args),
         ]  # fmt: skip
-        own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": network.format(number)}
+        others = {name: value for name, value in os.environ.items() if name != "GLOO_SOCKET_IFNAME"}
+        own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        own |= {"GLOO_SOCKET_IFNAME": network.format(number)} if network else {}
         with said.open("a") as file:
-            process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own}, stdout=file, stderr=file)
+            process = subprocess.Popen(command, cwd=ROOT, env={**others, **own}, stdout=file, stderr=file)
             try:
                 yield process
             finally:
@@ -229,6 +233,30 @@ def test_a_network_by_which_nobody_is_reached(
         assert len(lines) == 1, lines
         assert re.search(expected, lines[0]), lines
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.timeout(120)
+def test_machines_whose_names_lead_to_themselves(machines: Machines, tmp_path: Path) -> None:
+    """As on Debian, rank 0's address too: gloo would have each listen to itself, and nobody be reached."""
+    hosts = [Path("/etc/netns", name) for name in machines.names]
+    said = [tmp_path / f"machine{number}.txt" for number in (1, 2)]
+    with contextlib.ExitStack() as ended:
+        for number, (folder, others) in enumerate(
+            zip(hosts, ("10.99.0.2 two.example", "10.99.0.1 one.example"), strict=True)
+        ):
+            ended.callback(shutil.rmtree, folder)
+            folder.mkdir(parents=True)  # ip netns exec puts it in the place of /etc/hosts
+            own = f"127.0.1.1 {socket.gethostname()} {('one', 'two')[number]}.example"
+            (folder / "hosts").write_text(f"127.0.0.1 localhost\n{own}\n{others}\n")
+        meeting = (ONCE[0], "--master-addr=one.example", ONCE[2])
+        words = (*DIGITS, "--trainer.max_epochs", 1, "--run.root", tmp_path / "runs")
+        running = [
+            ended.enter_context(machines.torchrun(number, said[number - 1], *words, network="", meeting=meeting))
+            for number in (1, 2)
+        ]
+        assert [process.wait(timeout=90) for process in running] == [0, 0], "".join(file.read_text() for file in said)
 
 
 def test_a_restart_that_is_not_counted_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from rffl_pl.launch import meeting, watch
+from rffl_pl.launch import meeting, network, watch
 from rffl_pl.launch.watch import Heartbeats
 
 
@@ -179,6 +181,19 @@ def test_who_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
 def test_who_reaches_nobody(met: str, expected: str) -> None:
     """The network that its messages go by is the first thing to look at."""
     assert expected in meeting.why_not_connected(RuntimeError(met))
+
+
+def test_networks_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its name leads is what gloo goes by, unless somebody names a network."""
+    monkeypatch.delenv(network.NAMED, raising=False)
+    monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
+    assert network.unreached()
+    monkeypatch.setattr(socket, "gethostname", lambda: "nobody.invalid")
+    assert network.unreached()
+    monkeypatch.setenv(network.NAMED, "eth0")
+    assert not network.unreached()
+    assert [network.address_of(host) for host in ("localhost", "nobody.invalid", "10.1.2.3")] == ["", "", "10.1.2.3"]
+    assert network.towards("127.0.0.1") == ("lo" if sys.platform == "linux" else None)
 
 
 def test_what_a_process_leaves_that_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
