@@ -98,7 +98,10 @@ def play(cell: Cell, root: Path, run: RunWords, patience: float = 0, clock: Cloc
                 return Outcome("interrupted")
             if folder.finished() is None:
                 said = sentence or _last_error(folder.log, spoken) or "The run left no result; it says why in log.txt."
-                said = said.replace("go on with --ckpt_path last", "run the study again")  # which goes on with it
+                # A study goes on with it, and has its runs below a folder of another option.
+                said = said.replace("go on with --ckpt_path last", "run the study again").replace(
+                    "--run.root", "--root"
+                )
                 folder.fail(said)
                 return Outcome("failed", folder.record().get("seconds", 0.0), said)
         return Outcome("done", folder.record().get("seconds", 0.0))

@@ -81,13 +81,13 @@ def test_a_full_disk_fails_a_cell_in_a_sentence(tmp_path: Path, run: RunWords, s
 
 
 def failing(words: list[str]) -> None:
-    print("Error: Expected more; mend it and go on with --ckpt_path last.")
+    print("Error: Expected more below --run.root; mend it and go on with --ckpt_path last.")
 
 
 def test_a_failed_cell_goes_on_with_its_study(tmp_path: Path) -> None:
     """What a run of its own is told to type would be refused in a cell's folder."""
     cell = Cell(place={}, seed=1, rounds=1, words=[], settings="", digest="one")
-    assert play.play(cell, tmp_path, failing).sentence == "Expected more; mend it and run the study again."
+    assert play.play(cell, tmp_path, failing).sentence == "Expected more below --root; mend it and run the study again."
 
 
 @pytest.mark.parametrize("several", [1, 2])
