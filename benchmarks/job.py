@@ -4,9 +4,9 @@
 
 From the start of the command to its end, with evaluation, tables and checkpoints as a run leaves them by default, but
 without W&B, pictures and the standalone reference. ``--ways threads bare`` is one process with two threads beside the
-plain loop of the same job; ``--ways pfl`` the same job by pfl-research, which has to be installed. Memory is the
-proportional set size of all processes, read five times a second: a page that several of them share counts once. Ways
-take turns; the machine has to be idle. Linux alone.
+plain loop of the same job, and ``imports`` and ``"bare imports"`` what both import before; ``--ways pfl`` the same job
+by pfl-research, which has to be installed. Memory is the proportional set size of all processes, read five times a
+second: a page that several of them share counts once. Ways take turns; the machine has to be idle. Linux alone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ WAYS = {
     "ranks": (RANKS, [*JOB, "--ranks", "2"], 1),
     "threads": (RANKS, JOB, 2),
     "bare": ([sys.executable, "benchmarks/bare_job.py"], [], 2),
+    "imports": ([sys.executable, "-c", "import rffl_pl.cli.arguments"], [], 2),
+    "bare imports": ([sys.executable, "-c", "import benchmarks.bare_job"], [], 2),
     "pfl": ([*TORCHRUN[:-2], "benchmarks/pfl_job.py"], [], 1),
 }
 
@@ -87,10 +89,10 @@ def main() -> None:
     for _ in range(given.repetitions):
         for way in given.ways:
             found[way].append(measured(*WAYS[way]))
-            print(f"{way:9} {found[way][-1][0]:6.1f} s {found[way][-1][1]:8.0f} MiB", flush=True)
+            print(f"{way:12} {found[way][-1][0]:6.1f} s {found[way][-1][1]:8.0f} MiB", flush=True)
     for way, values in found.items():
         seconds, peaks = zip(*values, strict=True)
-        print(f"{way:9} {statistics.median(seconds):6.1f} s {statistics.median(peaks):8.0f} MiB, medians", flush=True)
+        print(f"{way:12} {statistics.median(seconds):6.1f} s {statistics.median(peaks):8.0f} MiB, medians", flush=True)
 
 
 if __name__ == "__main__":
