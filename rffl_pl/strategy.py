@@ -205,12 +205,7 @@ class FederatedStrategy(DDPStrategy):
         self.disks = Disks(self, mark)
         self.checkpoints = Keeper(self, self.disks, mark, all_serve=self.sharded)
         if self.world_size > 1:
-            connect = partial(_own_connection, mark)
-            if not _heartbeats:
-                _heartbeats.append(Heartbeats(connect, self.global_rank, self.world_size, self.patience))
-                self.barrier()
-                _watch_over(self)
-            meeting.met(connect)
+            meeting.met(partial(_own_connection, mark))
 
     def teardown(self) -> None:
         """As the base class does; then another thread may have a run, and this rank gives up nobody until the next."""
@@ -222,14 +217,17 @@ class FederatedStrategy(DDPStrategy):
             _rest(failed=module is None or module.trainer.state.status == TrainerStatus.INTERRUPTED)
 
     def _connect(self, store: dist.Store) -> None:
-        """Begin the process group with all other ranks; one that cannot reach them ends them too."""
-        ours = partial(_launchers_store, timedelta(seconds=_ABSENCE))
-        _watch([stopped_late(self.grace), *_company(), meeting.absent(ours)])
+        """Begin the process group with all other ranks; one that cannot reach them, or is gone, ends them too."""
+        _watch_over(self, meeting.absent(partial(_launchers_store, timedelta(seconds=_ABSENCE))))
         try:
             with meeting.told_of_waiting("connect, on any port of the network that GLOO_SOCKET_IFNAME names"):
                 self._begin_process_group(store)
-        except RuntimeError as error:
+        except (RuntimeError, UserError) as error:
+            _part()
+            if isinstance(error, UserError):
+                raise
             raise UserError(meeting.why_not_connected(error)) from error
+        _watch_over(self)
 
     def _begin_process_group(self, store: dist.Store) -> None:
         try:
@@ -253,8 +251,11 @@ class FederatedStrategy(DDPStrategy):
         try:
             with meeting.told_of_waiting(f"meet at {meeting.place()}"):
                 ours = _launchers_store(meeting.ARRIVAL)
-                store = dist.PrefixStore(meeting.fresh_prefix(ours, rank, ranks), ours)
+                prefix = meeting.fresh_prefix(ours, rank, ranks)
+                store = dist.PrefixStore(prefix, ours)
                 card = card_of(self.root_device) if dist.is_nccl_available() else ""
+                # All have said something before anybody listens.
+                _heartbeats[:] = [Heartbeats(partial(_own_connection, prefix), rank, ranks, self.patience)]
                 store.set(f"backend of {rank}", f"{self._get_process_group_backend()} {card}")
                 _name_network(store, rank, ranks)
                 told = [store.get(f"backend of {other}").decode().partition(" ")[::2] for other in range(ranks)]
@@ -351,12 +352,12 @@ def _watch(checks: Sequence[Check]) -> None:
         _watching[0].start()
 
 
-def _watch_over(strategy: FederatedStrategy) -> None:
+def _watch_over(strategy: FederatedStrategy, *more: Check) -> None:
     """Watch over a run: that it ends in time if asked to, and that launcher and other ranks are there."""
     _watch([])  # whose thread would write into the same heartbeats
     for heartbeats in _heartbeats:
         heartbeats.begin(strategy.patience)
-    _watch([stopped_late(strategy.grace), *_company()])
+    _watch([stopped_late(strategy.grace), *_company(), *more])
 
 
 def _company() -> list[Check]:

@@ -73,17 +73,32 @@ if rank == {who}:
     assert (tmp_path / "two" / "scores.json").is_file()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-def test_who_is_stopped_between_runs_is_given_up_in_the_next(tmp_path: Path) -> None:
-    """Each run of a process is watched over, from its first moment on: the other would wait for it for hours."""
-    body = """
-trainer, module, data = played("one")
-if rank == 1:
+STOPPED = """
     Path("stopped").write_text(str(os.getpid()))
     os.kill(os.getpid(), signal.SIGSTOP)
+"""
+BETWEEN_RUNS = f"""
+trainer, module, data = played("one")
+if rank == 1:
+{STOPPED}
 trainer.validate(module, data)
 """
+BEFORE_CONNECTING = f"""
+import torch.distributed
+
+def connect(*_, **more):
+{STOPPED}
+if rank == 1:
+    torch.distributed.init_process_group = connect
+played("one")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("body", [BETWEEN_RUNS, BEFORE_CONNECTING], ids=["between runs", "before connecting"])
+def test_who_is_stopped_is_given_up(tmp_path: Path, body: str) -> None:
+    """Each run is watched over from the moment on that ranks have met: the other would wait for it for hours."""
     program = started(tmp_path, body)
     try:
         assert program.stdout is not None
