@@ -13,11 +13,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
 
 from rffl_pl.errors import BY_ITSELF, reason
 from rffl_pl.launch import flush, launcher, tell
 from rffl_pl.launch.stopping import STOP
+
+T = TypeVar("T")
 
 
 class Ending(NamedTuple):
@@ -104,6 +108,26 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
+def within(seconds: float, ask: Callable[[], T]) -> T:
+    """What is answered within so many seconds.
+
+    A connection whose network is gone answers nothing and does not fail: who waits for it is left behind.
+
+    Raises:
+        TimeoutError: If nothing is.
+    """
+    answer: Future[T] = Future()
+
+    def wait() -> None:
+        try:
+            answer.set_result(ask())
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=wait, name="asking", daemon=True).start()
+    return answer.result(timeout=seconds)
+
+
 def stopped_late(grace: float) -> Check:
     """Ends a process that was asked to end and did not come to the end of its round within ``grace`` seconds.
 
@@ -155,7 +179,6 @@ class Heartbeats:
         self.rank, self.patience = rank, patience
         self.round = 0
         self._connect = connect
-        self._store: Store | None = None
         self._every = min(5.0, patience / 6)
         self._beat = 0
         self._told = [b""] * ranks
@@ -163,7 +186,7 @@ class Heartbeats:
         self._looked = 0.0
         self._needed, self._gone = True, False  # as in a run; whether the store is gone, between runs
         self._run, self._failed = 1, 0  # which it is, and which failed here last
-        self._say()  # all have said something before anybody listens
+        self._store: Store | None = self._say(None)  # all have said something before anybody listens
 
     def begin(self, patience: float) -> None:
         """A run begins: who says nothing from now on is given up, and so is who has left, since all are needed."""
@@ -212,17 +235,22 @@ class Heartbeats:
             1,
         )
 
-    def _say(self) -> Store:
-        self._store = self._store or self._connect()
+    def _say(self, store: Store | None) -> Store:
+        store = store or self._connect()
         self._beat += 1
-        self._store.set(str(self.rank), f"{self._beat} {self._failed}")
-        return self._store
+        store.set(str(self.rank), f"{self._beat} {self._failed}")
+        return store
+
+    def _asked(self, store: Store | None) -> tuple[Store, list[bytes]]:
+        """Say that this rank is alive, and what all say."""
+        store = self._say(store)
+        return store, store.multi_get(list(map(str, range(len(self._told)))))
 
     def _listen(self, now: float) -> bool:
         """Note who is alive; returns whether the store could be reached."""
         try:
-            told = self._say().multi_get(list(map(str, range(len(self._told)))))
-        except RuntimeError:  # what comes in late on that connection would be taken for another answer
+            self._store, told = within(_ANSWER, partial(self._asked, self._store))
+        except (RuntimeError, TimeoutError):  # what comes in late on that connection would be taken for another answer
             self._store = None
             return False
         self._heard = [

@@ -207,6 +207,24 @@ def test_a_machine_that_is_lost(machines: Machines, whole: Path, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.distributed
+@pytest.mark.timeout(240)
+def test_a_cable_that_stays_out(machines: Machines, tmp_path: Path) -> None:
+    """Either machine ends with a word, also the one that nothing reaches any more, not even that it is alone."""
+    said = [tmp_path / f"machine{number}.txt" for number in (1, 2)]
+    words = (*DIGITS, "--trainer.max_epochs", 5_000, "--run.root", tmp_path / "runs", "--run.patience", 8)
+    with contextlib.ExitStack() as ended:
+        running = [
+            ended.enter_context(machines.torchrun(number, said[number - 1], *words, meeting=ONCE)) for number in (1, 2)
+        ]
+        wait_until(lambda: any(rows(file) for file in tmp_path.glob("runs/*/*/metrics.csv")), 60, lambda: "")
+        machines.cable("down")
+        assert [process.wait(timeout=60) for process in running] == [1, 1]
+    for file in said:
+        assert "has not been heard of for 8 s" in file.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("networks", "expected"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -146,6 +147,34 @@ def test_a_store_that_is_gone_between_runs_is_not_asked_again() -> None:
     beats.end(failed=False)
     beats.between_runs()
     assert len(asked) == 3
+
+
+class Mute(dist.HashStore):
+    """A store beyond a network that is gone: it neither answers nor fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        self.asked.wait()
+        return []
+
+
+def test_a_store_that_neither_answers_nor_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has lost its network waited for an answer for ever, and its run with it."""
+    monkeypatch.setattr(watch, "_ANSWER", 0.05)
+    store = Mute()
+    try:
+        one, ends = Heartbeats(lambda: store, 0, 2, patience=0.3), list[watch.Ending]()
+        one.begin(0.3)
+        until = time.monotonic() + 20
+        while not ends and time.monotonic() < until:
+            ends += [ending for ending in [one()] if ending is not None]
+            time.sleep(0.01)
+        assert ends[0].sentence.startswith("The launcher's store has not been heard of for 0.3 s")
+    finally:
+        store.asked.set()
 
 
 def test_who_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
